@@ -5,9 +5,7 @@
  * waits. The others run on the caller's thread.
  */
 #include "control/control.h"
-#include "local/local.h"
 #include "submit/submit.h"
-#include "verbs/verbs.h"
 #include "gx_internal/link.h"
 
 #include <errno.h>
@@ -123,12 +121,13 @@ static int info_run(void *arg)
 	struct gx_conn *c = call->c;
 	struct gx_conn_info *info = call->info;
 	const struct gx_port_slot *p = &c->gx->port[c->port];
+	bool has_port = p->port && c->link->port != GX_LINK_PORT_NONE;
 
 	info->state = conn_state(c);
 	info->err = c->err;
 	memcpy(info->text, c->text, sizeof(info->text));
-	snprintf(info->link, sizeof(info->link), "%s", conn_link_name(c));
-	snprintf(info->port, sizeof(info->port), "%s", c->link == GX_LINK_TCP ? "tcp" : p->name);
+	snprintf(info->link, sizeof(info->link), "%s", c->link->name);
+	snprintf(info->port, sizeof(info->port), "%s", has_port ? p->name : c->link->name);
 	memcpy(info->why, c->why, sizeof(info->why));
 	info->lanes = c->nr_lanes;
 	if (c->ep[0]) {
@@ -144,21 +143,21 @@ static int info_run(void *arg)
 			info->quantum_b = GX_MIN(info->quantum_b, now);
 	}
 	info->quantum_in_b = c->agreed.quantum;
-	if (p->port && c->link != GX_LINK_TCP)
+	if (has_port)
 		info->quantum_in_b = GX_MIN(c->agreed.quantum, p->port->caps.payload_max);
 	info->chunk_b = c->agreed.chunk_b;
 	info->window = c->agreed.window;
 	info->integrity = GX_INTEGRITY_MODE_NONE + c->agreed.integrity;
 	info->crc_by_copy = c->crc_by_copy;
 	info->peer_crc_by_copy = c->peer_crc_by_copy;
-	info->payload_max_b = p->port && c->link != GX_LINK_TCP ? p->port->caps.payload_max : 0;
+	info->payload_max_b = has_port ? p->port->caps.payload_max : 0;
 	memcpy(info->peer, c->peer_name, sizeof(info->peer));
 	info->peer_pid = c->peer.pid;
 	info->same_host = c->same_host;
 	info->control = gx_uring_method_name(c->gx->uring);
 	info_pool(info->bounce, c->gx->pool_gpu ? c->gx->pool_gpu->device : -1);
 	info_pool(info->peer_bounce, c->peer_pool);
-	info->pull_over_b = GX_MAX(local_pull_over(c), verbs_pull_over(c));
+	info->pull_over_b = c->link_open ? c->link->conn->pull_over(c) : 0;
 	return 0;
 }
 

@@ -4,17 +4,10 @@
  */
 #include "control/control.h"
 #include "copy/dma.h"
-#include "local/local.h"
-#include "packet/pkt.h"
 #include "submit/submit.h"
-#include "tcp/tcp.h"
-#include "tcp/tcp_dev.h"
-#include "tcp/tcp_tx_dev.h"
-#include "tcp/tcp_zc.h"
-#include "tcp/tcp_zcrx.h"
-#include "verbs/verbs.h"
 
 #include "gx/log.h"
+#include "gx_internal/link.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,40 +21,6 @@
 uint64_t ctx_host_delay_ns;
 
 /* ---- options ---- */
-
-static int opts_check_tcp(const struct gx_opts *o)
-{
-	static const char *const nics[] = {[GX_TCP_RX_DEVMEM] = "devmem",
-					   [GX_TCP_RX_ZCRX] = "zcrx",
-					   [GX_TCP_RX_ZCRX_GPU] = "zcrx-gpu"};
-	const char *mode;
-
-	if (o->tcp_tx > GX_TCP_TX_AUTO)
-		return gx_fail(-EINVAL, "gx_opts.tcp_tx %llu is not known: take a GX_TCP_TX_ value",
-			       (unsigned long long)o->tcp_tx);
-	if (o->tcp_tx_nic && o->tcp_tx != GX_TCP_TX_DEVMEM && o->tcp_tx != GX_TCP_TX_AUTO)
-		return gx_fail(-EINVAL,
-			       "gx_opts.tcp_tx_nic '%.64s' goes with gx_opts.tcp_tx devmem or auto",
-			       o->tcp_tx_nic);
-	if (o->tcp_tx == GX_TCP_TX_DEVMEM && !o->tcp_tx_nic)
-		return gx_fail(-EINVAL, "gx_opts.tcp_tx devmem needs the interface that "
-					"connections leave by: set gx_opts.tcp_tx_nic, as eth0");
-	if (o->tcp_rx > GX_TCP_RX_ZCRX_GPU)
-		return gx_fail(-EINVAL, "gx_opts.tcp_rx %u is not known: take a GX_TCP_RX_ value",
-			       o->tcp_rx);
-	mode = nics[o->tcp_rx];
-	if (!mode && o->tcp_rx_nic)
-		return gx_fail(
-			-EINVAL,
-			"gx_opts.tcp_rx_nic '%.64s' goes with gx_opts.tcp_rx devmem, zcrx and zcrx-gpu",
-			o->tcp_rx_nic);
-	if (mode && !o->tcp_rx_nic)
-		return gx_fail(-EINVAL,
-			       "gx_opts.tcp_rx %s needs an interface and its queues: set "
-			       "gx_opts.tcp_rx_nic, as eth0:8-15",
-			       mode);
-	return 0;
-}
 
 static int opts_check(const struct gx_opts *o)
 {
@@ -84,9 +43,9 @@ static int opts_check(const struct gx_opts *o)
 		return gx_fail(-EINVAL, "%u allowed users: at most 32", o->nr_allow_uids);
 	if (o->integrity > GX_INTEGRITY_MODE_CRC32C)
 		return gx_fail(-EINVAL, "integrity mode %d is not known", o->integrity);
-	if (o->huge > GX_OFF || o->local > GX_OFF)
+	if (o->huge > GX_OFF)
 		return gx_fail(-EINVAL, "a switch is GX_AUTO, GX_ON or GX_OFF, and not %d",
-			       o->huge > GX_OFF ? o->huge : o->local);
+			       o->huge);
 	if (o->pull > GX_PULL_ALLOW)
 		return gx_fail(-EINVAL, "gx_opts.pull %u is not known: take a GX_PULL_ value",
 			       o->pull);
@@ -119,7 +78,7 @@ static int opts_check(const struct gx_opts *o)
 	if (o->gpu_own_context > 1)
 		return gx_fail(-EINVAL, "gpu_own_context is 0 or 1, not %" PRIu64,
 			       o->gpu_own_context);
-	return opts_check_tcp(o);
+	return 0;
 }
 
 static int opts_take(struct gx *gx, const struct gx_opts *user)
@@ -134,7 +93,6 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	o->chunk_b = o->chunk_b ? o->chunk_b : 512 << 10;
 	o->window = o->window ? o->window : 16;
 	o->pull_over_b = o->pull_over_b ? o->pull_over_b : 64 << 10;
-	o->tcp_rx_b = o->tcp_rx_b ? o->tcp_rx_b : 256 << 20;
 	o->peer_timeout_ns = o->peer_timeout_ns ? o->peer_timeout_ns : 5000000000ull;
 	o->gpu_timeout_ns = o->gpu_timeout_ns ? o->gpu_timeout_ns : 5000000000ull;
 	if (!o->ports || !o->nr_ports) {
@@ -143,6 +101,8 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 		o->nr_ports = o->bounce ? 1 : GX_ARRAY_SIZE(default_ports);
 	}
 	ret = opts_check(o);
+	for (unsigned i = 0; !ret && i < GX_LINKS; i++)
+		ret = gx_links[i]->ctx->check(o);
 	if (ret)
 		return ret;
 	for (unsigned i = 0; i < o->nr_cores; i++)
@@ -231,75 +191,11 @@ static int pool_open(struct gx *gx)
 		   : 0;
 }
 
-/* Device memory for link tcp. Its GPU reads host memory of the arena too. */
-static int tcp_dev_start(struct gx *gx)
-{
-	int device = (int)gx->opts.tcp_rx_device;
-	struct tcp_dev_cfg cfg = {.nic = &nic_sys_linux,
-				  .sys = &devmem_sys_kernel,
-				  .arena = gx->arena,
-				  .where = gx->opts.tcp_rx_nic,
-				  .pool_b = gx->opts.tcp_rx_b,
-				  .nr_cores = gx->nr_cores};
-	int ret = 0;
-
-	if (gx->opts.tcp_rx == GX_TCP_RX_ZCRX_GPU)
-		cfg.ring = &io_ring_sys_kernel;
-	if (gx->opts.tcp_rx == GX_TCP_RX_DEVMEM || cfg.ring) {
-		ret = gx_gpu_open(gx, device);
-		cfg.gpu = ret ? NULL : gx->gpu[device];
-		if (!ret)
-			ret = tcp_dev_open(&cfg, &gx->tcp_dev);
-	}
-	for (unsigned i = 0; gx->tcp_dev && i < gx->nr_cores; i++)
-		tcp_dev_lend(gx->tcp_dev, i, gx->core[i]->tcp);
-	gx->opts.tcp_rx_nic = NULL; /* belongs to the caller */
-	return ret;
-}
-
-/* The NIC of zero-copy receive. Each core's link takes its queue. */
-static int tcp_zcrx_start(struct gx *gx)
-{
-	struct tcp_zcrx_cfg cfg = {.nic = &nic_sys_linux,
-				   .ring = &io_ring_sys_kernel,
-				   .where = gx->opts.tcp_rx_nic,
-				   .area_b = gx->opts.tcp_rx_b,
-				   .nr_cores = gx->nr_cores};
-
-	return gx->opts.tcp_rx == GX_TCP_RX_ZCRX ? tcp_zcrx_open(&cfg, &gx->tcp_zcrx) : 0;
-}
-
-/* The NIC that sends memory of GPUs. Before any GPU's memory is there. */
-static int tcp_tx_start(struct gx *gx)
-{
-	bool must = gx->opts.tcp_tx == GX_TCP_TX_DEVMEM;
-	struct tcp_tx_dev_cfg cfg = {
-		.nic = &nic_sys_linux, .name = gx->opts.tcp_tx_nic, .must = must};
-	int ret = cfg.name ? tcp_tx_dev_open(&cfg, &gx->tcp_tx) : 0;
-
-	gx->opts.tcp_tx_nic = NULL; /* belongs to the caller */
-	if (!ret || must)
-		return ret;
-	gx_warn("link tcp sends memory of GPUs by host memory: %s", gx_error());
-	return 0;
-}
-
 static void pool_close(struct gx *gx)
 {
 	if (gx->pool_page)
 		gx_arena_unmap(gx->pool, gx->pool_page, GX_HUGE_PAGE);
 	gx_arena_close(gx->pool);
-}
-
-static int core_tcp_add(struct gx_core *core)
-{
-	int ret = gx_loop_add(
-		&core->loop, &(struct gx_poller){"tcp", link_tcp_poll, core->tcp, link_tcp_asleep});
-
-	if (!ret && core->gx->opts.tcp_tx != GX_TCP_TX_COPY)
-		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp tx", link_tcp_zc_poll,
-								   core->tcp, link_tcp_zc_asleep});
-	return ret ? ret : core_dropper_add(core, link_tcp_drop, core->tcp);
 }
 
 static int ports_open(struct gx *gx)
@@ -312,62 +208,29 @@ static int ports_open(struct gx *gx)
 	for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
 		for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
 			struct gx_port_slot *s = &gx->port[p];
-			struct gx_core *core = gx->core[i];
 
-			ret = s->port->ops->queue_open(s->port, i, &core->loop.stats, &s->queue[i]);
+			ret = s->port->ops->queue_open(s->port, i, &gx->core[i]->loop.stats,
+						       &s->queue[i]);
 			if (ret)
-				return gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
-			ret = link_pkt_open(core, s->port, s->queue[i], &core->link[p]);
-			if (!ret && gx->pool_gpu)
-				ret = link_pkt_gpu(core->link[p], gx->pool_gpu);
-			if (!ret)
-				ret = gx_loop_add(&core->loop,
-						  &(struct gx_poller){s->name, link_pkt_poll,
-								      core->link[p],
-								      link_pkt_asleep});
-			if (!ret)
-				ret = core_dropper_add(core, link_pkt_drop, core->link[p]);
+				gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
 		}
-	/* After the ports, and just before the user's poller: no port delays the news from this
-	 * link. */
-	for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
-		struct link_local *local = gx->core[i]->local;
-
-		ret = gx_loop_add(
-			&gx->core[i]->loop,
-			&(struct gx_poller){"local", link_local_poll, local, link_local_asleep});
-		if (!ret)
-			ret = core_dropper_add(gx->core[i], link_local_drop, local);
-		if (!ret)
-			ret = core_tcp_add(gx->core[i]);
-	}
 	return ret;
 }
 
-/* Open the RDMA devices that the user names. Without a name there is no verbs link. */
-static int verbs_open(struct gx *gx)
+/* Ports and cores are there. Each core first polls its ports, then the other links, and last the
+ * user's poller: no port delays the news from a link. */
+static int links_start(struct gx *gx)
 {
-	int ret = 0;
+	int ret = 0, device;
 
-	if (gx->opts.verbs)
-		ret = verbs_rails_open(gx->opts.verbs, gx->opts.rails, gx->opts.nr_rails,
-				       &gx->verbs);
-	else if (gx->opts.nr_rails)
-		ret = gx_fail(-EINVAL, "gx_opts.rails: gx_opts.verbs names the first device");
-	gx->opts.verbs = NULL; /* these belong to the caller */
-	gx->opts.rails = NULL;
-	if (gx->verbs && verbs_lends(&gx->opts))
-		verbs_rails_lend(gx->verbs);
-	for (unsigned i = 0; !ret && gx->verbs && i < gx->nr_cores; i++) {
-		struct gx_core *core = gx->core[i];
-
-		ret = link_verbs_open(core, &core->verbs);
+	for (unsigned l = 0; !ret && l < GX_LINKS; l++) {
+		for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+			ret = gx_links[l]->core->start(gx->core[i]);
+		device = gx_links[l]->ctx->needs_gpu(&gx->opts);
+		if (!ret && device >= 0)
+			ret = gx_gpu_open(gx, device);
 		if (!ret)
-			ret = gx_loop_add(&core->loop,
-					  &(struct gx_poller){"verbs", link_verbs_poll, core->verbs,
-							      link_verbs_asleep});
-		if (!ret)
-			ret = core_dropper_add(core, link_verbs_drop, core->verbs);
+			ret = gx_links[l]->ctx->start(gx);
 	}
 	return ret;
 }
@@ -386,7 +249,7 @@ static int core_open(struct gx *gx, unsigned i)
 	int ret;
 
 	if (!core)
-		return -ENOMEM;
+		return gx_fail(-ENOMEM, "no memory for core %u", i);
 	memset(core, 0, sizeof(*core));
 	gx->core[i] = core;
 	core->gx = gx;
@@ -399,10 +262,12 @@ static int core_open(struct gx *gx, unsigned i)
 		idle.sleep_max_ns = 0;
 	core->comps = calloc(GX_COMPS_MAX, sizeof(*core->comps));
 	if (!core->comps || submit_core_open(core))
-		return -ENOMEM;
+		return gx_fail(-ENOMEM, "no memory for core %u", i);
 	ret = gx_loop_init(&core->loop, gx->cpus[i], &idle);
-	if (!ret)
-		ret = link_local_open(core, &core->local);
+	if (ret)
+		return gx_fail(ret, "core %u: %s", i, strerror(-ret));
+	for (unsigned l = 0; !ret && l < GX_LINKS; l++)
+		ret = gx_links[l]->core->open(core);
 	return ret;
 }
 
@@ -410,11 +275,8 @@ static void core_close(struct gx_core *core)
 {
 	if (!core)
 		return;
-	for (unsigned p = 0; p < GX_HELLO_PORTS; p++)
-		link_pkt_close(core->link[p]);
-	link_local_close(core->local);
-	link_tcp_close(core->tcp);
-	link_verbs_close(core->verbs);
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		gx_links[l]->core->close(core);
 	gx_loop_fini(&core->loop);
 	submit_core_close(core);
 	free(core->comps);
@@ -439,9 +301,6 @@ static int ctx_open(struct gx *gx)
 		pulls_allow();
 	if (!ret)
 		ret = gx_random(&gx->mem_ids, sizeof(gx->mem_ids));
-	gx->pairs = calloc(1, sizeof(*gx->pairs));
-	if (!gx->pairs)
-		return gx_fail(-ENOMEM, "no memory");
 	if (ret)
 		return gx_fail(ret, "no random numbers: %s", strerror(-ret));
 	snprintf(gx->instance, sizeof(gx->instance), "gx-%d-%08x", getpid(), r);
@@ -455,29 +314,17 @@ static int ctx_open(struct gx *gx)
 	ret = gx_uring_open(GX_URING_AUTO, &gx->uring);
 	if (ret)
 		return gx_fail(ret, "control thread: %s", strerror(-ret));
-	ret = tcp_zcrx_start(gx);
-	if (ret)
-		return ret;
-	for (unsigned i = 0; i < gx->nr_cores; i++) {
+	for (unsigned l = 0; !ret && l < GX_LINKS; l++)
+		ret = gx_links[l]->ctx->open(gx);
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
 		ret = core_open(gx, i);
-		if (ret)
-			return gx_fail(ret, "core %u: %s", i, strerror(-ret));
-		ret = link_tcp_open(gx->core[i], &gx->core[i]->tcp);
-		if (ret) /* it has said why */
-			return ret;
-	}
-	ret = pool_open(gx);
+	if (!ret)
+		ret = pool_open(gx);
 	if (!ret)
 		ret = ports_open(gx);
 	if (!ret)
-		ret = verbs_open(gx);
-	if (!ret)
-		ret = tcp_tx_start(gx);
-	if (!ret)
-		ret = tcp_dev_start(gx);
-	if (ret)
-		return ret;
-	return ctl_open(gx);
+		ret = links_start(gx);
+	return ret ? ret : ctl_open(gx);
 }
 
 GX_EXPORT int gx_open(const struct gx_opts *opts, struct gx **out)
@@ -560,11 +407,8 @@ GX_EXPORT void gx_close(struct gx *gx)
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		core_close(gx->core[i]);
 	mem_reap(gx, true);
-	tcp_dev_close(gx->tcp_dev);
-	tcp_zcrx_close(gx->tcp_zcrx);
-	tcp_tx_dev_close(gx->tcp_tx);
-	verbs_rails_close(gx->verbs);
-	local_peers_close(gx);
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		gx_links[l]->ctx->close(gx);
 	for (unsigned p = 0; p < gx->nr_ports; p++) {
 		for (unsigned i = 0; i < gx->nr_cores; i++)
 			if (gx->port[p].queue[i])
@@ -579,7 +423,6 @@ GX_EXPORT void gx_close(struct gx *gx)
 		gx->host->ops->close(gx->host);
 	if (gx->arena)
 		gx_arena_close(gx->arena);
-	free(gx->pairs);
 	pthread_cond_destroy(&gx->wait_cond);
 	pthread_mutex_destroy(&gx->wait_lock);
 	free(gx);

@@ -4,11 +4,7 @@
  * calls on them are in api/conn_api.c. On the control thread.
  */
 #include "control/control.h"
-#include "local/local.h"
 #include "submit/submit.h"
-#include "tcp/tcp_conn.h"
-#include "tcp/tcp_zc.h"
-#include "verbs/verbs.h"
 
 #include "gx_internal/link.h"
 
@@ -35,6 +31,7 @@ struct gx_conn *conn_new(struct gx *gx, bool server)
 	c->gx = gx;
 	c->peer_pool = -1;
 	c->server = server;
+	c->link = gx_links[0]; /* until one is chosen */
 	c->next = gx->conns;
 	gx->conns = c;
 	return c;
@@ -69,22 +66,10 @@ static void ep_ask(struct gx_ep *ep)
 
 /* ---- setting up ---- */
 
-static const struct gx_link_ops *const link_ops[] = {
-	[GX_LINK_PACKET] = &gx_link_pkt_ops,
-	[GX_LINK_LOCAL] = &gx_link_local_ops,
-	[GX_LINK_TCP] = &gx_link_tcp_ops,
-	[GX_LINK_VERBS] = &gx_link_verbs_ops,
-};
-
-const char *conn_link_name(const struct gx_conn *c)
-{
-	return link_ops[c->link]->name;
-}
-
 int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local)
 {
 	struct gx *gx = c->gx;
-	const struct gx_link_ops *ops = link_ops[c->link];
+	const struct gx_ep_ops *ops = c->link->ep;
 	struct gx_ep *ep = ops->ep_new();
 	int ret;
 
@@ -157,8 +142,8 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 		gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_LOST, err != 0);
 		gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, -1ull);
 	}
-	local_revoke(c, NULL);
-	verbs_conn_stop(c);
+	if (c->link_open)
+		c->link->conn->stop(c);
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
 	conn_state_set(c, GX_CONN_STATE_DOWN);
@@ -179,89 +164,73 @@ static void ep_say_quantum(struct gx_conn *c, struct gx_ep *ep)
 	ep->quantum_said = now;
 }
 
-static void conn_down_way(struct gx_conn *c, int err)
+/* The reason for a fault of lane @ep; NULL: of the connection's link. */
+static void conn_fault(struct gx_conn *c, const struct gx_ep *ep, int err)
 {
 	char text[sizeof(c->text)];
 
-	verbs_conn_way(c, text, sizeof(text));
-	conn_down(c, err, "%s", text);
+	if (ep && ep->fault_why)
+		conn_down(c, err,
+			  ep->fault_tx ? "data for peer %s cannot be sent: %s"
+				       : "data of peer %s cannot be received: %s",
+			  c->peer_name, ep->fault_why);
+	else if (c->link->conn->fault(c, err, text, sizeof(text)))
+		conn_down(c, err, "%s", text);
+	else if (err == -ETIMEDOUT && ep && c->nr_ways)
+		conn_down(c, err,
+			  "peer %s was not heard for %.1f s on lane %u, over port %.64s: is that "
+			  "way down?",
+			  c->peer_name, c->agreed.peer_timeout_ns / 1e9, ep->lane,
+			  c->gx->port[ep->port].name);
+	else if (err == -ETIMEDOUT)
+		conn_down(c, err, "peer %s was not heard for %.1f s", c->peer_name,
+			  c->agreed.peer_timeout_ns / 1e9);
+	else if (err == -EIO)
+		conn_down(c, err,
+			  "a GPU here failed, or did not end a copy into the bounce pool of peer "
+			  "%s within %.1f s",
+			  c->peer_name, c->gx->opts.gpu_timeout_ns / 1e9);
+	else if (err == -EFAULT)
+		conn_down(c, err,
+			  "the kernel cannot read or write the memory of an operation with peer "
+			  "%s: was it unmapped while the operation was under way?",
+			  c->peer_name);
+	else if (err == -EHOSTUNREACH)
+		conn_down(c, err,
+			  "no data packet reaches peer %s, not even one of %u bytes: is its data "
+			  "port blocked, or the path's MTU too small?",
+			  c->peer_name, GX_WIRE_QUANTUM_MIN);
+	else
+		conn_down(c, err, "peer %s broke the protocol: %s", c->peer_name, strerror(-err));
 }
 
-static void conn_down_devices(struct gx_conn *c)
+static void conn_link_tick(struct gx_conn *c)
 {
-	char text[sizeof(c->text)];
+	bool is_up = conn_state(c) == GX_CONN_STATE_UP;
+	int err;
 
-	verbs_conn_devices(c, text, sizeof(text));
-	conn_down(c, -ENODEV, "%s", text);
+	if (!c->link_open || conn_state(c) == GX_CONN_STATE_CONNECTING)
+		return;
+	err = c->link->conn->tick(c, gx_now_ns(), is_up ? c->link_say : NULL);
+	if (err && is_up)
+		conn_fault(c, NULL, err);
 }
 
 void conn_tick(struct gx_conn *c)
 {
-	local_count(c);
-	if (c->verbs && conn_state(c) == GX_CONN_STATE_UP && verbs_conn_lost(c))
-		conn_down_devices(c);
-	if (c->verbs && conn_state(c) == GX_CONN_STATE_DOWN)
-		verbs_conn_tick(c, gx_now_ns(), NULL); /* it says nothing any more */
+	conn_link_tick(c);
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
 		struct gx_ep *ep = c->ep[i];
 		int fault = atomic_load_explicit(&ep->fault, memory_order_acquire);
 
 		if (ep->want_attach || ep->want_fail)
 			ep_ask(ep);
-		if (conn_state(c) == GX_CONN_STATE_UP)
-			ep_say_quantum(c, ep);
-		if (c->link == GX_LINK_TCP)
-			tcp_zc_say(ep);
-		if (!fault || conn_state(c) != GX_CONN_STATE_UP)
+		if (conn_state(c) != GX_CONN_STATE_UP)
 			continue;
-		if (ep->fault_why)
-			conn_down(c, fault,
-				  ep->fault_tx ? "data for peer %s cannot be sent: %s"
-					       : "data of peer %s cannot be received: %s",
-				  c->peer_name, ep->fault_why);
-		else if (fault == -ETIMEDOUT && c->nr_ways)
-			conn_down(
-				c, fault,
-				"peer %s was not heard for %.1f s on lane %u, over port %.64s: is "
-				"that way down?",
-				c->peer_name, c->agreed.peer_timeout_ns / 1e9, i,
-				c->gx->port[ep->port].name);
-		else if (fault == -ETIMEDOUT)
-			conn_down(c, fault, "peer %s was not heard for %.1f s", c->peer_name,
-				  c->agreed.peer_timeout_ns / 1e9);
-		else if (fault == -EIO)
-			conn_down(
-				c, fault,
-				"a GPU here failed, or did not end a copy into the bounce pool of "
-				"peer %s within %.1f s",
-				c->peer_name, c->gx->opts.gpu_timeout_ns / 1e9);
-		else if (fault == -ECONNRESET && c->link == GX_LINK_LOCAL)
-			conn_down(c, fault,
-				  "the process of peer %s has ended, or runs another program now",
-				  c->peer_name);
-		else if (fault == -ECONNRESET)
-			conn_down(c, fault,
-				  "a data socket of peer %s was closed or reset: did a firewall or "
-				  "a proxy cut it?",
-				  c->peer_name);
-		else if (fault == -EFAULT)
-			conn_down(c, fault,
-				  "the kernel cannot read or write the memory of an operation with "
-				  "peer %s: was it unmapped while the operation was under way?",
-				  c->peer_name);
-		else if (fault == -ENODEV && c->verbs)
-			conn_down_devices(c);
-		else if (fault == -ENETUNREACH)
-			conn_down_way(c, fault);
-		else if (fault == -EHOSTUNREACH)
-			conn_down(
-				c, fault,
-				"no data packet reaches peer %s, not even one of %u bytes: is its "
-				"data port blocked, or the path's MTU too small?",
-				c->peer_name, GX_WIRE_QUANTUM_MIN);
-		else
-			conn_down(c, fault, "peer %s broke the protocol: %s", c->peer_name,
-				  strerror(-fault));
+		ep_say_quantum(c, ep);
+		if (!fault)
+			continue;
+		conn_fault(c, ep, fault);
 		return;
 	}
 }
@@ -297,10 +266,12 @@ static bool conn_is_known(const struct gx_conn *c)
 
 bool conn_is_over(struct gx_conn *c)
 {
-	if (conn_state(c) != GX_CONN_STATE_DOWN || !conn_detached(c) || !verbs_conn_is_over(c))
+	if (conn_state(c) != GX_CONN_STATE_DOWN || !conn_detached(c))
 		return false;
-	local_release(c);    /* the memory of a dead process does not wait for the user, ... */
-	tcp_conn_release(c); /* ... nor do descriptors */
+	if (c->link_open && !c->link->conn->is_over(c))
+		return false;
+	if (c->link_open) /* the memory of a dead process, and descriptors, do not wait for the user */
+		c->link->conn->release(c);
 	return conn_quiet(c);
 }
 
@@ -313,9 +284,8 @@ bool conn_reap(struct gx_conn *c)
 		return false;
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		c->ep[i]->ops->ep_free(c->ep[i]);
-	local_close(c);
-	tcp_conn_close(c);
-	verbs_conn_close(c);
+	if (c->link_open)
+		c->link->conn->close(c);
 	while (*at != c)
 		at = &(*at)->next;
 	*at = c->next;

@@ -35,7 +35,6 @@ bool conn_is_over(struct gx_conn *c);
 /** conn_reap() - Free a connection that is over, unless its user still holds it. The caller has
  * freed its control half. Return: @c is gone. */
 bool conn_reap(struct gx_conn *c);
-const char *conn_link_name(const struct gx_conn *c);
 void conn_state_set(struct gx_conn *c, enum gx_conn_state state); /* wakes waiters */
 
 /* -- memory, region.c; control thread -- */

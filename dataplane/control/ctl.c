@@ -6,8 +6,6 @@
  * caller's thread resolves names and binds sockets.
  */
 #include "control/ctl.h"
-#include "tcp/tcp_dev.h"
-#include "verbs/verbs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -76,8 +74,6 @@ static void tick_conns(struct ctl *ctl)
 {
 	struct gx_conn *c, *next;
 
-	if (ctl->gx->verbs)
-		verbs_rails_events(ctl->gx->verbs);
 	for (c = ctl->gx->conns; c; c = next) {
 		next = c->next;
 		conn_tick(c); /* even when DOWN: its cores may not know yet */
@@ -101,9 +97,8 @@ static void tick_done(struct gx_io *io, int res)
 	tick_own(ctl, now_ns);
 	ctl_fd_tick(ctl, now_ns);
 	ctl_stats_tick(ctl, now_ns);
-	local_tick(ctl->gx);
-	if (ctl->gx->tcp_dev)
-		tcp_dev_report(ctl->gx->tcp_dev);
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		gx_links[l]->ctx->tick(ctl->gx);
 	mem_reap(ctl->gx, false);
 	if (!ctl->closing) {
 		tick_conns(ctl);
@@ -496,35 +491,53 @@ static int connect_port(struct ctl_conn *cc, const char *port)
 	return 0;
 }
 
-/* The user may only force a link that this end can take. */
-static int connect_link(struct ctl_conn *cc, const char *link)
+static const struct gx_link *link_find(const char *name)
 {
-	const char *why = local_offered(cc->ctl->gx), *why_verbs = verbs_offered(cc->ctl->gx);
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		if (!strcmp(gx_links[l]->name, name))
+			return gx_links[l];
+	return NULL;
+}
 
-	if (!link)
+/* "packet, local and tcp". */
+static void link_names(char *buf, size_t room)
+{
+	struct gx_text text = {.buf = buf, .room = room};
+
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		core_say(&text, "%s%s",
+			 !l		    ? ""
+			 : l + 1 < GX_LINKS ? ", "
+					    : " and ",
+			 gx_links[l]->name);
+}
+
+/* The user may only force a link that this end can take. */
+static int connect_link(struct ctl_conn *cc, const char *name)
+{
+	const struct gx_link *link;
+	char names[128];
+
+	if (!name)
 		return 0;
-	if (strcmp(link, "local") && strcmp(link, "packet") && strcmp(link, "tcp") &&
-	    strcmp(link, "verbs"))
+	link = link_find(name);
+	link_names(names, sizeof(names));
+	if (!link)
+		return gx_fail(-EINVAL, "link '%.32s' is not known: there are %s", name, names);
+	if (link->port == GX_LINK_PORT_NONE && cc->forced[0])
+		return gx_fail(-EINVAL, "link %s uses no port, and port %.64s is asked for", name,
+			       cc->forced);
+	if (link->port != GX_LINK_PORT_NONE && !link->ways && cc->nr_wanted > 1)
 		return gx_fail(-EINVAL,
-			       "link '%.32s' is not known: there are local, packet, tcp and verbs",
-			       link);
-	if (!strcmp(link, "tcp") && cc->forced[0])
-		return gx_fail(-EINVAL, "link tcp uses no port, and port %.64s is asked for",
+			       "link %s takes one port, and %u are asked for: name one of them",
+			       name, cc->nr_wanted);
+	if (link->conn->may(cc->ctl->gx))
+		return gx_fail(-ENODEV, "link %s cannot be had at this end: %s", name,
+			       link->conn->may(cc->ctl->gx));
+	if (link->port == GX_LINK_PORT_SHM && cc->forced[0] && strcmp(cc->forced, "shm"))
+		return gx_fail(-EINVAL, "link %s goes with port shm, not with port %.64s", name,
 			       cc->forced);
-	if (!strcmp(link, "verbs") && cc->nr_wanted > 1)
-		return gx_fail(
-			-EINVAL,
-			"link verbs takes one port, and %u are asked for: name one of them; its "
-			"devices are in gx_opts.rails",
-			cc->nr_wanted);
-	if (!strcmp(link, "verbs") && why_verbs)
-		return gx_fail(-ENODEV, "link verbs cannot be had at this end: %s", why_verbs);
-	if (!strcmp(link, "local") && why)
-		return gx_fail(-ENODEV, "link local cannot be had at this end: %s", why);
-	if (!strcmp(link, "local") && cc->forced[0] && strcmp(cc->forced, "shm"))
-		return gx_fail(-EINVAL, "link local goes with port shm, not with port %.64s",
-			       cc->forced);
-	snprintf(cc->link, sizeof(cc->link), "%s", link);
+	cc->link = link;
 	return 0;
 }
 
@@ -556,9 +569,9 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	cc->conn = c;
 	cc->lanes_max = opts ? opts->lanes : 0;
 	cc->nr_socks = opts && opts->sockets ? (unsigned)GX_MIN(opts->sockets, UINT8_MAX) : 1;
-	if (cc->nr_socks > TCP_SOCKS_MAX) {
+	if (cc->nr_socks > GX_SOCKS_MAX) {
 		ret = gx_fail(-EINVAL, "gx_connect_opts.sockets is %llu: 1 to %d",
-			      (unsigned long long)opts->sockets, TCP_SOCKS_MAX);
+			      (unsigned long long)opts->sockets, GX_SOCKS_MAX);
 		goto err_free;
 	}
 	cc->nr_qps = opts ? (unsigned)GX_MIN(opts->queue_pairs, 1000) : 0;

@@ -3,7 +3,7 @@
  * Declarations for the files of the control half, the lowest first: ctl_addr.c (addresses),
  * ctl_listen.c (listening sockets), ctl_stats.c (the stats socket), ctl_conn.c (a bootstrap
  * connection: frames out, and its end), ctl_fd.c (descriptors over a Unix socket), ctl_data.c (data
- * sockets of link tcp), ctl_path.c
+ * sockets), ctl_path.c
  * (choice of link and port), ctl_hello.c (set-up), ctl_frame.c (frames in) and ctl.c (open, close,
  * listen, connect, tick). The control thread owns everything here, unless a comment says otherwise.
  */
@@ -11,10 +11,10 @@
 #define GX_CTL_H
 
 #include "control/control.h"
-#include "local/local.h"
-#include "tcp/tcp_conn.h"
+#include "core/socks.h"
 
 #include "gx_internal/fork.h"
+#include "gx_internal/link.h"
 
 #include <assert.h>
 #include <stdatomic.h>
@@ -25,10 +25,11 @@
 #define CTL_HALF_OPEN_MAX 256 /* accepted and not yet up: beyond it a new one replaces one */
 #define CTL_LISTENERS_MAX 8
 #define CTL_FDS_FREE	  12 /* descriptors for a server and its first client */
-#define CTL_FDS_MAX	  (2 * GX_HELLO_LANES + LOCAL_FDS_MAX) /* of an exchange, one way */
-#define CTL_ADDRS_MAX	  8				       /* addresses to try for one name */
-#define CTL_USER_MAX	  32768				       /* bytes of a user's message */
-#define CTL_TEXT_MAX	  256				       /* bytes of a reason */
+#define CTL_FDS_MAX	  (2 * GX_HELLO_LANES + GX_LINK_FDS_MAX) /* of an exchange, one way */
+#define CTL_ADDRS_MAX	  8					 /* addresses to try for one name */
+#define CTL_USER_MAX	  32768					 /* bytes of a user's message */
+#define CTL_LINK_MAX	  256					 /* bytes from link to link */
+#define CTL_TEXT_MAX	  256					 /* bytes of a reason */
 #define CTL_OUT_MAX_B	  (4u << 20)	 /* users' messages that wait for one peer to read */
 #define CTL_TICK_NS	  20000000ull	 /* between two looks at the deadlines */
 #define CTL_STEP_NS	  5000000000ull	 /* for each step of the set-up */
@@ -60,8 +61,8 @@ enum ctl_state {
 	CTL_PROVE,   /* client: shows its user on the Unix socket */
 	CTL_LANES,   /* client: waits for ACCEPT; server: for CONNECT */
 	CTL_FDS,     /* waits for the peer's descriptors on the Unix socket, or for data sockets */
-	CTL_LINKED,  /* our lanes are connected: sends UP, waits for the peer's UP. Link verbs sends
-			UP later: ctl_hello_linked() */
+	CTL_LINKED, /* our lanes are connected: sends UP, waits for the peer's UP. A link with a way
+			to prove sends UP later: ctl_hello_linked() */
 	CTL_UP,
 	CTL_LINGER,  /* sends its last frames, drops input until the peer closes */
 	CTL_CLOSING, /* cancelled; waits for gx_uring to let go */
@@ -145,8 +146,8 @@ struct ctl_conn {
 	unsigned forced_port;	  /* its index in gx->port[] */
 	unsigned nr_wanted;	  /* client: wanted ports, all of one match; 0: the best one */
 	uint8_t wanted[GX_HELLO_PORTS]; /* [nr_wanted]: their indices in gx->port[] */
-	char link[16];			/* client: the wanted link; "": the best */
-	unsigned nr_qps;		/* client, link verbs: queue pairs; 0: the default */
+	const struct gx_link *link;	/* client: the wanted link; NULL: the best */
+	unsigned nr_qps;    /* client: queue pairs for links that have some; 0: the default */
 	char no_share[192]; /* client: why it shares no memory with this server; "": it may */
 	unsigned lanes_max; /* client: 0: no limit */
 	struct ctl_addr addrs[CTL_ADDRS_MAX];
@@ -155,7 +156,7 @@ struct ctl_conn {
 	struct ctl_setup *setup; /* from CONNECT to UP */
 	struct ctl_pass *pass;	 /* exchange on the Unix socket under way; NULL: none */
 	void (*pass_forget)(struct ctl_conn *cc); /* ends pass */
-	unsigned nr_socks;     /* client: data sockets wanted for a lane of link tcp */
+	unsigned nr_socks;     /* client: data sockets wanted for a lane, of links that have some */
 	struct ctl_data *data; /* client: connects data sockets; NULL: no more, or not yet */
 	void (*data_forget)(struct ctl_conn *cc); /* ends data */
 };
@@ -281,9 +282,9 @@ static inline bool ctl_conn_is_live(const struct ctl_conn *cc)
 
 /* -- ctl_fd.c -- */
 
-bool ctl_fd_needed(const struct ctl_setup *s);
-int ctl_fd_listen(struct ctl *ctl);	 /* any thread; once */
-void ctl_fd_prove(struct ctl_conn *cc);	 /* client: show our user */
+bool ctl_fd_needed(const struct ctl_conn *cc); /* do the ends pass descriptors? */
+int ctl_fd_listen(struct ctl *ctl);	       /* any thread; once */
+void ctl_fd_prove(struct ctl_conn *cc);	       /* client: show our user */
 void ctl_fd_start(struct ctl_conn *cc);	 /* client: send our descriptors, fetch the server's */
 void ctl_fd_wait(struct ctl_conn *cc);	 /* server: wait for the client's */
 void ctl_fd_forget(struct ctl_conn *cc); /* ends the exchange of @cc */
@@ -292,10 +293,7 @@ void ctl_fd_close(struct ctl *ctl);
 
 /* -- ctl_data.c -- */
 
-#define CTL_TCP_PORT	  "tcp" /* stands for a port's name in CONNECT */
-#define CTL_TCP_QUANTUM_B 4096	/* a chunk of link tcp is a multiple of it */
-
-/** ctl_data_start() - Client: connect the data sockets of cc->conn->tcp to the server, one after
+/** ctl_data_start() - Client: connect the data sockets of cc->conn->socks to the server, one after
  * another; ctl->joined() tells the end. */
 void ctl_data_start(struct ctl_conn *cc);
 /** ctl_data_waits() - Does @cc wait for its data sockets, or for the server to take them? */
@@ -310,8 +308,6 @@ int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 void ctl_path_ports(const struct ctl *ctl, struct gx_hello *h); /* the ports of our HELLO */
 bool ctl_path_same_host(const struct ctl_conn *cc);
 int ctl_path_port_find(const struct gx_hello *h, const char *name); /* index; -1: none */
-/* Append a reason to @c->why. */
-void ctl_path_why(struct gx_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Client: choose link and port. Return: a verdict. */
 int ctl_path_choose(struct ctl_conn *cc);
 /* Client: the ports that the lanes of @l take in turn, if several are wanted. Return: a verdict. */
@@ -327,8 +323,8 @@ int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 void ctl_hello_up(struct ctl_conn *cc); /* both ends have sent UP */
-/* In LINKED: say UP when the link is ready, and go on to UP if the peer has said it. Link verbs waits for
- * its queue pairs, at the client also for answers on them; call again at each tick. Return: a verdict. */
+/* In LINKED: say UP when the link is ready, and go on to UP if the peer has said it. A link with a
+ * way to prove waits for that; call again at each tick. Return: a verdict. */
 int ctl_hello_linked(struct ctl_conn *cc);
 /* Client: the server knows our user (@cc->proven), or does not. */
 void ctl_hello_shown(struct ctl_conn *cc);
@@ -338,6 +334,8 @@ void ctl_hello_joined(struct ctl_conn *cc); /* the data sockets are there */
 
 /* -- ctl_frame.c -- */
 
+/* struct gx_conn.link_say: to the link's take() of the peer, while both are up. */
+void ctl_link_say(struct gx_conn *c, const uint8_t *b, uint32_t len);
 void ctl_conn_start(struct ctl_conn *cc); /* client: connect to the first address */
 bool ctl_conn_room(struct ctl *ctl);
 void ctl_conn_accepted(struct ctl *ctl, int fd);

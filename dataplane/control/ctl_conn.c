@@ -5,7 +5,7 @@
  * call.
  */
 #include "control/ctl.h"
-#include "tcp/tcp_conn.h"
+#include "gx_internal/link.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -358,7 +358,8 @@ static int bye_run(void *arg)
 
 	if (!c->ctl)
 		return 0;
-	tcp_conn_push(c);
+	if (c->link_open)
+		c->link->conn->push(c);
 	ctl_conn_end(c->ctl, CTL_LINGER_NS);
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Data sockets of link tcp. The client connects them to the address of its bootstrap connection,
+ * The data sockets of a link that wants some (core/socks.h). The client connects them to the address of its bootstrap connection,
  * one after another, and names the connection by the token of the server's ACCEPT in the first
  * frame. So the server needs no further listening socket, and its rules for bootstrap connections
  * hold for data too. On the control thread.
@@ -59,8 +59,8 @@ static void data_fail(struct ctl_data *d, int err)
 	struct ctl *ctl = d->ctl;
 
 	ctl->inside++;
-	ctl_conn_fail(d->cc, err, "data socket %u of link tcp cannot be connected: %s", d->at,
-		      strerror(-err));
+	ctl_conn_fail(d->cc, err, "data socket %u of link %s cannot be connected: %s", d->at,
+		      d->cc->conn->link->name, strerror(-err));
 	ctl->inside--;
 }
 
@@ -78,7 +78,7 @@ static void data_send(struct ctl_data *d, void (*done)(struct gx_io *io, int res
 static void data_sent(struct gx_io *io, int res)
 {
 	struct ctl_data *d = io->arg;
-	struct tcp_conn *t;
+	struct gx_socks *t;
 
 	if (!d->cc) {
 		data_free(d);
@@ -93,8 +93,8 @@ static void data_sent(struct gx_io *io, int res)
 		data_send(d, data_sent);
 		return;
 	}
-	t = d->cc->conn->tcp;
-	tcp_conn_add(d->cc->conn, d->at / t->nr_socks, d->at % t->nr_socks, d->fd);
+	t = d->cc->conn->socks;
+	gx_socks_add(d->cc->conn, d->at / t->nr_socks, d->at % t->nr_socks, d->fd);
 	d->fd = -1;
 	d->at++;
 	d->cc->due_ns = gx_now_ns() + d->cc->timeout_ns;
@@ -105,7 +105,7 @@ static void data_connected(struct gx_io *io, int res)
 {
 	struct ctl_data *d = io->arg;
 	struct gx_hello_data hello = {0};
-	const struct tcp_conn *t;
+	const struct gx_socks *t;
 
 	if (!d->cc) {
 		data_free(d);
@@ -115,7 +115,7 @@ static void data_connected(struct gx_io *io, int res)
 		data_fail(d, res);
 		return;
 	}
-	t = d->cc->conn->tcp;
+	t = d->cc->conn->socks;
 	memcpy(hello.token, t->token, sizeof(hello.token));
 	hello.lane = d->at / t->nr_socks;
 	hello.index = d->at % t->nr_socks;
@@ -129,7 +129,7 @@ static void data_next(struct ctl_data *d)
 	struct ctl_conn *cc = d->cc;
 	struct ctl *ctl = d->ctl;
 
-	if (tcp_conn_is_whole(cc->conn)) {
+	if (gx_socks_are_whole(cc->conn)) {
 		cc->data = NULL;
 		data_free(d);
 		ctl->inside++;
@@ -176,19 +176,19 @@ void ctl_data_start(struct ctl_conn *cc)
 
 bool ctl_data_waits(const struct ctl_conn *cc)
 {
-	return cc->conn && cc->conn->tcp &&
+	return cc->conn && cc->conn->socks &&
 	       (cc->state == CTL_FDS || (!cc->server && cc->state == CTL_LINKED));
 }
 
 void ctl_data_timed_out(struct ctl_conn *cc)
 {
-	const struct tcp_conn *t = cc->conn->tcp;
+	const struct gx_socks *t = cc->conn->socks;
 	unsigned all = t->nr_lanes * t->nr_socks;
 
 	ctl_conn_fail(cc, -ETIMEDOUT,
-		      "%u of %u data sockets of link tcp %s in time%s: is a NAT or a proxy between "
+		      "%u of %u data sockets of link %s %s in time%s: is a NAT or a proxy between "
 		      "the ends, or is the server's ulimit -n too low?",
-		      t->nr_fds, all, cc->server ? "came" : "were connected",
+		      t->nr_fds, all, cc->conn->link->name, cc->server ? "came" : "were connected",
 		      t->nr_fds < all ? "" : ", and the server has not taken all of them");
 }
 
@@ -198,8 +198,8 @@ void ctl_data_timed_out(struct ctl_conn *cc)
 static struct ctl_conn *data_owner(const struct ctl *ctl, const struct gx_hello_data *hello)
 {
 	for (struct ctl_conn *o = ctl->conns; o; o = o->next)
-		if (o->server && o->state == CTL_FDS && o->conn && o->conn->tcp &&
-		    tcp_conn_is(o->conn, hello->token))
+		if (o->server && o->state == CTL_FDS && o->conn && o->conn->socks &&
+		    gx_socks_are(o->conn, hello->token))
 			return o;
 	return NULL;
 }
@@ -210,9 +210,9 @@ static void data_refuse_address(struct ctl_conn *owner, const struct ctl_conn *c
 	ctl_bad(cc->ctl, "peer %s: DATA for %s from another address", cc->name,
 		ctl_conn_peer(owner));
 	ctl_conn_fail(owner, -EPERM,
-		      "a data socket of link tcp came from %s, and the client's connection from "
+		      "a data socket of link %s came from %s, and the client's connection from "
 		      "%s: does a NAT or a proxy between the ends use several addresses?",
-		      cc->name, owner->name);
+		      owner->conn->link->name, cc->name, owner->name);
 }
 
 int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
@@ -229,13 +229,13 @@ int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 		data_refuse_address(owner, cc);
 		owner = NULL;
 	}
-	if (!owner || tcp_conn_add(owner->conn, hello.lane, hello.index, cc->fd))
+	if (!owner || gx_socks_add(owner->conn, hello.lane, hello.index, cc->fd))
 		return ctl_conn_refuse_bad(cc, "DATA that no connection waits for");
 	cc->fd = -1; /* the connection has it */
 	ctl_conn_close(cc);
 	owner->due_ns =
 		GX_MIN(gx_now_ns() + CTL_STEP_NS, owner->born_ns + CTL_STEP_NS + CTL_DATA_NS);
-	if (tcp_conn_is_whole(owner->conn))
+	if (gx_socks_are_whole(owner->conn))
 		cc->ctl->joined(owner);
 	return 0;
 }

@@ -239,7 +239,7 @@ static unsigned lane_fds(const struct gx_port_addr *a, int fds[2])
 	return 1 + a->has_pool;
 }
 
-/* Send the nonce, with the descriptors of our lanes and of the local link. The kernel then holds
+/* Send the nonce, with the descriptors of our lanes and of the link. The kernel then holds
  * its own references. */
 static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 		      void (*done)(struct gx_io *io, int res))
@@ -251,7 +251,7 @@ static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 
 	for (unsigned i = 0; i < l->nr_lanes; i++)
 		n += lane_fds(&l->lanes[i].port, fds + n);
-	n += local_fds(p->cc->conn, fds + n);
+	n += p->cc->conn->link->conn->fds(p->cc->conn, fds + n);
 	memcpy(p->nonce, nonce, sizeof(p->nonce));
 	pass_msg_init(p);
 	if (n) {
@@ -499,7 +499,7 @@ void ctl_fd_start(struct ctl_conn *cc)
 			      cc->no_share[0] ? cc->no_share : "the server has none");
 		return;
 	}
-	local_meet(cc->conn, p->fd);
+	cc->conn->link->conn->meet(cc->conn, p->fd);
 	pass_send(p, cc->conn->peer.nonce, client_send_done);
 }
 
@@ -532,7 +532,7 @@ static void server_fds_done(struct gx_io *io, int res)
 		pass_fail(p, -EPROTO, "the client's descriptors did not come: %s", bad);
 		return;
 	}
-	local_meet(p->cc->conn, p->fd);
+	p->cc->conn->link->conn->meet(p->cc->conn, p->fd);
 	pass_send(p, p->cc->conn->peer.nonce, server_send_done);
 }
 
@@ -697,9 +697,11 @@ int ctl_fd_listen(struct ctl *ctl)
 
 /* ---- For the connection and the tick ---- */
 
-bool ctl_fd_needed(const struct ctl_setup *s)
+bool ctl_fd_needed(const struct ctl_conn *cc)
 {
-	if (s->local.link == GX_LINK_LOCAL)
+	const struct ctl_setup *s = cc->setup;
+
+	if (cc->conn->link->conn->fds_due(cc->conn))
 		return true;
 	for (unsigned i = 0; i < s->local.nr_lanes; i++)
 		if (s->local.lanes[i].port.fd >= 0 || s->remote.lanes[i].port.fd >= 0)

@@ -5,7 +5,6 @@
  * on the control thread.
  */
 #include "control/ctl.h"
-#include "verbs/verbs.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -83,19 +82,19 @@ static int user_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	return 0;
 }
 
-static int mend_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
+static int link_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
-	if (cc->conn->state == GX_CONN_STATE_UP && verbs_conn_mend(cc->conn, body, len))
-		return ctl_conn_refuse_bad(cc, "malformed MEND");
+	if (cc->conn->state == GX_CONN_STATE_UP && cc->conn->link->conn->take(cc->conn, body, len))
+		return ctl_conn_refuse_bad(cc, "malformed LINK");
 	return 0;
 }
 
-static void mend_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
+void ctl_link_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
 {
 	struct ctl_conn *cc = c->ctl;
 
-	if (cc->state == CTL_UP)
-		ctl_conn_frame_send(cc, gx_hello_plain_put(cc->ctl->frame, GX_HELLO_MEND, b, len));
+	if (cc && cc->state == CTL_UP)
+		ctl_conn_frame_send(cc, gx_hello_plain_put(cc->ctl->frame, GX_HELLO_LINK, b, len));
 }
 
 #define ON(state) (1u << CTL_##state)
@@ -116,7 +115,7 @@ static const struct frame {
 	[GX_HELLO_USER] = {ON(UP), true, true, CTL_USER_MAX, user_take},
 	[GX_HELLO_BYE] = {ALWAYS, true, true, 0, bye_take},
 	[GX_HELLO_DATA] = {ON(HELLO), false, true, 64, ctl_data_take},
-	[GX_HELLO_MEND] = {ON(UP), true, true, VERBS_MEND_B, mend_take},
+	[GX_HELLO_LINK] = {ON(UP), true, true, CTL_LINK_MAX, link_take},
 };
 
 /* NULL: the frame may not come now. */
@@ -487,15 +486,13 @@ void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
 	if (cc->prove_again && cc->state == CTL_PROVE)
 		ctl_fd_prove(cc);
-	if (cc->state == CTL_UP && cc->conn)
-		verbs_conn_tick(cc->conn, now_ns, mend_say);
 	if (cc->state == CTL_LINKED)
 		ctl_conn_judge(cc, ctl_hello_linked(cc));
 	if (!cc->due_ns || now_ns < cc->due_ns)
 		return;
 	if (cc->state == CTL_LINGER) {
-		if (cc->conn) /* a running process would have closed by now */
-			local_lost(cc->conn);
+		if (cc->conn && cc->conn->link_open) /* a running process would have closed */
+			cc->conn->link->conn->lost(cc->conn);
 		ctl_conn_close(cc);
 	} else if (ctl_conn_is_live(cc)) {
 		conn_timed_out(cc);

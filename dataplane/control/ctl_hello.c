@@ -6,7 +6,6 @@
  * ctl_conn_refuse(); only ctl_conn_judge() ends the connection.
  */
 #include "control/ctl.h"
-#include "verbs/verbs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -37,26 +36,25 @@ static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 					      .access = (uint8_t)m->access,
 					      .device = (uint16_t)m->device};
 		snprintf(r->name, sizeof(r->name), "%s", m->name);
-		if (!local_offered(gx))
-			local_export_fill(m, &r->export);
-		if (local_export_is_fd(r->export.kind))
+		for (unsigned l = 0; l < GX_LINKS; l++)
+			gx_links[l]->mem->export(m, &r->export);
+		if (export_is_fd(r->export.kind))
 			c->told_fds |= 1ull << h->nr_regions;
 		c->told[h->nr_regions++] = m;
 	}
 	c->nr_told = h->nr_regions;
 }
 
-/* A client of an older gx does not say that it knows rails, and would not understand them. */
-static void hello_verbs_fill(const struct ctl_conn *cc, struct gx_hello *h)
+/* What each link of ours says of itself. */
+static void hello_links_fill(const struct ctl_conn *cc, struct gx_hello *h)
 {
-	h->links |= 1u << GX_LINK_VERBS | GX_HELLO_VERBS_PROBES;
-	if (verbs_lends(&cc->ctl->gx->opts))
-		h->links |= GX_HELLO_VERBS_PULLS;
-	if (!cc->server) {
-		h->links |= GX_HELLO_KNOWS_RAILS;
-	} else if (cc->conn->peer.links & GX_HELLO_KNOWS_RAILS) {
-		h->links |= GX_HELLO_HAS_RAILS;
-		h->rails_b = verbs_rails_say(cc->ctl->gx->verbs, h->rails);
+	const struct gx *gx = cc->ctl->gx;
+
+	for (unsigned l = 0; l < GX_LINKS; l++) {
+		if (gx_links[l]->conn->may(gx))
+			continue;
+		h->links |= 1u << l;
+		h->offer[l].len = (uint16_t)gx_links[l]->conn->offer(gx, cc->server, h->offer[l].b);
 	}
 }
 
@@ -71,17 +69,12 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 			       .nr_lanes = gx->nr_cores,
 			       .chunk_b = gx->opts.chunk_b,
 			       .window = gx->opts.window,
-			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC,
-			       .links = 1u << GX_LINK_PACKET | 1u << GX_LINK_TCP | GX_LINKS_BARE |
-					GX_HELLO_KNOWS_WAYS | GX_LINKS_WHY};
+			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC};
 	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
 	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
 	if (cc->server)
 		snprintf(h->unix_name, sizeof(h->unix_name), "%s", cc->ctl->unix_name);
-	if (!local_offered(gx))
-		h->links |= 1u << GX_LINK_LOCAL;
-	if (!verbs_offered(gx))
-		hello_verbs_fill(cc, h);
+	hello_links_fill(cc, h);
 	ctl_path_ports(cc->ctl, h);
 	hello_regions_fill(cc->conn, h);
 }
@@ -107,50 +100,60 @@ static int lanes_setup_new(struct ctl_conn *cc)
 	return cc->setup ? 0 : ctl_conn_refuse(cc, -ENOMEM, "out of memory");
 }
 
-_Static_assert(VERBS_RAILS_B <= GX_HELLO_RAILS_MAX, "it fits into HELLO");
-_Static_assert(VERBS_HELLO_MAX <= GX_HELLO_VERBS_MAX, "it fits into CONNECT and ACCEPT");
+static const char *end_name(const struct ctl_conn *cc)
+{
+	return cc->server ? "server" : "client";
+}
+
+static int link_refuse(struct ctl_conn *cc, int err)
+{
+	ctl_bad(cc->ctl, "peer %s: link %s: %s", ctl_conn_peer(cc), cc->conn->link->name,
+		gx_error());
+	return ctl_conn_refuse(cc, err, "the %s cannot take link %s: %.150s", end_name(cc),
+			       cc->conn->link->name, gx_error());
+}
 
 /* Our half of the link, before its lanes. */
-static int lanes_link_open(struct ctl_conn *cc)
+static int link_open(struct ctl_conn *cc)
 {
-	const struct gx_hello_lanes *l = &cc->setup->local, *r = &cc->setup->remote;
+	const struct gx_hello_lanes *r = &cc->setup->remote;
+	struct gx_link_want want = {.nr_lanes = cc->setup->local.nr_lanes,
+				    .nr_socks = cc->nr_socks,
+				    .nr_qps = cc->nr_qps,
+				    .blob = cc->server ? r->blob : NULL,
+				    .blob_b = r->blob_b};
 
-	if (l->link == GX_LINK_LOCAL)
-		return local_open(cc->conn, l->nr_lanes);
-	if (l->link == GX_LINK_TCP)
-		return tcp_conn_open(cc->conn, l->nr_lanes, cc->nr_socks);
-	if (l->link == GX_LINK_VERBS)
-		return verbs_conn_open(cc->conn, l->nr_lanes, cc->nr_qps,
-				       cc->server ? r->verbs : NULL, r->verbs_b);
-	return 0;
+	cc->conn->link_open = true;
+	return cc->conn->link->conn->open(cc->conn, &want);
 }
 
 static int lanes_open(struct ctl_conn *cc)
 {
 	struct gx_hello_lanes *l = &cc->setup->local;
-	int err = lanes_link_open(cc);
+	int ret = link_open(cc);
 
-	if (err)
-		return ctl_conn_refuse(cc, err, "the %s cannot take link %s: %.150s",
-				       cc->server ? "server" : "client",
-				       l->link == GX_LINK_VERBS ? "verbs"
-				       : l->link == GX_LINK_TCP ? "tcp"
-								: "local",
-				       gx_error());
+	if (ret)
+		return link_refuse(cc, ret);
 	for (unsigned i = 0; i < l->nr_lanes; i++) {
-		int ret;
-
 		l->lanes[i].port.fd = -1;
 		l->lanes[i].port.dials = !cc->server;
 		ret = conn_lane_open(cc->conn, i, &l->lanes[i]);
 		if (ret)
-			return ctl_conn_refuse(
-				cc, ret, "the %s cannot open lane %u over %s: %.150s",
-				cc->server ? "server" : "client", i, l->port, gx_error());
+			return ctl_conn_refuse(cc, ret,
+					       "the %s cannot open lane %u over %s: %.150s",
+					       end_name(cc), i, l->port, gx_error());
 	}
-	if (l->link == GX_LINK_VERBS)
-		l->verbs_b = verbs_conn_say(cc->conn, l->verbs);
+	l->blob_b = (uint16_t)cc->conn->link->conn->say(cc->conn, l->blob);
 	return 0;
+}
+
+/* What the peer says of its half. Our lanes are open. */
+static int link_hear(struct ctl_conn *cc)
+{
+	const struct gx_hello_lanes *r = &cc->setup->remote;
+	int ret = cc->conn->link->conn->hear(cc->conn, r->blob, r->blob_b);
+
+	return ret ? link_refuse(cc, ret) : 0;
 }
 
 static void lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
@@ -175,7 +178,8 @@ static void lanes_agree(struct gx_conn *c, const struct gx_hello_lanes *l)
 static void up_say_integrity(const struct ctl_conn *cc)
 {
 	if (cc->conn->agreed.integrity == GX_INTEGRITY_NONE && !cc->proven &&
-	    cc->conn->link != GX_LINK_TCP && !(lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS))
+	    cc->conn->link->port != GX_LINK_PORT_NONE &&
+	    !(lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS))
 		gx_warn("peer %s: integrity none over a network: damage on the way is not seen, "
 			"and who sends from its address can stall or end the connection: take "
 			"crc32c, the default",
@@ -186,11 +190,7 @@ void ctl_hello_up(struct ctl_conn *cc)
 {
 	ctl_conn_setup_free(cc);
 	up_say_integrity(cc);
-	if (cc->conn->link == GX_LINK_LOCAL)
-		ctl_path_why(cc->conn, "%s", local_pull_text(cc->conn));
-	if (cc->conn->link == GX_LINK_VERBS)
-		ctl_path_why(cc->conn, "long sends %s",
-			     verbs_pull_over(cc->conn) ? "over queue pairs" : "as packets");
+	cc->conn->link->conn->up(cc->conn);
 	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* this end closed meanwhile */
 		ctl_conn_end(cc, CTL_LINGER_NS);
 		return;
@@ -198,65 +198,31 @@ void ctl_hello_up(struct ctl_conn *cc)
 	ctl_conn_goto(cc, CTL_UP);
 	cc->was_up = true;
 	cc->due_ns = 0;
+	cc->conn->link_say = ctl_link_say;
 	conn_up(cc->conn);
 }
 
-/* Map the memory that the peer shares. Its descriptors follow the @k of the lanes. */
-static int lanes_local_connect(struct ctl_conn *cc, unsigned k)
+/* The descriptors of the peer's link follow the @k of the lanes. */
+static int link_connect(struct ctl_conn *cc, unsigned k)
 {
 	struct ctl_setup *s = cc->setup;
-	unsigned n = s->nr_fds - k, left;
+	unsigned n = s->nr_fds - k;
 	int ret;
 
-	if (s->local.link != GX_LINK_LOCAL)
-		return 0;
 	s->nr_fds = k;
-	ret = local_connect(cc->conn, s->fds + k, n);
-	if (ret) {
-		ctl_bad(cc->ctl, "peer %s: %s", ctl_conn_peer(cc), gx_error());
-		return ctl_conn_refuse(cc, ret, "the %s cannot map what the %s shares: %.150s",
-				       cc->server ? "server" : "client",
-				       cc->server ? "client" : "server", gx_error());
-	}
-	left = cc->conn->peer.nr_regions - local_nr_maps(cc->conn);
-	if (left)
-		ctl_path_why(cc->conn, "%u of the peer's %u regions by packets: not mapped", left,
-			     cc->conn->peer.nr_regions);
-	return 0;
+	ret = cc->conn->link->conn->connect(cc->conn, s->fds + k, n);
+	return ret ? link_refuse(cc, ret) : 0;
 }
 
-/* Take the keys and queue pairs of the peer. */
-static int lanes_verbs_connect(struct ctl_conn *cc)
-{
-	const struct gx_hello_lanes *r = &cc->setup->remote;
-	char text[sizeof(cc->conn->why)];
-	unsigned left;
-	int ret;
-
-	if (cc->setup->local.link != GX_LINK_VERBS)
-		return 0;
-	ret = verbs_conn_hear(cc->conn, r->verbs, r->verbs_b);
-	if (ret) {
-		ctl_bad(cc->ctl, "peer %s: %s", ctl_conn_peer(cc), gx_error());
-		return ctl_conn_refuse(cc, ret, "the %s cannot take link verbs: %.150s",
-				       cc->server ? "server" : "client", gx_error());
-	}
-	verbs_conn_text(cc->conn, text, sizeof(text));
-	ctl_path_why(cc->conn, "%s", text);
-	left = cc->conn->peer.nr_regions - verbs_nr_regions(cc->conn);
-	if (left)
-		ctl_path_why(cc->conn, "%u of the peer's %u regions by packets: not registered",
-			     left, cc->conn->peer.nr_regions);
-	return 0;
-}
-
-/* May this end say UP? The client of link verbs only when the server's device has answered, and that can
- * answer when the server's UP has come. Return: 1, 0: not yet, -errno with gx_error(). */
+/* May this end say UP? A link with a way to prove does that first; at the client when the server's UP has
+ * come, for its end can answer then. Return: 1, 0: not yet, -errno with gx_error(). */
 static int lanes_prove(struct ctl_conn *cc)
 {
-	if (cc->conn->link != GX_LINK_VERBS)
+	const struct gx_link *link = cc->conn->link;
+
+	if (!link->proves)
 		return 1;
-	return cc->server || cc->peer_up ? verbs_conn_prove(cc->conn) : 0;
+	return cc->server || cc->peer_up ? link->conn->prove(cc->conn) : 0;
 }
 
 int ctl_hello_linked(struct ctl_conn *cc)
@@ -292,13 +258,11 @@ static int lanes_connect(struct ctl_conn *cc)
 {
 	struct ctl_setup *s = cc->setup;
 	unsigned k = 0;
-	int ret = lanes_local_connect(cc, lanes_fds_due(&s->remote));
+	int ret = link_connect(cc, lanes_fds_due(&s->remote));
 
-	if (!ret)
-		ret = lanes_verbs_connect(cc);
 	if (ret)
 		return ret;
-	if (!ctl_fd_needed(s))
+	if (!ctl_fd_needed(cc))
 		ctl_fd_forget(cc); /* the client is proven, and no descriptors will follow */
 	cc->conn->peer_crc_by_copy = s->remote.crc_by_copy;
 	for (unsigned i = 0; i < s->remote.nr_lanes; i++) {
@@ -331,8 +295,7 @@ void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
 	struct ctl_setup *s = cc->setup;
 	unsigned want = lanes_fds_due(&s->remote);
 
-	if (s->local.link == GX_LINK_LOCAL)
-		want += local_fds_due(&cc->conn->peer);
+	want += cc->conn->link->conn->fds_due(cc->conn);
 	memcpy(s->fds, fds, n * sizeof(fds[0]));
 	s->nr_fds = n;
 	ctl_conn_judge(cc, n == want ? lanes_connect(cc)
@@ -413,20 +376,22 @@ static unsigned connect_nr_lanes(const struct ctl_conn *cc)
 	return cc->lanes_max ? GX_MIN(n, cc->lanes_max) : n;
 }
 
-/* Link tcp has no port. TCP's own checksum is all that guards its bytes. */
-static int connect_fill_tcp(struct ctl_conn *cc)
+/* A link without a port guards its bytes itself. */
+static int connect_fill_portless(struct ctl_conn *cc)
 {
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
+	const struct gx_link *link = cc->conn->link;
 	struct gx_hello_lanes *l = &cc->setup->local;
 
 	if (opts->integrity == GX_INTEGRITY_MODE_CRC32C)
 		return ctl_conn_refuse(cc, -EOPNOTSUPP,
-				       "link tcp has no integrity crc32c yet: leave "
-				       "gx_opts.integrity to gx, or take link packet");
-	snprintf(l->port, sizeof(l->port), "%s", CTL_TCP_PORT);
-	l->link = GX_LINK_TCP;
+				       "link %s has no integrity crc32c: leave gx_opts.integrity "
+				       "to gx, or take link packet",
+				       link->name);
+	snprintf(l->port, sizeof(l->port), "%s", link->name);
+	l->link = (uint8_t)link->id;
 	l->nr_lanes = connect_nr_lanes(cc);
-	l->quantum = CTL_TCP_QUANTUM_B;
+	l->quantum = link->quantum_b;
 	l->chunk_b = opts->chunk_b;
 	l->window = opts->window;
 	l->integrity = GX_INTEGRITY_NONE;
@@ -443,7 +408,7 @@ static int connect_fill(struct ctl_conn *cc)
 	int peer_i = ctl_path_port_find(peer, name), ret;
 
 	snprintf(l->port, sizeof(l->port), "%s", name);
-	l->link = cc->conn->link;
+	l->link = (uint8_t)cc->conn->link->id;
 	l->nr_lanes = connect_nr_lanes(cc);
 	ret = ctl_path_ways(cc, l);
 	if (ret)
@@ -474,7 +439,8 @@ static int connect_send(struct ctl_conn *cc)
 	if (!ret)
 		ret = lanes_setup_new(cc);
 	if (!ret)
-		ret = cc->conn->link == GX_LINK_TCP ? connect_fill_tcp(cc) : connect_fill(cc);
+		ret = cc->conn->link->port == GX_LINK_PORT_NONE ? connect_fill_portless(cc)
+								: connect_fill(cc);
 	if (!ret)
 		ret = lanes_open(cc);
 	if (ret)
@@ -516,42 +482,23 @@ static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hell
 	       a->peer_timeout_ns <= w->peer_timeout_ns;
 }
 
-/* The server's token lets our data sockets in. All lanes say the same. */
-static int accept_tcp_take(struct ctl_conn *cc)
-{
-	const struct gx_hello_lanes *remote = &cc->setup->remote;
-	struct tcp_conn *t = cc->conn->tcp;
-	struct tcp_addr addr, first = {0};
-
-	for (unsigned i = 0; i < remote->nr_lanes; i++) {
-		if (tcp_addr_get(&remote->lanes[i].port, &addr) || addr.nr_socks != t->nr_socks)
-			return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
-		if (!i)
-			first = addr;
-		else if (memcmp(addr.token, first.token, sizeof(addr.token)))
-			return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
-	}
-	memcpy(t->token, first.token, sizeof(t->token));
-	ctl_conn_goto(cc, CTL_FDS);
-	ctl_data_start(cc);
-	return 0;
-}
-
 int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	struct ctl_setup *s = cc->setup;
+	int ret;
 
 	if (gx_hello_lanes_get(body, len, &s->remote) || !accept_is_valid(&s->local, &s->remote))
 		return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
 	lanes_agree(cc->conn, &s->remote);
-	if (s->local.link == GX_LINK_TCP)
-		return accept_tcp_take(cc);
-	if (ctl_fd_needed(s)) {
-		ctl_conn_goto(cc, CTL_FDS);
+	ret = link_hear(cc);
+	if (ret || (!cc->conn->socks && !ctl_fd_needed(cc)))
+		return ret ? ret : lanes_connect(cc);
+	ctl_conn_goto(cc, CTL_FDS);
+	if (cc->conn->socks)
+		ctl_data_start(cc);
+	else
 		ctl_fd_start(cc);
-		return 0;
-	}
-	return lanes_connect(cc);
+	return 0;
 }
 
 /* ---- Server: HELLO, CONNECT ---- */
@@ -655,39 +602,27 @@ static int connect_port_find(struct ctl_conn *cc, const char *name)
 	return 0;
 }
 
-/* Link tcp: how many sockets has a lane? */
-static int connect_tcp_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
-{
-	struct tcp_addr addr = {0}, other;
-
-	if (strcmp(want->port, CTL_TCP_PORT) || want->integrity != GX_INTEGRITY_NONE ||
-	    tcp_addr_get(&want->lanes[0].port, &addr))
-		return ctl_conn_refuse_bad(cc, "CONNECT with a bad link tcp");
-	for (unsigned i = 1; i < want->nr_lanes; i++)
-		if (tcp_addr_get(&want->lanes[i].port, &other) || other.nr_socks != addr.nr_socks)
-			return ctl_conn_refuse_bad(cc, "CONNECT with lanes that differ");
-	cc->nr_socks = addr.nr_socks;
-	cc->conn->port = 0;
-	cc->conn->link = GX_LINK_TCP;
-	return 0;
-}
-
-/* Can the connection take the link that the client wants? */
+/* Can the connection take the link that the client wants, over the port that it wants? */
 static int connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
 {
-	const char *why_not = local_offered(cc->ctl->gx);
+	const struct gx_link *link = gx_links[want->link];
+	const char *why = link->conn->may(cc->ctl->gx);
 
-	if (want->link == GX_LINK_LOCAL && (why_not || strcmp(want->port, "shm"))) {
-		ctl_bad(cc->ctl, "peer %s asks for link local", ctl_conn_peer(cc));
-		return ctl_conn_refuse(cc, -ENODEV, "the server has no link local over port %s: %s",
-				       want->port, why_not ? why_not : "it goes with port shm");
+	if (!why && link->port == GX_LINK_PORT_SHM && strcmp(want->port, "shm"))
+		why = "it goes with port shm";
+	if (why) {
+		ctl_bad(cc->ctl, "peer %s asks for link %s", ctl_conn_peer(cc), link->name);
+		return ctl_conn_refuse(cc, -ENODEV, "the server has no link %s over port %s: %s",
+				       link->name, want->port, why);
 	}
-	why_not = verbs_offered(cc->ctl->gx);
-	if (want->link == GX_LINK_VERBS && why_not) {
-		ctl_bad(cc->ctl, "peer %s asks for link verbs", ctl_conn_peer(cc));
-		return ctl_conn_refuse(cc, -ENODEV, "the server has no link verbs: %s", why_not);
-	}
-	cc->conn->link = want->link;
+	cc->conn->link = link;
+	if (want->nr_ways && !link->ways)
+		return ctl_conn_refuse_bad(cc,
+					   "CONNECT with several ports for a link that takes one");
+	if (link->port != GX_LINK_PORT_NONE)
+		return connect_port_find(cc, want->port);
+	if (strcmp(want->port, link->name) || want->integrity != GX_INTEGRITY_NONE)
+		return ctl_conn_refuse_bad(cc, "CONNECT with a port for a link that has none");
 	return 0;
 }
 
@@ -698,8 +633,8 @@ static uint32_t accept_quantum_max(const struct ctl_conn *cc, const struct gx_he
 				   : ctl_path_port_find(&cc->conn->peer, want->port);
 	uint32_t max = lanes_port(cc)->caps.payload_max;
 
-	if (cc->conn->link == GX_LINK_TCP)
-		return CTL_TCP_QUANTUM_B;
+	if (cc->conn->link->port == GX_LINK_PORT_NONE)
+		return cc->conn->link->quantum_b;
 	if (peer_i >= 0 && !cc->ctl->gx->opts.quantum_b && lanes_pool(cc, peer_i))
 		max = GX_MAX(max, cc->conn->peer.ports[peer_i].payload_max);
 	return GX_MIN(max, (uint32_t)GX_WIRE_QUANTUM_MAX);
@@ -742,15 +677,17 @@ static int accept_send(struct ctl_conn *cc)
 {
 	int ret = lanes_open(cc);
 
+	if (!ret)
+		ret = link_hear(cc);
 	if (ret)
 		return ret;
 	ctl_conn_goto(cc, CTL_FDS); /* before the client can answer */
 	lanes_send(cc, GX_HELLO_ACCEPT);
 	if (cc->state != CTL_FDS) /* no memory for the frame: it has ended */
 		return 0;
-	if (cc->setup->local.link == GX_LINK_TCP)
+	if (cc->conn->socks)
 		return 0; /* the data sockets come */
-	if (!ctl_fd_needed(cc->setup))
+	if (!ctl_fd_needed(cc))
 		return lanes_connect(cc);
 	ctl_fd_wait(cc);
 	return 0;
@@ -771,18 +708,11 @@ int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t le
 							: connect_check(cc, &s->remote);
 	if (bad)
 		return ctl_conn_refuse_bad(cc, bad);
-	if (s->remote.link == GX_LINK_TCP)
-		ret = connect_tcp_take(cc, &s->remote);
-	else
-		ret = connect_port_find(cc, s->remote.port);
-	if (!ret && s->remote.link != GX_LINK_TCP)
-		ret = connect_link_take(cc, &s->remote);
+	ret = connect_link_take(cc, &s->remote);
 	if (ret)
 		return ret;
-	snprintf(cc->conn->why, sizeof(cc->conn->why), "%s: chosen by the client",
-		 s->remote.link == GX_LINK_LOCAL   ? "local"
-		 : s->remote.link == GX_LINK_VERBS ? "verbs"
-						   : s->remote.port);
+	core_why(cc->conn, "%s: chosen by the client",
+		 cc->conn->link->ways ? s->remote.port : cc->conn->link->name);
 	ret = ctl_path_ways_take(cc, &s->remote);
 	if (ret)
 		return ret;

@@ -4,7 +4,6 @@
  * gx_conn_info.why. ctl_hello.c calls it on the control thread.
  */
 #include "control/ctl.h"
-#include "verbs/verbs.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -52,19 +51,6 @@ int ctl_path_port_find(const struct gx_hello *h, const char *name)
 		if (!strcmp(h->ports[i].name, name))
 			return (int)i;
 	return -1;
-}
-
-void ctl_path_why(struct gx_conn *c, const char *fmt, ...)
-{
-	size_t len = strlen(c->why);
-	va_list ap;
-
-	va_start(ap, fmt);
-	if (len)
-		len += (size_t)snprintf(c->why + len, sizeof(c->why) - len, "; ");
-	if (len < sizeof(c->why))
-		vsnprintf(c->why + len, sizeof(c->why) - len, fmt, ap);
-	va_end(ap);
 }
 
 /* ---- Several ports ---- */
@@ -119,7 +105,7 @@ static int ways_settle(struct ctl_conn *cc, const struct gx_hello_lanes *l)
 		c->way[k] = cc->server ? l->ways[k].server : l->ways[k].client;
 	c->nr_ways = l->nr_ways;
 	c->port = c->way[0];
-	ctl_path_why(c, "lanes take %u ports in turn", c->nr_ways);
+	core_why(c, "lanes take %u ports in turn", c->nr_ways);
 	return 0;
 }
 
@@ -139,14 +125,10 @@ int ctl_path_ways(struct ctl_conn *cc, struct gx_hello_lanes *l)
 	unsigned n = GX_MIN(cc->nr_wanted, l->nr_lanes);
 
 	if (cc->nr_wanted > n)
-		ctl_path_why(cc->conn, "%u of %u ports, because there are no more lanes", n,
-			     cc->nr_wanted);
-	if (n < 2 || l->link != GX_LINK_PACKET)
+		core_why(cc->conn, "%u of %u ports, because there are no more lanes", n,
+			 cc->nr_wanted);
+	if (n < 2 || !cc->conn->link->ways)
 		return 0;
-	if (!(cc->conn->peer.links & GX_HELLO_KNOWS_WAYS))
-		return ctl_conn_refuse(cc, -EOPNOTSUPP,
-				       "the server takes one port a connection: install the same "
-				       "gx at both ends, or name one port");
 	for (unsigned k = 0; k < n; k++) {
 		unsigned before = 0;
 		int i;
@@ -204,13 +186,13 @@ static void choose_say(struct ctl_conn *cc, unsigned i)
 	const char *name = gx->port[i].device;
 
 	if (cc->forced[0])
-		ctl_path_why(cc->conn, "%s: asked for", name);
+		core_why(cc->conn, "%s: asked for", name);
 	else if (!strcmp(name, "shm"))
-		ctl_path_why(cc->conn, "both on one host: shared memory");
+		core_why(cc->conn, "both on one host: shared memory");
 	else if (gx->port[i].port->caps.flags & GX_PORT_LOCAL)
-		ctl_path_why(cc->conn, "both on one host: %s", name);
+		core_why(cc->conn, "both on one host: %s", name);
 	else
-		ctl_path_why(cc->conn, "%s", name);
+		core_why(cc->conn, "%s", name);
 }
 
 static int choose_refuse(struct ctl_conn *cc, bool other_host)
@@ -261,12 +243,12 @@ static bool choose_port(struct ctl_conn *cc, bool *other_host)
 		if (cc->forced[0] && i != cc->forced_port)
 			continue;
 		if (peer_i < 0) {
-			ctl_path_why(c, "%s not offered by the peer", name);
+			core_why(c, "%s not offered by the peer", name);
 		} else if (!choose_host_ok(cc, i, peer_i)) {
-			ctl_path_why(c, "%s not usable: different host", name);
+			core_why(c, "%s not usable: different host", name);
 			*other_host = true;
 		} else if (choose_shares(name) && cc->no_share[0]) {
-			ctl_path_why(c, "no %s: %s", name, cc->no_share);
+			core_why(c, "no %s: %s", name, cc->no_share);
 		} else {
 			choose_say(cc, i);
 			c->port = i;
@@ -276,124 +258,124 @@ static bool choose_port(struct ctl_conn *cc, bool *other_host)
 	return false;
 }
 
-/* NULL, or why the ends cannot take the local link. */
-static const char *choose_local_not(const struct ctl_conn *cc)
+/* NULL, or why the ends cannot take @link. */
+static const char *choose_not(struct ctl_conn *cc, const struct gx_link *link,
+			      struct gx_link_path *path)
 {
+	static _Thread_local char text[128];
 	const struct gx_hello *peer = &cc->conn->peer;
+	const char *why_path = link->conn->fits(path), *why = link->conn->may(cc->ctl->gx);
 
-	if (local_offered(cc->ctl->gx))
-		return local_offered(cc->ctl->gx);
-	if (!ctl_path_same_host(cc))
-		return "the ends are on two hosts or in two network namespaces";
-	if (!(peer->links & 1u << GX_LINK_LOCAL) || ctl_path_port_find(peer, "shm") < 0)
-		return "the server does not offer it";
-	if (cc->no_share[0])
-		return cc->no_share;
-	return NULL;
+	if (why || why_path)
+		return why ? why : why_path;
+	if (peer->links >> link->id & 1 &&
+	    (link->port != GX_LINK_PORT_SHM || ctl_path_port_find(peer, "shm") >= 0))
+		return NULL;
+	snprintf(text, sizeof(text), "the server does not offer it%s%s", link->cure[0] ? "; " : "",
+		 link->cure);
+	return text;
 }
 
-static void choose_local(struct ctl_conn *cc)
+static void choose_take(struct ctl_conn *cc, const struct gx_link *link)
 {
-	struct gx *gx = cc->ctl->gx;
-	unsigned i = 0;
+	const struct gx *gx = cc->ctl->gx;
+	struct gx_conn *c = cc->conn;
+	unsigned shm = 0;
 
-	while (strcmp(gx->port[i].match, "shm"))
-		i++;
-	cc->conn->port = i;
-	cc->conn->link = GX_LINK_LOCAL;
-	cc->conn->why[0] = 0;
-	if (cc->link[0])
-		ctl_path_why(cc->conn, "link local: asked for");
-	else
-		ctl_path_why(cc->conn, "both on one host: memory mapped");
+	c->link = link;
+	if (link->port == GX_LINK_PORT_ANY) /* choose_port() has said why */
+		return;
+	while (link->port == GX_LINK_PORT_SHM && strcmp(gx->port[shm].match, "shm"))
+		shm++;
+	c->port = link->port == GX_LINK_PORT_SHM ? shm : 0;
 }
 
-static void choose_tcp(struct ctl_conn *cc)
+/* The user wants this one, or an error. */
+static int choose_asked(struct ctl_conn *cc, const struct gx_link *link, struct gx_link_path *path)
 {
-	cc->conn->port = 0; /* it uses none */
-	cc->conn->link = GX_LINK_TCP;
-}
-
-static int choose_tcp_asked(struct ctl_conn *cc)
-{
-	if (!(cc->conn->peer.links & 1u << GX_LINK_TCP))
-		return ctl_conn_refuse(cc, -ENODEV,
-				       "link tcp cannot be had: the server does not offer it; "
-				       "install the same gx at both ends");
-	choose_tcp(cc);
-	cc->conn->why[0] = 0;
-	ctl_path_why(cc->conn, "link tcp: asked for; the kernel's TCP copies");
-	return 0;
-}
-
-/* There is no port. Who named a link, a port or a check of payload wants that, or an error. */
-static bool choose_tcp_may(const struct ctl_conn *cc)
-{
-	return !cc->link[0] && !cc->forced[0] && cc->conn->peer.links & 1u << GX_LINK_TCP &&
-	       cc->ctl->gx->opts.integrity != GX_INTEGRITY_MODE_CRC32C;
-}
-
-/* The last resort is slower than any port, and carries less: say so aloud. */
-static void choose_tcp_last(struct ctl_conn *cc)
-{
-	choose_tcp(cc);
-	gx_warn("peer %s: no port that both ends can use (%s): going on by link tcp, the last "
-		"resort: the kernel's TCP; give both ends the same "
-		"gx_opts.ports, or ask for gx_connect_opts.link tcp",
-		ctl_conn_peer(cc), cc->conn->why);
-	ctl_path_why(cc->conn, "link tcp: the last resort; the kernel's TCP copies");
-}
-
-/* NULL, or why the ends cannot take the verbs link. */
-static const char *choose_verbs_not(const struct ctl_conn *cc)
-{
-	if (verbs_offered(cc->ctl->gx))
-		return verbs_offered(cc->ctl->gx);
-	return cc->conn->peer.links & 1u << GX_LINK_VERBS
-		       ? NULL
-		       : "the server does not offer it: set gx_opts.verbs there";
-}
-
-/* Puts and gets by the RDMA devices; a port carries the rest as packets. */
-static int choose_verbs(struct ctl_conn *cc)
-{
-	const char *why_not = choose_verbs_not(cc);
+	const char *why = choose_not(cc, link, path);
 	bool other_host = false;
 
-	if (why_not)
-		return ctl_conn_refuse(cc, -ENODEV, "link verbs cannot be had: %s", why_not);
-	if (!choose_port(cc, &other_host))
+	if (why)
+		return ctl_conn_refuse(cc, -ENODEV, "link %s cannot be had: %s", link->name, why);
+	if (link->port == GX_LINK_PORT_ANY && !choose_port(cc, &other_host))
 		return choose_refuse(cc, other_host);
-	cc->conn->link = GX_LINK_VERBS;
-	ctl_path_why(cc->conn, "link verbs: asked for");
+	if (link->port != GX_LINK_PORT_ANY)
+		cc->conn->why[0] = 0;
+	choose_take(cc, link);
+	if (link->port != GX_LINK_PORT_ANY || !link->score)
+		core_why(cc->conn, "link %s: asked for", link->name);
+	if (link->port == GX_LINK_PORT_NONE)
+		core_why(cc->conn, "%s", link->how);
 	return 0;
 }
 
-/* Choose the link, then its port. With a named port and no named link, the data travels as
- * packets. */
+/* May @link be taken without a word of the user? Who names a port, or a check of payload that the link
+ * does not have, wants that, or an error. */
+static bool choose_may(const struct ctl_conn *cc, const struct gx_link *link)
+{
+	if (!link->score)
+		return false;
+	if (link->port == GX_LINK_PORT_ANY)
+		return true;
+	return !cc->forced[0] && (link->port == GX_LINK_PORT_SHM ||
+				  cc->ctl->gx->opts.integrity != GX_INTEGRITY_MODE_CRC32C);
+}
+
+/* The link with the highest score of those in @left, as bits. NULL: there is none. */
+static const struct gx_link *choose_best(uint32_t left)
+{
+	const struct gx_link *best = NULL;
+
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		if (left >> l & 1 && (!best || gx_links[l]->score > best->score))
+			best = gx_links[l];
+	return best;
+}
+
+/* A link without a port is slower than any port, and carries less: say so aloud. */
+static void choose_last(struct ctl_conn *cc, const struct gx_link *link)
+{
+	gx_warn("peer %s: no port that both ends can use (%s): going on by link %s, the last "
+		"resort: %s; give both ends the same gx_opts.ports, or ask for "
+		"gx_connect_opts.link %s",
+		ctl_conn_peer(cc), cc->conn->why, link->name, link->how, link->name);
+	core_why(cc->conn, "link %s: the last resort; %s", link->name, link->how);
+}
+
+/* Choose the link, then its port: the best one that fits. */
 int ctl_path_choose(struct ctl_conn *cc)
 {
-	const char *why_not = choose_local_not(cc);
-	bool asked = !strcmp(cc->link, "local"), other_host = false;
+	struct gx_link_path path = {.gx = cc->ctl->gx,
+				    .same_host = ctl_path_same_host(cc),
+				    .no_share = cc->no_share[0] ? cc->no_share : NULL};
+	char not [256] = ""; /* better ones that do not fit */
+	struct gx_text text = {not, sizeof(not ), 0};
+	const struct gx_link *link;
+	bool other_host = false;
 
-	if (!strcmp(cc->link, "tcp"))
-		return choose_tcp_asked(cc);
-	if (!strcmp(cc->link, "verbs"))
-		return choose_verbs(cc);
-	if (asked && why_not)
-		return ctl_conn_refuse(cc, -ENODEV, "link local cannot be had: %s", why_not);
-	if (asked || (!why_not && !cc->link[0] && !cc->forced[0])) {
-		choose_local(cc);
+	cc->conn->why[0] = 0;
+	if (cc->link)
+		return choose_asked(cc, cc->link, &path);
+	for (uint32_t left = GX_LINKS_ALL; (link = choose_best(left)); left &= ~(1u << link->id)) {
+		const char *why;
+
+		if (!choose_may(cc, link))
+			continue;
+		path.quiet = false;
+		why = choose_not(cc, link, &path);
+		if (why && !path.quiet && path.same_host && !cc->forced[0])
+			core_say(&text, "%sno link %s: %s", text.at ? "; " : "", link->name, why);
+		if (why || (link->port == GX_LINK_PORT_ANY && !choose_port(cc, &other_host)))
+			continue;
+		if (link->port == GX_LINK_PORT_NONE)
+			choose_last(cc, link);
+		choose_take(cc, link);
+		if (link->port == GX_LINK_PORT_SHM)
+			core_why(cc->conn, "%s", link->how);
+		else if (not [0] && link->port == GX_LINK_PORT_ANY)
+			core_why(cc->conn, "%s", not );
 		return 0;
 	}
-	if (!choose_port(cc, &other_host)) {
-		if (!choose_tcp_may(cc))
-			return choose_refuse(cc, other_host);
-		choose_tcp_last(cc);
-		return 0;
-	}
-	if (why_not != cc->no_share && !cc->link[0] && !cc->forced[0] && ctl_path_same_host(cc) &&
-	    cc->ctl->gx->opts.local != GX_OFF)
-		ctl_path_why(cc->conn, "no link local: %s", why_not);
-	return 0;
+	return choose_refuse(cc, other_host);
 }

@@ -4,20 +4,19 @@
  * links know it, and its copy engines may use registered host memory. Control path.
  */
 #include "control/control.h"
-#include "local/local.h"
-#include "packet/pkt.h"
 #include "submit/submit.h"
-#include "tcp/tcp.h"
+
+#include "gx_internal/link.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The local link, and a bounce pool on a GPU, have copy engines use host memory in place. Where
+/* Links that map memory of peers, and a bounce pool on a GPU, have copy engines use host memory in place. Where
  * neither is, the driver is spared: it may wait for a GPU that is busy. */
 void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu)
 {
-	if (local_offered(mem->gx) && !mem->gx->pool_gpu)
+	if (!mem->gx->maps && !mem->gx->pool_gpu)
 		return;
 	if (mem->kind != GX_MEM_HOST || !mem->addr || !mem->len || mem->dma)
 		return;
@@ -60,19 +59,6 @@ static bool pool_unseen(const struct gx *gx, int device)
 	return false;
 }
 
-/* Link tcp may never be used, so a GPU that it cannot serve is no less good for the others. */
-static void gpu_attach_tcp(struct gx *gx, int device)
-{
-	int ret = 0;
-
-	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
-		ret = link_tcp_gpu(gx->core[i]->tcp, gx->gpu[device]);
-	if (ret)
-		gx_warn("cuda:%d: link tcp has no buffers for its memory (%s), and refuses it: if "
-			"you need it there, take fewer cores or GPUs",
-			device, strerror(-ret));
-}
-
 /* Make all users of the GPU know it. None of it can be undone: after a failure the GPU stays
  * unusable. */
 static int gpu_attach(struct gx *gx, int device)
@@ -81,22 +67,18 @@ static int gpu_attach(struct gx *gx, int device)
 
 	if (!ret && gx->pool)
 		ret = gx_arena_attach(gx->pool, gx->gpu[device]);
-	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
-		for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
-			ret = link_pkt_gpu(gx->core[i]->link[p], gx->gpu[device]);
 	if (ret)
 		return gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", device,
 			       gx_gpu_why());
-	for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
 		ret = submit_gpu(gx->core[i], gx->gpu[device]);
-		if (!ret)
-			ret = link_local_gpu(gx->core[i]->local, gx->gpu[device]);
-	}
 	if (ret)
 		return gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", device,
-			       ret == -ETIMEDOUT ? "a first one of 4 KiB does not end"
-						 : gx_gpu_why());
-	gpu_attach_tcp(gx, device);
+			       gx_gpu_why());
+	for (unsigned l = 0; !ret && l < GX_LINKS; l++)
+		ret = gx_links[l]->ctx->gpu(gx, gx->gpu[device]);
+	if (ret)
+		return ret;
 	gpu_register(gx, gx->gpu[device]);
 	return 0;
 }

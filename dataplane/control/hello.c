@@ -18,10 +18,10 @@
 #define HELLO_LANE_B   (2 + GX_PORT_ADDR_MAX + 1 + 20)
 
 _Static_assert(512 + GX_HELLO_PORTS * HELLO_PORT_B + GX_HELLO_REGIONS * HELLO_REGION_B +
-			       GX_HELLO_RAILS_MAX <
+			       GX_LINKS * (2 + GX_HELLO_OFFER_MAX) <
 		       GX_HELLO_FRAME_MAX,
 	       "a hello is one frame");
-_Static_assert(512 + GX_HELLO_LANES * HELLO_LANE_B + GX_HELLO_VERBS_MAX < GX_HELLO_FRAME_MAX,
+_Static_assert(512 + GX_HELLO_LANES * HELLO_LANE_B + GX_HELLO_BLOB_MAX < GX_HELLO_FRAME_MAX,
 	       "so are all lanes");
 
 /* A cursor for writing, and one for reading. A string is a length byte and its characters. */
@@ -79,6 +79,13 @@ static void out_str(struct wire_out *o, const char *s, uint32_t room)
 	out_u8(o, (uint8_t)n);
 	for (uint32_t i = 0; i < n; i++)
 		out_u8(o, char_ok(s[i]) ? (uint8_t)s[i] : '?');
+}
+
+/* A link's own words: u16 length, then that many bytes. */
+static void out_blob(struct wire_out *o, const uint8_t *b, uint32_t len)
+{
+	out_u16(o, (uint16_t)len);
+	out_bytes(o, b, len);
 }
 
 static struct wire_out frame_start(uint8_t *b, enum gx_hello_type type)
@@ -153,6 +160,19 @@ static uint32_t in_count(struct wire_in *in, uint32_t max)
 	return 0;
 }
 
+/* Return: the length. */
+static uint16_t in_blob(struct wire_in *in, uint8_t *b, uint32_t max)
+{
+	uint16_t len = in_u16(in);
+
+	if (len > max)
+		in->bad = true;
+	if (in->bad)
+		return 0;
+	in_bytes(in, b, len);
+	return len;
+}
+
 /* Read into @s, which the caller has zeroed: it stays "" if the string is invalid. */
 static void in_str(struct wire_in *in, char *s, uint32_t room)
 {
@@ -225,10 +245,9 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 	out_u32(&o, nr_regions);
 	for (uint32_t i = 0; i < nr_regions; i++)
 		hello_region_put(&o, &h->regions[i]);
-	if (h->links & GX_HELLO_HAS_RAILS) {
-		out_u32(&o, GX_MIN(h->rails_b, GX_HELLO_RAILS_MAX));
-		out_bytes(&o, h->rails, GX_MIN(h->rails_b, GX_HELLO_RAILS_MAX));
-	}
+	for (unsigned i = 0; i < GX_LINKS; i++)
+		if (h->links >> i & 1)
+			out_blob(&o, h->offer[i].b, GX_MIN(h->offer[i].len, GX_HELLO_OFFER_MAX));
 	return frame_end(&o);
 }
 
@@ -260,8 +279,15 @@ static void hello_region_get(struct wire_in *in, struct gx_hello_region *r)
 	export_get(in, &r->export, r->len);
 }
 
+static void hello_offer_get(struct wire_in *in, struct gx_hello_offer *offer)
+{
+	offer->len = in_blob(in, offer->b, sizeof(offer->b));
+}
+
+/* A link that this end does not know is passed over. */
 int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
 {
+	struct gx_hello_offer unknown;
 	struct wire_in in = {.b = b, .len = len};
 
 	memset(h, 0, sizeof(*h));
@@ -292,10 +318,10 @@ int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
 	h->nr_regions = in_count(&in, GX_HELLO_REGIONS);
 	for (uint32_t i = 0; i < h->nr_regions; i++)
 		hello_region_get(&in, &h->regions[i]);
-	if (h->links & GX_HELLO_HAS_RAILS) {
-		h->rails_b = in_count(&in, GX_HELLO_RAILS_MAX);
-		in_bytes(&in, h->rails, h->rails_b);
-	}
+	for (unsigned i = 0; i < 32; i++)
+		if (h->links >> i & 1)
+			hello_offer_get(&in, i < GX_LINKS ? &h->offer[i] : &unknown);
+	h->links &= GX_LINKS_ALL;
 	return in_end(&in);
 }
 
@@ -351,7 +377,7 @@ static void ways_get(struct wire_in *in, struct gx_hello_lanes *l)
 {
 	uint8_t n = in_u8(in);
 
-	if (n < 2 || n > GX_HELLO_PORTS || n > l->nr_lanes)
+	if (n == 1 || n > GX_HELLO_PORTS || n > l->nr_lanes)
 		in->bad = true;
 	for (uint32_t i = 0; !in->bad && i < n; i++) {
 		l->ways[i].client = in_u8(in);
@@ -377,12 +403,8 @@ uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx
 	out_u32(&o, nr_lanes);
 	for (uint32_t i = 0; i < nr_lanes; i++)
 		lane_put(&o, &l->lanes[i]);
-	if (l->link == GX_LINK_PACKET && l->nr_ways)
-		ways_put(&o, l);
-	if (l->link == GX_LINK_VERBS) {
-		out_u32(&o, GX_MIN(l->verbs_b, GX_HELLO_VERBS_MAX));
-		out_bytes(&o, l->verbs, GX_MIN(l->verbs_b, GX_HELLO_VERBS_MAX));
-	}
+	ways_put(&o, l);
+	out_blob(&o, l->blob, GX_MIN(l->blob_b, GX_HELLO_BLOB_MAX));
 	return frame_end(&o);
 }
 
@@ -393,7 +415,7 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	memset(l, 0, sizeof(*l));
 	in_str(&in, l->port, sizeof(l->port));
 	l->link = in_u8(&in);
-	if (l->link > GX_LINK_VERBS)
+	if (l->link >= GX_LINKS)
 		in.bad = true;
 	l->crc_by_copy = in_u8(&in);
 	l->quantum = in_u32(&in);
@@ -406,12 +428,8 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	l->nr_lanes = in_count(&in, GX_HELLO_LANES);
 	for (uint32_t i = 0; i < l->nr_lanes; i++)
 		lane_get(&in, &l->lanes[i]);
-	if (l->link == GX_LINK_PACKET && in.pos < in.len)
-		ways_get(&in, l);
-	if (l->link == GX_LINK_VERBS) {
-		l->verbs_b = in_count(&in, GX_HELLO_VERBS_MAX);
-		in_bytes(&in, l->verbs, l->verbs_b);
-	}
+	ways_get(&in, l);
+	l->blob_b = in_blob(&in, l->blob, GX_HELLO_BLOB_MAX);
 	return in_end(&in);
 }
 
@@ -474,7 +492,7 @@ int gx_hello_frame(const uint8_t *b, uint16_t *type, uint32_t *body_len)
 
 	if (len < FRAME_HDR_B - FRAME_LEN_B || len > GX_HELLO_FRAME_MAX - FRAME_LEN_B)
 		return -EPROTO;
-	if (t < GX_HELLO_HELLO || t > GX_HELLO_MEND || le16_get(b + 6))
+	if (t < GX_HELLO_HELLO || t > GX_HELLO_LINK || le16_get(b + 6))
 		return -EPROTO;
 	*type = t;
 	*body_len = len - (FRAME_HDR_B - FRAME_LEN_B);

@@ -4,10 +4,9 @@
  * they run.
  */
 #include "control/control.h"
-#include "local/local.h"
-#include "tcp/tcp_tx_dev.h"
-#include "verbs/verbs.h"
 #include "submit/submit.h"
+
+#include "gx_internal/link.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,30 +22,6 @@
 #define MEM_FREE_OWN_NS 2000000 /* the same for memory of gx_mem_alloc(): gx can free it later */
 #define MEM_FREE_NAP_NS 20000
 
-struct verbs_call {
-	struct gx_mem *mem;
-	struct verbs_reg *reg;
-};
-
-static int verbs_run(void *arg)
-{
-	struct verbs_call *call = arg;
-
-	verbs_mem_keep(call->mem->gx->verbs, call->reg);
-	/* Pairs with the acquire in op_key(): the registration is complete. */
-	atomic_store_explicit(&call->mem->verbs, call->reg, memory_order_release);
-	return 0;
-}
-
-/* Register it for our own requests over the verbs link. Without that, packets carry it. */
-static void mem_map_verbs(struct gx_mem *mem)
-{
-	struct verbs_call call = {mem, verbs_mem_new(mem->gx->verbs, mem)};
-
-	if (call.reg)
-		gx_uring_run_wait(mem->gx->uring, verbs_run, &call);
-}
-
 /* Let ports send from it, and let the open GPUs' copy engines use it. */
 static int mem_map_ports(struct gx_mem *mem)
 {
@@ -60,8 +35,6 @@ static int mem_map_ports(struct gx_mem *mem)
 	     p++)
 		ret = mem->gx->port[p].port->ops->mem_map(mem->gx->port[p].port, mem->addr,
 							  mem->len);
-	if (!ret && mem->gx->verbs && mem->len)
-		mem_map_verbs(mem);
 	return ret;
 }
 
@@ -72,7 +45,9 @@ static int mem_map(struct gx_mem *mem)
 
 	if (ret)
 		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
-	return mem->gx->tcp_tx ? tcp_tx_dev_mem(mem->gx->tcp_tx, mem) : 0;
+	for (unsigned l = 0; !ret && l < GX_LINKS; l++)
+		ret = gx_links[l]->mem->add(mem);
+	return ret;
 }
 
 static int list_run(void *arg)
@@ -199,7 +174,7 @@ static bool host_alloc_private(struct gx_mem *mem, size_t len)
 static int host_alloc(struct gx_mem *mem)
 {
 	size_t len = GX_ALIGN_UP(GX_MAX(mem->len, 1), GX_HUGE_PAGE);
-	bool done = !local_offered(mem->gx) && host_alloc_memfd(mem, len);
+	bool done = mem->gx->maps && host_alloc_memfd(mem, len);
 	struct gx_mem_room room;
 
 	if (!done && !host_alloc_private(mem, len)) {
@@ -237,13 +212,6 @@ static void mem_bury(struct gx_mem *mem)
 	gx->graves_tail = &mem->next;
 }
 
-/* The device has not ended what peers can reach of freed memory. */
-static void conns_stop(struct gx *gx)
-{
-	for (struct gx_conn *c = gx->conns; c; c = c->next)
-		verbs_conn_stop(c);
-}
-
 static void mem_destroy(struct gx_mem *mem)
 {
 	bool stays = mem_must_stay(mem), ours = true;
@@ -252,11 +220,8 @@ static void mem_destroy(struct gx_mem *mem)
 		gx_warn("%llu bytes of cuda:%d stay with the process: a stopped one may write "
 			"there",
 			(unsigned long long)mem->len, mem->device);
-	local_mem_gone(mem);
-	tcp_tx_dev_put(mem);
-	if (mem->gx->verbs && verbs_mem_put(mem->gx->verbs, mem))
-		conns_stop(mem->gx);
-	atomic_store_explicit(&mem->verbs, NULL, memory_order_relaxed);
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		gx_links[l]->mem->gone(mem);
 	for (unsigned p = 0; mem->kind == GX_MEM_HOST && mem->addr && p < mem->gx->nr_ports; p++)
 		mem->gx->port[p].port->ops->mem_unmap(mem->gx->port[p].port, mem->addr, mem->len);
 	if (mem->dma)
@@ -348,7 +313,7 @@ static bool mem_is_told(const struct gx_mem *mem)
 {
 	for (const struct gx_conn *c = mem->own ? mem->gx->conns : NULL; c; c = c->next) {
 		if (atomic_load(&c->state) != GX_CONN_STATE_CONNECTING &&
-		    (!c->local || mem->share.kind != GX_GPU_SHARE_IPC))
+		    (!c->maps || mem->share.kind != GX_GPU_SHARE_IPC))
 			continue;
 		for (unsigned i = 0; i < c->nr_told; i++)
 			if (c->told[i] == mem)
@@ -397,10 +362,8 @@ static int free_run(void *arg)
 		return 0;
 	if (mem->shared)
 		atomic_store_explicit(&gx->region[mem->token & 0xff], NULL, memory_order_release);
-	for (struct gx_conn *c = gx->conns; c && mem->shared; c = c->next)
-		local_revoke(c, mem);
-	if (gx->verbs && mem->shared && verbs_mem_revoke(gx->verbs, mem))
-		conns_stop(gx);
+	for (unsigned l = 0; l < GX_LINKS && mem->shared; l++)
+		gx_links[l]->mem->revoke(mem);
 	gx->nr_dying++;
 	drop_begin(mem);
 	return 0;
@@ -429,6 +392,16 @@ static bool helpers_come(const struct gx *gx)
 	return false;
 }
 
+/* Who else may still use it, as the end of a sentence. */
+static void holders_text(const struct gx *gx, struct gx_text *text)
+{
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		if (gx_links[l]->mem->holder(gx))
+			core_say(text, ", or %s", gx_links[l]->mem->holder(gx));
+	if (helpers_come(gx))
+		core_say(text, ", or a thread in gx_help()");
+}
+
 GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 {
 	struct {
@@ -436,6 +409,8 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 		uint64_t id;
 	} call = {mem ? mem->gx : NULL, mem ? mem->id : 0};
 	bool own = mem && mem->own, owed;
+	char others[160] = "";
+	struct gx_text text = {others, sizeof(others), 0};
 	uint64_t until_ns;
 	uint32_t seq;
 
@@ -460,13 +435,12 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 	if (own) /* mem_reap() frees it when it can */
 		return 0;
 	atomic_store_explicit(&mem->owed, true, memory_order_relaxed);
+	holders_text(call.gx, &text);
 	return gx_fail(-EAGAIN,
-		       "a core that another thread turns%s%s%s has not let go of this memory: have "
-		       "the core turned, and free the memory again before it is used for something "
+		       "a core that another thread turns%s has not let go of this memory: have the "
+		       "core turned, and free the memory again before it is used for something "
 		       "else",
-		       call.gx->verbs ? ", or the RDMA device" : "",
-		       call.gx->opts.tcp_tx ? ", or the kernel that sends it" : "",
-		       helpers_come(call.gx) ? ", or a thread in gx_help()" : "");
+		       others);
 }
 
 GX_EXPORT void *gx_mem_addr(const struct gx_mem *mem)
@@ -559,8 +533,7 @@ GX_EXPORT int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from,
  * regions that they may put into; packets carry the rest. */
 static void share_gpu(struct gx_mem *mem, unsigned access)
 {
-	if (mem->kind != GX_MEM_CUDA || !mem->len || !(access & GX_ACCESS_PUT) ||
-	    local_offered(mem->gx))
+	if (mem->kind != GX_MEM_CUDA || !mem->len || !(access & GX_ACCESS_PUT) || !mem->gx->maps)
 		return;
 	if (mem->gpu->share->export(mem->gpu, mem->addr, mem->len, &mem->share))
 		gx_warn("cuda:%d: region memory cannot be mapped by peers on this host: %s",
@@ -609,7 +582,7 @@ struct share_call {
 	struct gx_mem *mem;
 	const char *name;
 	unsigned access;
-	void *verbs; /* verbs_share_new(); NULL: none, or it was kept */
+	void *ticket[GX_LINKS]; /* of gx_link_mem_ops.share(); NULL: none, or it was kept */
 	char why[256];
 };
 
@@ -629,9 +602,11 @@ static int share(struct share_call *call)
 	if (gx_random(&r, sizeof(r)))
 		return gx_fail(-EIO, "no random numbers");
 	share_gpu(mem, access);
-	if (call->verbs)
-		verbs_mem_share_keep(mem->verbs, call->verbs);
-	call->verbs = NULL;
+	for (unsigned l = 0; l < GX_LINKS; l++) {
+		if (call->ticket[l])
+			gx_links[l]->mem->share_keep(mem, call->ticket[l]);
+		call->ticket[l] = NULL;
+	}
 	/* If the kernel cannot protect it from writing, do not export it: packets carry it. */
 	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
 	    gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {
@@ -663,14 +638,12 @@ GX_EXPORT int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access
 
 	if (!name[0] || strlen(name) >= GX_NAME_MAX)
 		return gx_fail(-EINVAL, "a region's name has 1 to %d bytes", GX_NAME_MAX - 1);
-	if (!share_check(mem, name, access) &&
-	    atomic_load_explicit(&mem->verbs, memory_order_relaxed)) {
-		call.verbs = verbs_mem_share(mem->gx->verbs, mem, access);
-		if (!call.verbs)
-			gx_warn("region '%s': %s", name, gx_error());
-	}
+	if (!share_check(mem, name, access))
+		for (unsigned l = 0; l < GX_LINKS; l++)
+			call.ticket[l] = gx_links[l]->mem->share(mem, name, access);
 	ret = gx_uring_run_wait(mem->gx->uring, share_run, &call);
-	if (call.verbs) /* no region came of it */
-		verbs_mem_share_put(mem->gx->verbs, call.verbs);
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		if (call.ticket[l]) /* no region came of it */
+			gx_links[l]->mem->share_put(mem->gx, call.ticket[l]);
 	return ret ? gx_fail(ret, "%s", call.why) : 0;
 }

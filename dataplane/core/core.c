@@ -4,6 +4,7 @@
  * core, and the public calls on cores. Every other room may call this one.
  */
 #include "core/core.h"
+#include "gx_internal/link.h"
 #include "gx_internal/struct.h"
 
 #include <errno.h>
@@ -40,6 +41,33 @@ int gx_fail(int err, const char *fmt, ...)
 	va_end(ap);
 	memcpy(error_text, text, sizeof(text));
 	return err;
+}
+
+void core_say(struct gx_text *text, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	if (text->at < text->room)
+		n = vsnprintf(text->buf + text->at, text->room - text->at, fmt, ap);
+	else
+		n = vsnprintf(NULL, 0, fmt, ap);
+	va_end(ap);
+	text->at += n > 0 ? (size_t)n : 0;
+}
+
+void core_why(struct gx_conn *c, const char *fmt, ...)
+{
+	size_t len = strlen(c->why);
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (len)
+		len += (size_t)snprintf(c->why + len, sizeof(c->why) - len, "; ");
+	if (len < sizeof(c->why))
+		vsnprintf(c->why + len, sizeof(c->why) - len, fmt, ap);
+	va_end(ap);
 }
 
 GX_EXPORT const char *gx_error(void)

@@ -5,8 +5,8 @@
  * and gx_close, when no other runs). "core" is the thread that turns that core. "frozen" means that
  * nobody writes the field after set-up.
  */
-#ifndef GX_CTX_H
-#define GX_CTX_H
+#ifndef GX_CORE_H
+#define GX_CORE_H
 
 #include "core/help.h"
 #include "gx/gx.h"
@@ -28,23 +28,12 @@
 
 struct ctl;
 struct ctl_conn;
-struct link_pkt;
 struct sub_req;
 struct submit_core;
-struct link_local;
-struct local_conn;
-struct local_pairs;
-struct local_peer;
-struct link_tcp;
-struct tcp_conn;
-struct tcp_dev;
-struct tcp_tx_bind;
-struct tcp_tx_dev;
-struct tcp_zcrx;
-struct link_verbs;
-struct verbs_conn;
-struct verbs_rails;
-struct verbs_reg;
+struct gx_link;
+struct gx_ep_ops;
+struct gx_socks;
+struct gx_text;
 
 /* A named region of ours. owner: ctl until shared; frozen afterwards. */
 struct gx_mem {
@@ -64,10 +53,9 @@ struct gx_mem {
 				       of all GPUs; NULL: none. Written by ctl, read by cores */
 	uint64_t id;		    /* of the allocation, see struct gx_hello_export; gx never gives
 				       an id twice */
-	struct verbs_reg *_Atomic verbs;    /* its registration with the verbs device; NULL: none.
-					    Written by ctl, read by cores */
-	struct tcp_tx_bind *_Atomic tcp_tx; /* its dma-buf, for link tcp; NULL: none. Written by
-					       ctl, read by cores */
+	/* What each link keeps with it, as a registration with a device; NULL: nothing. Written by
+	 * ctl, read by cores */
+	void *_Atomic link[GX_LINKS];
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;
@@ -77,8 +65,15 @@ struct gx_mem {
 	_Atomic bool gone; /* ctl: nothing of gx touches it any more. Read by any */
 	_Atomic bool owed; /* gx_mem_free() told -EAGAIN: the next call has an answer to give */
 	uint32_t drop_seq; /* value of gx->drops when the user freed it; written before dead */
-	unsigned nr_held;  /* ctl: processes that may still write to it, see local_lost() */
+	unsigned
+		nr_held; /* ctl: processes that may still write to it, as they may be stopped, see its link */
 };
+
+/* Does a descriptor on the Unix socket go with an export of this enum gx_export_kind? */
+static inline bool export_is_fd(uint8_t kind)
+{
+	return kind == GX_EXPORT_MEMFD || kind == GX_EXPORT_VMM;
+}
 
 /* Did the user free it? NULL: no. */
 static inline bool mem_is_dead(const struct gx_mem *mem)
@@ -115,8 +110,7 @@ struct core_dropper {
 	void (*fn)(void *arg, struct drop *d);
 	void *arg;
 };
-#define CORE_DROPPERS_MAX                                                                          \
-	(GX_HELLO_PORTS + 4) /* submit, packet links, the local, tcp and verbs link */
+#define CORE_DROPPERS_MAX (1 + GX_HELLO_PORTS + GX_LINKS) /* submit, each port, each link */
 
 /* How long the thread that turns a core waits for a CPU, by the kernel's count. owner: ctl */
 struct core_wait {
@@ -132,12 +126,8 @@ struct gx_core {
 	struct gx *gx;
 	unsigned index;
 	struct gx_loop loop;
-	struct link_pkt
-		*link[GX_HELLO_PORTS]; /* frozen: the packet link over port i, this core's queue */
-	struct link_local *local;      /* frozen: this core's part of the local link */
-	struct link_tcp *tcp;	       /* frozen: likewise, of the tcp link */
-	struct link_verbs *verbs;      /* frozen: and of the verbs link; NULL: none */
-	struct gx_comp *comps;	       /* ring of GX_COMPS_MAX; .reserved stays 0 */
+	void *link[GX_LINKS];  /* frozen: this core's part of each link; NULL: none */
+	struct gx_comp *comps; /* ring of GX_COMPS_MAX; .reserved stays 0 */
 	uint32_t comp_head;
 	_Atomic uint32_t
 		comp_tail;  /* ctl reads it: have the completions of a dead ep been taken? */
@@ -164,7 +154,7 @@ struct gx_core {
 struct gx_ep {
 	struct gx_conn *conn;
 	struct gx_core *core;
-	const struct gx_link_ops *ops;
+	const struct gx_ep_ops *ops;
 	unsigned lane;
 	unsigned port;		     /* index in gx->port[]; frozen */
 	struct gx_call attach, fail; /* ctl -> core */
@@ -200,10 +190,13 @@ struct gx_conn {
 	unsigned port;		     /* index in gx->port[] */
 	unsigned nr_ways;	     /* several ports, which lanes take in turn; 0: .port alone */
 	uint8_t way[GX_HELLO_PORTS]; /* [nr_ways]: these, .port first */
-	enum gx_link_id link;	     /* frozen before the first lane is opened */
-	struct local_conn *local;    /* local link: rings and mappings; NULL for other links */
-	struct tcp_conn *tcp;	     /* tcp link: data sockets; NULL for other links. ctl */
-	struct verbs_conn *verbs;    /* verbs link: queue pairs and keys; NULL for other links */
+	const struct gx_link *link;  /* frozen before the first lane is opened */
+	bool link_open;		     /* its open() was called */
+	void *link_state;	     /* its part of the connection; NULL: none, or not yet */
+	/* Sends to the link's take() of the peer; frozen. ctl */
+	void (*link_say)(struct gx_conn *c, const uint8_t *b, uint32_t len);
+	struct gx_socks *socks; /* data sockets that the link wants; NULL: none. ctl */
+	bool maps;		/* the peer maps our memory */
 	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL:
 						      it was freed */
 	unsigned nr_told;
@@ -236,15 +229,13 @@ struct gx {
 	unsigned uids[32];
 	char instance[32]; /* "gx-PID-RANDOM" */
 	struct gx_arena *arena;
-	struct gx_arena *pool;	   /* for payload slots in memory of pool_gpu; NULL: host memory */
-	struct gx_gpu *pool_gpu;   /* frozen */
-	struct tcp_tx_dev *tcp_tx; /* the NIC that sends memory of GPUs; NULL: none. ctl */
-	struct tcp_dev *tcp_dev;   /* device memory for data sockets of link tcp; NULL: none. ctl */
-	void *pool_page;	   /* first page of the pool: other GPUs must reach it */
+	struct gx_arena *pool;	 /* for payload slots in memory of pool_gpu; NULL: host memory */
+	struct gx_gpu *pool_gpu; /* frozen */
+	void *pool_page;	 /* first page of the pool: other GPUs must reach it */
 	struct gx_uring *uring;
-	/* Queues of a NIC that io_uring receives by; NULL: none. ctl */
-	struct tcp_zcrx *tcp_zcrx;
-	struct gx_gpu *host; /* CPU backend */
+	void *link[GX_LINKS]; /* each link's part of the context; NULL: none */
+	bool maps;	      /* frozen: a link has peers on this host map our memory */
+	struct gx_gpu *host;  /* CPU backend */
 	struct gx_gpu
 		*gpu[GX_GPUS_MAX]; /* CUDA, by ordinal, opened when first needed; owner: ctl */
 	int gpu_ret[GX_GPUS_MAX];  /* 0: that GPU is ready; -errno: it failed, for good */
@@ -265,14 +256,7 @@ struct gx {
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Starts at random, so that no
 			     other context of the process gives the same id */
 	bool turns_said;  /* owner: ctl; gx has warned that two processes use a GPU in turns */
-	struct verbs_rails *verbs; /* frozen: the RDMA devices; NULL: none is open */
-	struct local_pairs *pairs; /* who does lone short copies */
-	struct local_peer *peers;  /* owner: ctl; processes on this host */
-	uint64_t pull_ns, copy_ns; /* owner: ctl; to read some memory of a process, and to copy it;
-				      0: not timed yet */
-	unsigned nr_peer_maps;	   /* owner: ctl; mappings of their memory */
-	uint64_t stuck_b;	   /* owner: ctl; bytes of it that a GPU has not finished with */
-	bool closing;		   /* ctl: gx_close() runs, so dead connections go at once */
+	bool closing;	  /* ctl: gx_close() runs, so dead connections go at once */
 	struct ctl *ctl;
 	struct gx_stats ctl_stats; /* written by ctl */
 	pthread_mutex_t wait_lock; /* for gx_conn_wait(): changes of state broadcast under it */
@@ -316,6 +300,12 @@ static inline int core_region(const struct gx_core *core, uint64_t token, unsign
 	*out = mem;
 	return 0;
 }
+
+/** core_say() - Add to @text. */
+void core_say(struct gx_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** core_why() - Add a reason to @c->why. ctl. */
+void core_why(struct gx_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* -- completions, core.c: called by links on the core -- */
 

@@ -11,7 +11,9 @@
 #include "local/link_local.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LOCAL_HOT_NS 1000000 /* so long after a notification a turn waits a little for the next */
 
@@ -142,8 +144,8 @@ static int local_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
 	struct local_ep *e = local_of(ep);
 
-	e->link = ep->core->local;
-	e->conn = ep->conn->local;
+	e->link = local_core(ep->core);
+	e->conn = local_conn_of(ep->conn);
 	e->rx = &e->conn->rx->ring[ep->lane];
 	e->at = EP_NOT_LIVE;
 	e->deadline_ns = UINT64_MAX;
@@ -165,8 +167,7 @@ static void local_ep_free(struct gx_ep *ep)
 	gx_link_pkt_ops.ep_free(ep);
 }
 
-const struct gx_link_ops gx_link_local_ops = {
-	.name = "local",
+static const struct gx_ep_ops ep_ops = {
 	.room = {.ops = LOCAL_OPS, .recvs = PKT_SLOTS, .gets = PKT_GETS_MAX},
 	.ep_new = local_ep_new,
 	.ep_open = local_ep_open,
@@ -209,3 +210,244 @@ void link_local_close(struct link_local *l)
 		dma_close(l->dma[i]);
 	free(l);
 }
+
+/* ---- the link's parts ---- */
+
+static int local_check(const struct gx_opts *o)
+{
+	return o->local > GX_OFF
+		       ? gx_fail(-EINVAL, "a switch is GX_AUTO, GX_ON or GX_OFF, and not %d",
+				 o->local)
+		       : 0;
+}
+
+static int local_ctx_open(struct gx *gx)
+{
+	struct local_ctx *l = calloc(1, sizeof(*l));
+
+	if (l)
+		l->pairs = calloc(1, sizeof(*l->pairs));
+	gx->link[GX_LINK_LOCAL] = l;
+	return l && l->pairs ? 0 : gx_fail(-ENOMEM, "no memory");
+}
+
+static int local_ctx_start(struct gx *gx)
+{
+	gx->maps = !local_offered(gx);
+	return 0;
+}
+
+static void local_ctx_close(struct gx *gx)
+{
+	struct local_ctx *l = local_ctx(gx);
+
+	if (!l)
+		return;
+	local_peers_close(gx);
+	free(l->pairs);
+	free(l);
+	gx->link[GX_LINK_LOCAL] = NULL;
+}
+
+static void local_ctx_tick(struct gx *gx)
+{
+	local_tick(gx);
+}
+
+static int local_gpu(struct gx *gx, struct gx_gpu *gpu)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		ret = link_local_gpu(local_core(gx->core[i]), gpu);
+	return ret ? gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", gpu->device,
+			     ret == -ETIMEDOUT ? "a first one of 4 KiB does not end" : gx_gpu_why())
+		   : 0;
+}
+
+/* Say who does short copies over the local link, and why. */
+static void local_describe(struct gx *gx, struct gx_text *text)
+{
+	static const char *const asked[] = {
+		[GX_COPY_CE] = "copy engines", [GX_COPY_RESIDENT] = "resident kernel"};
+	unsigned copy = gx->opts.copy, nr = 0;
+	char line[256];
+	int n;
+
+	if (copy != GX_COPY_AUTO) {
+		core_say(text, "pairs    short copies over link local: %s, as asked for\n",
+			 copy == DMA_KERNEL ? "launched kernels" : asked[copy]);
+		return;
+	}
+	for (unsigned i = 0; (n = local_pair_text(gx, i, line, sizeof(line))) >= 0; i++)
+		if (n) {
+			core_say(text, "pairs    %s\n", line);
+			nr++;
+		}
+	if (!nr)
+		core_say(
+			text,
+			"pairs    short copies over link local: timed for each pair of places when a "
+			"connection first uses it\n");
+}
+
+static int local_core_open(struct gx_core *core)
+{
+	struct link_local *l = NULL;
+	int ret = link_local_open(core, &l);
+
+	core->link[GX_LINK_LOCAL] = l;
+	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
+}
+
+static int local_core_start(struct gx_core *core)
+{
+	struct link_local *l = local_core(core);
+	int ret = gx_loop_add(&core->loop,
+			      &(struct gx_poller){"local", link_local_poll, l, link_local_asleep});
+
+	if (!ret)
+		ret = core_dropper_add(core, link_local_drop, l);
+	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
+}
+
+static void local_core_close(struct gx_core *core)
+{
+	link_local_close(local_core(core));
+}
+
+static void local_mem_revoke(struct gx_mem *mem)
+{
+	for (struct gx_conn *c = mem->gx->conns; c; c = c->next)
+		if (c->link == &gx_link_local)
+			local_revoke(c, mem);
+}
+
+static void local_export(const struct gx_mem *mem, struct gx_hello_export *e)
+{
+	if (mem->gx->maps)
+		local_export_fill(mem, e);
+}
+
+/* Port shm, which it goes with, is there. */
+static const char *local_fits(struct gx_link_path *path)
+{
+	path->quiet = !path->same_host || path->no_share || path->gx->opts.local == GX_OFF;
+	if (!path->same_host)
+		return "the ends are on two hosts or in two network namespaces";
+	return path->no_share;
+}
+
+static int local_conn_open(struct gx_conn *c, const struct gx_link_want *want)
+{
+	return local_open(c, want->nr_lanes);
+}
+
+static unsigned local_conn_due(const struct gx_conn *c)
+{
+	return local_fds_due(&c->peer);
+}
+
+static int local_conn_connect(struct gx_conn *c, const int fds[], unsigned n)
+{
+	int ret = local_connect(c, fds, n);
+	unsigned left = ret ? 0 : c->peer.nr_regions - local_nr_maps(c);
+
+	if (left)
+		core_why(c, "%u of the peer's %u regions by packets: not mapped", left,
+			 c->peer.nr_regions);
+	return ret;
+}
+
+static void local_conn_up(struct gx_conn *c)
+{
+	core_why(c, "%s", local_pull_text(c));
+}
+
+static int local_conn_tick(struct gx_conn *c, uint64_t now_ns,
+			   void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
+{
+	local_count(c);
+	return 0;
+}
+
+static bool local_fault(const struct gx_conn *c, int err, char *buf, size_t room)
+{
+	if (err != -ECONNRESET)
+		return false;
+	snprintf(buf, room, "the process of peer %s has ended, or runs another program now",
+		 c->peer_name);
+	return true;
+}
+
+static void local_conn_stop(struct gx_conn *c)
+{
+	local_revoke(c, NULL);
+}
+
+static const struct gx_link_ctx_ops ctx_ops = {
+	.check = local_check,
+	.open = local_ctx_open,
+	.needs_gpu = link_none_needs_gpu,
+	.start = local_ctx_start,
+	.close = local_ctx_close,
+	.tick = local_ctx_tick,
+	.gpu = local_gpu,
+	.describe = local_describe,
+};
+
+static const struct gx_link_core_ops core_ops = {
+	.open = local_core_open,
+	.start = local_core_start,
+	.close = local_core_close,
+};
+
+static const struct gx_link_mem_ops mem_ops = {
+	.add = link_none_add,
+	.share = link_none_share,
+	.share_keep = link_none_share_keep,
+	.share_put = link_none_share_put,
+	.export = local_export,
+	.revoke = local_mem_revoke,
+	.gone = local_mem_gone,
+	.holder = link_none_holder,
+};
+
+static const struct gx_link_conn_ops conn_ops = {
+	.may = local_offered,
+	.offer = link_none_offer,
+	.fits = local_fits,
+	.open = local_conn_open,
+	.say = link_none_say,
+	.hear = link_none_hear,
+	.fds = local_fds,
+	.fds_due = local_conn_due,
+	.meet = local_meet,
+	.connect = local_conn_connect,
+	.prove = link_none_prove,
+	.up = local_conn_up,
+	.tick = local_conn_tick,
+	.take = link_none_take,
+	.fault = local_fault,
+	.push = link_none_conn,
+	.stop = local_conn_stop,
+	.is_over = link_none_is_over,
+	.release = local_release,
+	.lost = local_lost,
+	.close = local_close,
+	.pull_over = local_pull_over,
+};
+
+const struct gx_link gx_link_local = {
+	.name = "local",
+	.id = GX_LINK_LOCAL,
+	.port = GX_LINK_PORT_SHM,
+	.score = 3,
+	.how = "both on one host: memory mapped",
+	.cure = "",
+	.ctx = &ctx_ops,
+	.core = &core_ops,
+	.mem = &mem_ops,
+	.conn = &conn_ops,
+	.ep = &ep_ops,
+};

@@ -13,6 +13,7 @@
 #define GX_LOCAL_H
 
 #include "core/core.h"
+#include "gx_internal/link.h"
 #include "packet/pull.h"
 
 #include <stdatomic.h>
@@ -24,7 +25,7 @@
 #define LOCAL_REVOKED  UINT64_MAX
 #define LOCAL_HDR_PAGE 4096
 #define LOCAL_HELD_MAX (4 * GX_REGIONS_MAX)
-#define LOCAL_FDS_MAX  (1 + GX_REGIONS_MAX)
+#define LOCAL_FDS_MAX  GX_LINK_FDS_MAX
 
 /* First page. The receiver writes it; the sender reads revoked before each copy. */
 struct local_hdr {
@@ -93,7 +94,7 @@ struct local_mem {
 
 /* A process at the other end of connections. owner: ctl */
 struct local_peer {
-	struct local_peer *next; /* in gx->peers */
+	struct local_peer *next; /* in struct local_ctx */
 	pid_t pid;
 	uint64_t start; /* start time of the process; 0: not known, so it shares nothing */
 	int pidfd;	/* -1: none */
@@ -142,6 +143,32 @@ struct local_conn {
 	} told; /* ctl: the peer's copies over all lanes that our counters have */
 	struct local_map map[GX_REGIONS_MAX]; /* index: token % GX_REGIONS_MAX */
 };
+
+/* Its part of a context. owner: ctl, but .pairs */
+struct local_ctx {
+	struct local_pairs *pairs; /* who does lone short copies */
+	struct local_peer *peers;  /* processes on this host */
+	uint64_t pull_ns, copy_ns; /* to read some memory of a process, and to copy it; 0: not timed
+				      yet */
+	unsigned nr_peer_maps;	   /* mappings of their memory */
+	uint64_t stuck_b;	   /* bytes of it that a GPU has not finished with */
+};
+
+static inline struct local_ctx *local_ctx(const struct gx *gx)
+{
+	return gx->link[GX_LINK_LOCAL];
+}
+static inline struct link_local *local_core(const struct gx_core *core)
+{
+	return core->link[GX_LINK_LOCAL];
+}
+/* @c takes this link. NULL: local_open() has not made it yet, or it is closed. */
+static inline struct local_conn *local_conn_of(const struct gx_conn *c)
+{
+	return c->link_state;
+}
+
+extern const struct gx_link gx_link_local;
 
 /* Place of memory. 0: host; 1 + N: CUDA device N of this process. */
 #define LOCAL_PLACES	    (1 + GX_GPUS_MAX)
@@ -197,8 +224,6 @@ void link_local_drop(void *link, struct drop *d); /* end operations with dead me
 const char *local_offered(const struct gx *gx);
 /** local_export_fill() - Describe @mem for a HELLO. */
 void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e);
-/** local_export_is_fd() - Does the peer of a HELLO with this enum gx_export_kind get a descriptor? */
-bool local_export_is_fd(uint8_t kind);
 /** local_open() - Make our half for @nr_lanes lanes: rings for the peer's notifications, and
  * descriptors of them and of the regions in c->told. Return: 0, -errno with gx_error(). */
 int local_open(struct gx_conn *c, unsigned nr_lanes);

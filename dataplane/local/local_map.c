@@ -27,11 +27,6 @@
 
 /* ---- Our memory for the peer ---- */
 
-bool local_export_is_fd(uint8_t kind)
-{
-	return kind == GX_EXPORT_MEMFD || kind == GX_EXPORT_VMM;
-}
-
 /* A peer that may not write gets a descriptor that cannot write. */
 static int export_fd(const struct gx_mem *mem)
 {
@@ -51,7 +46,7 @@ static size_t rings_len(unsigned nr_lanes)
 
 static int rings_make(struct gx_conn *c)
 {
-	struct local_conn *l = c->local;
+	struct local_conn *l = local_conn_of(c);
 	bool huge = false;
 
 	l->rings_fd = gx_memfd("gx-rings", l->rings_b, &huge);
@@ -79,7 +74,8 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 
 	if (!l)
 		return gx_fail(-ENOMEM, "no memory for a connection");
-	c->local = l;
+	c->link_state = l;
+	c->maps = true;
 	l->nr_lanes = nr_lanes;
 	l->uid = (uid_t)-1;
 	l->rings_b = rings_len(nr_lanes);
@@ -110,11 +106,11 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 
 unsigned local_fds(struct gx_conn *c, int fds[LOCAL_FDS_MAX])
 {
-	if (!c->local)
+	if (!local_conn_of(c))
 		return 0;
-	c->local->shown = true;
-	memcpy(fds, c->local->fds, c->local->nr_fds * sizeof(fds[0]));
-	return c->local->nr_fds;
+	local_conn_of(c)->shown = true;
+	memcpy(fds, local_conn_of(c)->fds, local_conn_of(c)->nr_fds * sizeof(fds[0]));
+	return local_conn_of(c)->nr_fds;
 }
 
 /* ---- The peer's memory for us ---- */
@@ -124,7 +120,7 @@ unsigned local_fds_due(const struct gx_hello *peer)
 	unsigned n = 1; /* of the rings */
 
 	for (unsigned i = 0; i < peer->nr_regions; i++)
-		n += local_export_is_fd(peer->regions[i].export.kind);
+		n += export_is_fd(peer->regions[i].export.kind);
 	return n;
 }
 
@@ -173,7 +169,7 @@ static int rings_map(struct local_conn *l, int fd)
 static void map_fill(struct gx_conn *c, const struct gx_hello_region *r, unsigned i,
 		     struct local_mem *mem)
 {
-	struct local_map *map = &c->local->map[r->token % GX_REGIONS_MAX];
+	struct local_map *map = &local_conn_of(c)->map[r->token % GX_REGIONS_MAX];
 
 	*map = (struct local_map){.token = r->token,
 				  .len = r->len,
@@ -186,7 +182,7 @@ static void map_fill(struct gx_conn *c, const struct gx_hello_region *r, unsigne
 				  .mem = mem};
 	for (unsigned d = 0; d < GX_GPUS_MAX; d++)
 		map->seen[d] = mem->view[d].addr;
-	c->local->nr_maps++;
+	local_conn_of(c)->nr_maps++;
 }
 
 /* Only writable mappings can be registered. If that fails, packets carry operations between it and
@@ -236,7 +232,7 @@ static int region_map(struct gx_conn *c, const struct gx_hello_region *r, unsign
 	if (gx_memfd_check(fd, r->export.map_len) || fstat(fd, &st))
 		return gx_fail(-EPROTO, "region '%s' is not a sealed memfd of %llu bytes", r->name,
 			       (unsigned long long)r->export.map_len);
-	if (c->local->map[r->token % GX_REGIONS_MAX].len || !r->len)
+	if (local_conn_of(c)->map[r->token % GX_REGIONS_MAX].len || !r->len)
 		return 0;
 	want.dev = st.st_dev;
 	want.ino = st.st_ino;
@@ -322,7 +318,7 @@ static int region_import(struct gx_conn *c, const struct gx_hello_region *r, uns
 				  .len = e->map_len};
 	struct local_mem *mem;
 
-	if (!gpu_any(c->gx) || c->local->map[r->token % GX_REGIONS_MAX].len || !r->len ||
+	if (!gpu_any(c->gx) || local_conn_of(c)->map[r->token % GX_REGIONS_MAX].len || !r->len ||
 	    !(r->access & GX_ACCESS_PUT))
 		return 0;
 	memcpy(h.ipc, e->handle, sizeof(h.ipc));
@@ -345,7 +341,7 @@ static void fds_close(struct local_conn *l)
 
 int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 {
-	struct local_conn *l = c->local;
+	struct local_conn *l = local_conn_of(c);
 	int ret = n == local_fds_due(&c->peer) ? 0 : gx_fail(-EPROTO, "%u descriptors came", n);
 	unsigned k = 1;
 
@@ -356,7 +352,7 @@ int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 	for (unsigned i = 0; i < c->peer.nr_regions && !ret; i++) {
 		const struct gx_hello_region *r = &c->peer.regions[i];
 
-		int fd = local_export_is_fd(r->export.kind) ? fds[k++] : -1;
+		int fd = export_is_fd(r->export.kind) ? fds[k++] : -1;
 
 		if (r->export.kind == GX_EXPORT_MEMFD)
 			ret = region_map(c, r, i, fd);
@@ -373,7 +369,7 @@ int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 
 unsigned local_nr_maps(const struct gx_conn *c)
 {
-	return c->local->nr_maps;
+	return local_conn_of(c)->nr_maps;
 }
 
 /* ---- The end ---- */
@@ -382,13 +378,13 @@ void local_revoke(struct gx_conn *c, const struct gx_mem *mem)
 {
 	uint64_t bits = mem ? 0 : LOCAL_REVOKED;
 
-	if (!c->local || !c->local->rx)
+	if (!local_conn_of(c) || !local_conn_of(c)->rx)
 		return;
 	for (unsigned i = 0; i < c->nr_told; i++)
 		if (mem && c->told[i] == mem)
 			bits |= 1ull << i;
 	/* The peer may see it late, or ignore it; no safety of ours depends on it. */
-	atomic_fetch_or_explicit(&c->local->rx->hdr.revoked, bits, memory_order_release);
+	atomic_fetch_or_explicit(&local_conn_of(c)->rx->hdr.revoked, bits, memory_order_release);
 }
 
 /* Add the growth since the last look. The counters of a peer that lies may fall. */
@@ -401,7 +397,7 @@ static void made_add(struct gx *gx, enum gx_stat_id id, uint64_t now, uint64_t *
 
 void local_count(struct gx_conn *c)
 {
-	struct local_conn *l = c->local;
+	struct local_conn *l = local_conn_of(c);
 	uint64_t puts = 0, gets = 0, bytes = 0;
 
 	if (!l || !l->rx)
@@ -420,7 +416,7 @@ void local_count(struct gx_conn *c)
 
 void local_close(struct gx_conn *c)
 {
-	struct local_conn *l = c->local;
+	struct local_conn *l = local_conn_of(c);
 
 	if (!l)
 		return;
@@ -432,5 +428,5 @@ void local_close(struct gx_conn *c)
 		munmap(l->rx, l->rings_b);
 	fds_close(l);
 	free(l);
-	c->local = NULL;
+	c->link_state = NULL;
 }

@@ -128,7 +128,8 @@ static bool dma_has_ended(struct local_ep *e, struct local_op *op)
 		if (!dma_err(op->dma))
 			return false;
 		op->status = -EIO;
-		atomic_store_explicit(&e->pkt.ep.conn->local->stuck, true, memory_order_release);
+		atomic_store_explicit(&local_conn_of(e->pkt.ep.conn)->stuck, true,
+				      memory_order_release);
 	}
 	op->begun = false;
 	op->done_b = op->len;

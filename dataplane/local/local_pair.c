@@ -48,7 +48,7 @@ static void pair_time(struct gx *gx, struct gx_gpu *by, uint8_t src, uint8_t dst
 
 	if (src == LOCAL_PLACE_UNKNOWN || dst == LOCAL_PLACE_UNKNOWN)
 		return;
-	p = &gx->pairs->pair[src][dst];
+	p = &local_ctx(gx)->pairs->pair[src][dst];
 	if (p->state != LOCAL_PAIR_NEW || gx_now_ns() > until_ns)
 		return;
 	from = scratch_alloc(by, src);
@@ -83,10 +83,10 @@ void local_pairs_time(struct gx_conn *c)
 	uint64_t until_ns = gx_now_ns() + PAIRS_NS;
 	struct gx *gx = c->gx;
 
-	if (!gx->pairs || gx->opts.copy != GX_COPY_AUTO)
+	if (!local_ctx(gx)->pairs || gx->opts.copy != GX_COPY_AUTO)
 		return;
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
-		const struct local_map *m = &c->local->map[i];
+		const struct local_map *m = &local_conn_of(c)->map[i];
 
 		if (!m->len || !m->gpu)
 			continue;
@@ -117,7 +117,7 @@ int local_pair_text(const struct gx *gx, unsigned i, char *buf, size_t room)
 
 	if (i >= LOCAL_PLACES * LOCAL_PLACES)
 		return -1;
-	p = &gx->pairs->pair[src][dst];
+	p = &local_ctx(gx)->pairs->pair[src][dst];
 	state = atomic_load_explicit(&p->state, memory_order_acquire);
 	if (state == LOCAL_PAIR_NEW)
 		return 0;

@@ -76,14 +76,14 @@ static struct local_peer *peer_new(struct gx *gx)
 	if (!p)
 		return NULL;
 	p->pidfd = -1;
-	p->next = gx->peers;
-	gx->peers = p;
+	p->next = local_ctx(gx)->peers;
+	local_ctx(gx)->peers = p;
 	return p;
 }
 
 static void peer_free(struct gx *gx, struct local_peer *p)
 {
-	struct local_peer **at = &gx->peers;
+	struct local_peer **at = &local_ctx(gx)->peers;
 
 	while (*at != p)
 		at = &(*at)->next;
@@ -102,7 +102,7 @@ static void peer_put(struct gx *gx, struct local_peer *p)
 /* NULL if @start is 0: such a process gets a local_peer for each connection. */
 static struct local_peer *peer_find(struct gx *gx, pid_t pid, uint64_t start)
 {
-	for (struct local_peer *p = gx->peers; p; p = p->next)
+	for (struct local_peer *p = local_ctx(gx)->peers; p; p = p->next)
 		if (start && p->pid == pid && p->start == start)
 			return p;
 	return NULL;
@@ -116,7 +116,7 @@ void local_meet(struct gx_conn *c, int sock)
 	uint64_t start;
 	int pidfd;
 
-	if (!c->local || c->local->peer || c->local->released ||
+	if (!local_conn_of(c) || local_conn_of(c)->peer || local_conn_of(c)->released ||
 	    getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len))
 		return;
 	pidfd = proc_open(sock, cred.pid);
@@ -137,8 +137,9 @@ void local_meet(struct gx_conn *c, int sock)
 	}
 	if (p)
 		p->nr_conns++;
-	c->local->peer = p;
-	c->local->uid = cred.uid; /* a process may have another one at its next connection */
+	local_conn_of(c)->peer = p;
+	local_conn_of(c)->uid =
+		cred.uid; /* a process may have another one at its next connection */
 	local_pull_offer(c);
 }
 
@@ -185,13 +186,13 @@ static bool mem_is(const struct local_mem *a, const struct local_mem *b)
 
 static void maps_count(struct gx *gx, int more)
 {
-	gx->nr_peer_maps += (unsigned)more;
-	gx_stat_set(&gx->ctl_stats, GX_STAT_MAPS, gx->nr_peer_maps);
+	local_ctx(gx)->nr_peer_maps += (unsigned)more;
+	gx_stat_set(&gx->ctl_stats, GX_STAT_MAPS, local_ctx(gx)->nr_peer_maps);
 }
 
 struct local_mem *local_mem_find(struct gx_conn *c, const struct local_mem *like)
 {
-	struct local_peer *p = c->local->peer;
+	struct local_peer *p = local_conn_of(c)->peer;
 
 	for (struct local_mem *m = p ? p->mems : NULL; m; m = m->next)
 		if (mem_is(m, like)) {
@@ -204,7 +205,7 @@ struct local_mem *local_mem_find(struct gx_conn *c, const struct local_mem *like
 
 struct local_mem *local_mem_add(struct gx_conn *c, const struct local_mem *mapped)
 {
-	struct local_conn *l = c->local;
+	struct local_conn *l = local_conn_of(c);
 	struct local_mem *m = malloc(sizeof(*m));
 
 	if (m && !l->peer) {
@@ -239,7 +240,7 @@ void local_mem_unmap(const struct local_mem *m)
 
 static void held_count(struct gx *gx)
 {
-	uint64_t len = gx->stuck_b;
+	uint64_t len = local_ctx(gx)->stuck_b;
 
 	for (const struct gx_mem *m = gx->mems; m; m = m->next)
 		len += m->nr_held ? m->len : 0;
@@ -257,7 +258,7 @@ static void mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
 	*at = m->next;
 	maps_count(gx, -1);
 	if (m->stuck) {
-		gx->stuck_b += m->as.map_len;
+		local_ctx(gx)->stuck_b += m->as.map_len;
 		held_count(gx);
 	} else {
 		local_mem_unmap(m);
@@ -267,7 +268,7 @@ static void mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
 
 void local_release(struct gx_conn *c)
 {
-	struct local_conn *l = c->local;
+	struct local_conn *l = local_conn_of(c);
 
 	if (!l || l->released)
 		return;
@@ -286,9 +287,9 @@ void local_release(struct gx_conn *c)
 void local_part(struct gx_conn *c)
 {
 	local_release(c);
-	if (c->local->peer)
-		peer_put(c->gx, c->local->peer);
-	c->local->peer = NULL;
+	if (local_conn_of(c)->peer)
+		peer_put(c->gx, local_conn_of(c)->peer);
+	local_conn_of(c)->peer = NULL;
 }
 
 /* ---- Quarantine: the process may be stopped ---- */
@@ -327,7 +328,7 @@ static void held_say(const struct gx_conn *c, const struct local_peer *p)
 
 void local_lost(struct gx_conn *c)
 {
-	struct local_conn *l = c->local;
+	struct local_conn *l = local_conn_of(c);
 	struct local_peer *p = l ? l->peer : NULL;
 	unsigned before = p ? p->nr_held : 0;
 
@@ -353,7 +354,7 @@ void local_mem_gone(struct gx_mem *mem)
 		for (unsigned i = 0; i < c->nr_told; i++)
 			if (c->told[i] == mem)
 				c->told[i] = NULL;
-	for (p = held ? mem->gx->peers : NULL; p; p = next) {
+	for (p = held ? local_ctx(mem->gx)->peers : NULL; p; p = next) {
 		next = p->next;
 		for (unsigned i = p->nr_held; i-- > 0;)
 			if (p->held[i] == mem) {
@@ -381,7 +382,7 @@ bool local_tick(struct gx *gx)
 	struct local_peer *p, *next;
 	bool ended = false;
 
-	for (p = gx->peers; p; p = next) {
+	for (p = local_ctx(gx)->peers; p; p = next) {
 		next = p->next;
 		if (!p->nr_held || p->pidfd < 0 || !proc_has_ended(p->pidfd))
 			continue;
@@ -396,7 +397,7 @@ void local_peers_close(struct gx *gx)
 {
 	struct local_peer *p, *next;
 
-	for (p = gx->peers; p; p = next) {
+	for (p = local_ctx(gx)->peers; p; p = next) {
 		next = p->next;
 		if (p->nr_held)
 			held_end(gx, p);

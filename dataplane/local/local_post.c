@@ -123,7 +123,7 @@ static bool op_is_now(struct local_ep *e, const struct gx_op *op)
 static const struct local_pair *op_pair(const struct local_ep *e, const struct gx_op *op,
 					const struct local_map *m)
 {
-	const struct local_pairs *all = e->pkt.ep.core->gx->pairs;
+	const struct local_pairs *all = local_ctx(e->pkt.ep.core->gx)->pairs;
 	unsigned ours = op->mem->kind == GX_MEM_HOST ? 0 : 1u + (unsigned)op->mem->device;
 
 	if (m->place == LOCAL_PLACE_UNKNOWN)

@@ -26,16 +26,16 @@ static const char *pull_not(const struct gx_conn *c)
 		return "switched off";
 	if (c->agreed.integrity != GX_INTEGRITY_NONE)
 		return "integrity crc32c checks packets";
-	if (c->local->uid == (uid_t)-1)
+	if (local_conn_of(c)->uid == (uid_t)-1)
 		return "its process is not known here";
-	if (c->local->uid != geteuid())
+	if (local_conn_of(c)->uid != geteuid())
 		return "it runs as another user";
 	return NULL;
 }
 
 void local_pull_offer(struct gx_conn *c)
 {
-	struct local_hdr *h = &c->local->rx->hdr;
+	struct local_hdr *h = &local_conn_of(c)->rx->hdr;
 
 	if (pull_not(c) || gx_random(h->pull_word, sizeof(h->pull_word)))
 		return;
@@ -45,7 +45,7 @@ void local_pull_offer(struct gx_conn *c)
 /* Return: NULL, or why this end does not even try. */
 static const char *probe_not(const struct gx_conn *c, const struct pull_who *who)
 {
-	const struct local_peer *p = c->local->peer;
+	const struct local_peer *p = local_conn_of(c)->peer;
 	const char *why_not = pull_not(c);
 
 	if (why_not)
@@ -97,27 +97,28 @@ static void pull_time(struct gx *gx)
 {
 	struct time_room *r = gx_pages_get(sizeof(*r));
 
-	gx->pull_ns = UINT64_MAX;
+	local_ctx(gx)->pull_ns = UINT64_MAX;
 	if (!r)
 		return;
-	gx->copy_ns = UINT64_MAX;
+	local_ctx(gx)->copy_ns = UINT64_MAX;
 	memset(r, 1, sizeof(*r)); /* pages */
 	for (unsigned i = 0; i < TIME_ROUNDS; i++) {
-		gx->pull_ns = GX_MIN(gx->pull_ns, time_pull(r));
-		gx->copy_ns = GX_MIN(gx->copy_ns, time_copy(r));
+		local_ctx(gx)->pull_ns = GX_MIN(local_ctx(gx)->pull_ns, time_pull(r));
+		local_ctx(gx)->copy_ns = GX_MIN(local_ctx(gx)->copy_ns, time_copy(r));
 	}
 	gx_pages_put(r, sizeof(*r));
 	gx_info("process_vm_readv takes %llu us for 2 MiB, a copy %llu us",
-		(unsigned long long)gx->pull_ns / 1000, (unsigned long long)gx->copy_ns / 1000);
+		(unsigned long long)local_ctx(gx)->pull_ns / 1000,
+		(unsigned long long)local_ctx(gx)->copy_ns / 1000);
 }
 
 /* A packet's bytes are copied twice, once at each end, and a core that sends and receives does both.
  * So the call pays while it takes less than two copies. */
 static bool pull_is_fast(struct gx *gx)
 {
-	if (!gx->pull_ns)
+	if (!local_ctx(gx)->pull_ns)
 		pull_time(gx);
-	return gx->pull_ns / 2 < gx->copy_ns;
+	return local_ctx(gx)->pull_ns / 2 < local_ctx(gx)->copy_ns;
 }
 
 /* ---- Is it allowed? ---- */
@@ -136,7 +137,7 @@ static const char *probe_err(ssize_t err)
 
 void local_pull_probe(struct gx_conn *c)
 {
-	struct local_conn *l = c->local;
+	struct local_conn *l = local_conn_of(c);
 	struct pull_who who = {.word_at = l->tx->hdr.pull_at};
 	const char *why_not;
 	ssize_t n;
@@ -162,7 +163,7 @@ void local_pull_probe(struct gx_conn *c)
 
 void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p)
 {
-	struct local_conn *l = c->local;
+	struct local_conn *l = local_conn_of(c);
 
 	p->who = l->pulls;
 	p->own = getpid();
@@ -176,7 +177,7 @@ void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p)
 
 uint64_t local_pull_over(const struct gx_conn *c)
 {
-	const struct local_conn *l = c->local;
+	const struct local_conn *l = local_conn_of(c);
 	uint32_t peer_over_b;
 
 	if (!l || !l->tx || pull_not(c))
@@ -191,7 +192,7 @@ const char *local_pull_text(const struct gx_conn *c)
 	static const char *const texts[2][2] = {
 		{"long messages as packets", "long messages in one copy out, as packets in"},
 		{"long messages in one copy in, as packets out", "long messages in one copy"}};
-	bool in = c->local->pulls.pid;
+	bool in = local_conn_of(c)->pulls.pid;
 
 	return texts[in][local_pull_over(c) > 0];
 }

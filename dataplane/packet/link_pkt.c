@@ -214,7 +214,7 @@ static int ep_pool_checks(const struct pkt_ep *e)
 static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
 	struct pkt_ep *e = pkt_of(ep);
-	struct link_pkt *l = ep->core->link[ep->port];
+	struct link_pkt *l = pkt_link(ep->core, ep->port);
 	const struct gx_port_caps *caps = &l->port->caps;
 	int ret;
 
@@ -403,8 +403,7 @@ static struct gx_ep *pkt_ep_new(void)
 	return e ? &e->ep : NULL;
 }
 
-const struct gx_link_ops gx_link_pkt_ops = {
-	.name = "packet",
+const struct gx_ep_ops gx_link_pkt_ops = {
 	/* A small put holds a record, and a get of the peer that this end serves may, too. */
 	.room = {.ops = PKT_RECS / 2 - PKT_GETS_MAX, .recvs = PKT_SLOTS, .gets = PKT_GETS_MAX},
 	.ep_new = pkt_ep_new,
@@ -482,3 +481,86 @@ void link_pkt_close(struct link_pkt *l)
 	free((void *)l->pad);
 	free(l);
 }
+
+/* ---- the link's parts ---- */
+
+static int packet_core_open(struct gx_core *core)
+{
+	core->link[GX_LINK_PACKET] = calloc(1, sizeof(struct pkt_core));
+	return core->link[GX_LINK_PACKET] ? 0
+					  : gx_fail(-ENOMEM, "no memory for core %u", core->index);
+}
+
+static int packet_core_start(struct gx_core *core)
+{
+	struct pkt_core *own = core->link[GX_LINK_PACKET];
+	struct gx *gx = core->gx;
+	int ret = 0;
+
+	for (unsigned p = 0; !ret && p < gx->nr_ports; p++) {
+		struct gx_port_slot *s = &gx->port[p];
+
+		ret = link_pkt_open(core, s->port, s->queue[core->index], &own->port[p]);
+		if (!ret && gx->pool_gpu)
+			ret = link_pkt_gpu(own->port[p], gx->pool_gpu);
+		if (!ret)
+			ret = gx_loop_add(&core->loop,
+					  &(struct gx_poller){s->name, link_pkt_poll, own->port[p],
+							      link_pkt_asleep});
+		if (!ret)
+			ret = core_dropper_add(core, link_pkt_drop, own->port[p]);
+	}
+	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
+}
+
+static void packet_core_close(struct gx_core *core)
+{
+	struct pkt_core *own = core->link[GX_LINK_PACKET];
+
+	for (unsigned p = 0; own && p < GX_HELLO_PORTS; p++)
+		link_pkt_close(own->port[p]);
+	free(own);
+}
+
+static int packet_gpu(struct gx *gx, struct gx_gpu *gpu)
+{
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
+		for (unsigned p = 0; !ret && p < gx->nr_ports && pkt_link(gx->core[i], p); p++)
+			ret = link_pkt_gpu(pkt_link(gx->core[i], p), gpu);
+	return ret ? gx_fail(ret, "cuda:%d cannot read the bounce buffers: %s", gpu->device,
+			     gx_gpu_why())
+		   : 0;
+}
+
+static const struct gx_link_ctx_ops ctx_ops = {
+	.check = link_none_check,
+	.open = link_none_ctx,
+	.needs_gpu = link_none_needs_gpu,
+	.start = link_none_ctx,
+	.close = link_none_ctx_end,
+	.tick = link_none_ctx_end,
+	.gpu = packet_gpu,
+	.describe = link_none_describe,
+};
+
+static const struct gx_link_core_ops core_ops = {
+	.open = packet_core_open,
+	.start = packet_core_start,
+	.close = packet_core_close,
+};
+
+const struct gx_link gx_link_packet = {
+	.name = "packet",
+	.id = GX_LINK_PACKET,
+	.port = GX_LINK_PORT_ANY,
+	.score = 2,
+	.ways = true,
+	.cure = "",
+	.ctx = &ctx_ops,
+	.core = &core_ops,
+	.mem = &link_none_mem_ops,
+	.conn = &link_none_conn_ops,
+	.ep = &gx_link_pkt_ops,
+};

@@ -732,6 +732,18 @@ void link_stats(struct link_pkt *l); /* the blocks' counters into the core's */
 
 /* ---- turn.c: the stages of a turn ---- */
 
+/* This core's part: the link over each port, by this core's queue. */
+struct pkt_core {
+	struct link_pkt *port[GX_HELLO_PORTS];
+};
+static inline struct link_pkt *pkt_link(const struct gx_core *core, unsigned port)
+{
+	return ((const struct pkt_core *)core->link[GX_LINK_PACKET])->port[port];
+}
+
+extern const struct gx_link gx_link_packet;
+extern const struct gx_ep_ops gx_link_pkt_ops; /* links that hold a packet link hand endpoints on */
+
 bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
 bool link_pkt_asleep(const void *link); /* without an endpoint the poller has nothing to do */
 bool tx_settle(struct link_pkt *l, uint64_t now_ns); /* the port and GPUs give buffers back */

@@ -170,8 +170,6 @@ static const char *bare_why_not(struct tcp_ep *e, struct tcp_dev *dev, unsigned 
 	if (!nr)
 		return "it has one data socket, and payload needs another one "
 		       "(gx_connect_opts.sockets)";
-	if (!(e->ep.conn->peer.links & GX_LINKS_BARE))
-		return "the peer's gx is older, and does not send payload apart from headers";
 	if (!tcp_dev_promise(dev, e->ep.conn->peer_name, nr))
 		return "other connections have too many of the sockets that device memory is set "
 		       "up for, or those of this host";
@@ -183,12 +181,12 @@ static const char *bare_why_not(struct tcp_ep *e, struct tcp_dev *dev, unsigned 
 static void ep_ask_bare(struct tcp_ep *e)
 {
 	struct gx_conn *c = e->ep.conn;
-	struct tcp_dev *dev = c->gx->tcp_dev;
+	struct tcp_dev *dev = tcp_dev_of(c->gx);
 	const char *why;
 
 	if (!dev)
 		return;
-	why = bare_why_not(e, dev, c->tcp->nr_socks - 1);
+	why = bare_why_not(e, dev, c->socks->nr_socks - 1);
 	if (why)
 		gx_warn("peer %s: what comes over link tcp is copied (gx_opts.tcp_rx copy): %s",
 			c->peer_name, why);
@@ -197,15 +195,15 @@ static void ep_ask_bare(struct tcp_ep *e)
 			tcp_dev_device(dev));
 	e->rx_bare = !why;
 	e->rx_device = why ? 0 : (unsigned)tcp_dev_device(dev);
-	c->tcp->bare = e->rx_bare;
-	c->tcp->device = (uint8_t)e->rx_device;
+	tcp_conn_of(c)->bare = e->rx_bare;
+	tcp_conn_of(c)->device = (uint8_t)e->rx_device;
 }
 
 static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
 	struct tcp_ep *e = tcp_of(ep);
 
-	e->link = ep->core->tcp;
+	e->link = tcp_core(ep->core);
 	e->sys = &tcp_sys_kernel;
 	ep_init_tables(e);
 	if (e->link->nr_eps == GX_PEERS_MAX)
@@ -214,7 +212,7 @@ static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	e->link->nr_eps++;
 	e->counted = true;
 	ep_ask_bare(e);
-	tcp_addr_put(&local->port, ep->conn, ep->conn->server);
+	local->port.fd = -1;
 	return 0;
 }
 
@@ -229,7 +227,8 @@ static int sock_bare(struct tcp_ep *e, unsigned i)
 {
 	struct tcp_feed *f;
 	struct gx_conn *c = e->ep.conn;
-	int ret = tcp_dev_feed(c->gx->tcp_dev, c->peer_name, e->ep.core->index, e->sock[i].fd, &f);
+	int ret =
+		tcp_dev_feed(tcp_dev_of(c->gx), c->peer_name, e->ep.core->index, e->sock[i].fd, &f);
 
 	if (ret)
 		return ret;
@@ -243,23 +242,22 @@ static int sock_bare(struct tcp_ep *e, unsigned i)
 static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	struct tcp_ep *e = tcp_of(ep);
-	struct tcp_conn *t = ep->conn->tcp;
-	struct tcp_addr addr;
+	const struct tcp_conn *t = tcp_conn_of(ep->conn);
+	struct gx_socks *socks = ep->conn->socks;
 	int ret;
 
-	if (tcp_addr_get(&remote->port, &addr))
-		return gx_fail(-EPROTO, "the peer's lane of link tcp makes no sense");
-	e->says_why = ep->conn->peer.links & GX_LINKS_WHY;
-	e->tx_bare = addr.bare;
-	e->tx_device = addr.device;
+	e->tx_bare = t->tx_bare;
+	e->tx_device = t->tx_device;
 	e->chunk_shift = chunk_shift(ep->conn->agreed.chunk_b);
 	e->window = ep->conn->agreed.window;
-	for (unsigned i = 0; i < t->nr_socks; i++) {
-		if (t->fd[ep->lane][i] < 0)
+	for (unsigned i = 0; i < socks->nr_socks; i++) {
+		int *fd = &socks->fd[ep->lane][i];
+
+		if (*fd < 0)
 			return gx_fail(-EPROTO, "data socket %u is missing", i);
-		e->sock[i].fd = t->fd[ep->lane][i];
+		e->sock[i].fd = *fd;
 		tcp_sys_tune(e->sock[i].fd, ep->conn->agreed.peer_timeout_ns);
-		t->fd[ep->lane][i] = -1;
+		*fd = -1;
 		e->nr_socks++;
 		if (e->nr_promised && i) {
 			ret = sock_bare(e, i);
@@ -283,14 +281,14 @@ static void socks_close(struct tcp_ep *e)
 
 void tcp_conn_release(struct gx_conn *c)
 {
-	for (unsigned i = 0; c->tcp && i < c->nr_lanes; i++)
+	for (unsigned i = 0; tcp_conn_of(c) && i < c->nr_lanes; i++)
 		socks_close(tcp_of(c->ep[i]));
 }
 
 /* The core's own word, sock->leads, is not ours to read. A push of nothing does no harm. */
 void tcp_conn_push(struct gx_conn *c)
 {
-	for (unsigned i = 0; c->tcp && i < c->nr_lanes; i++) {
+	for (unsigned i = 0; tcp_conn_of(c) && i < c->nr_lanes; i++) {
 		const struct tcp_ep *e = tcp_of(c->ep[i]);
 
 		if (e->nr_socks)
@@ -305,14 +303,13 @@ static void tcp_ep_free(struct gx_ep *ep)
 	socks_close(e);
 	tcp_zc_close(e);
 	if (e->nr_promised)
-		tcp_dev_unpromise(ep->conn->gx->tcp_dev, ep->conn->peer_name, e->nr_promised);
+		tcp_dev_unpromise(tcp_dev_of(ep->conn->gx), ep->conn->peer_name, e->nr_promised);
 	if (e->counted)
 		e->link->nr_eps--;
 	gx_pages_put(e, sizeof(*e));
 }
 
-const struct gx_link_ops gx_link_tcp_ops = {
-	.name = "tcp",
+const struct gx_ep_ops gx_link_tcp_ops = {
 	.room = {.ops = TCP_OPS - TCP_GETS, .recvs = TCP_SLOTS, .gets = TCP_GETS},
 	.ep_new = tcp_ep_new,
 	.ep_open = tcp_ep_open,

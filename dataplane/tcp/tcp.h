@@ -246,7 +246,6 @@ struct tcp_ep {
 		};
 		uint16_t tx_more; /* any of these: tcp_tx() has more to do */
 	};
-	bool says_why;		       /* frozen: the peer reads err of CANCEL */
 	struct tcp_zc *zc;	       /* with tx_zc, see tcp_zc.h */
 	unsigned rx_device, tx_device; /* frozen: that GPU, of this end and of the peer's */
 	/* operations */
@@ -433,6 +432,35 @@ bool tcp_gpus_reap(struct link_tcp *l, uint64_t now_ns);
 void tcp_gpus_settle(struct link_tcp *l, uint64_t now_ns);
 /** tcp_gpus_drop() - Hold freed memory that is still being staged. */
 void tcp_gpus_drop(struct link_tcp *l, struct drop *d);
+/* The link's part of a context: NICs that receive for it, and that send memory of GPUs. */
+struct tcp_ctx {
+	struct tcp_tx_dev *tx; /* NULL: none. ctl */
+	struct tcp_dev *dev;   /* device memory for data sockets; NULL: none. ctl */
+	struct tcp_zcrx *zcrx; /* queues that io_uring receives by; NULL: none. ctl */
+};
+static inline struct tcp_tx_dev *tcp_tx_of(const struct gx *gx)
+{
+	const struct tcp_ctx *t = gx->link[GX_LINK_TCP];
+
+	return t ? t->tx : NULL;
+}
+static inline struct tcp_dev *tcp_dev_of(const struct gx *gx)
+{
+	const struct tcp_ctx *t = gx->link[GX_LINK_TCP];
+
+	return t ? t->dev : NULL;
+}
+static inline struct tcp_zcrx *tcp_zcrx_of(const struct gx *gx)
+{
+	const struct tcp_ctx *t = gx->link[GX_LINK_TCP];
+
+	return t ? t->zcrx : NULL;
+}
+static inline struct link_tcp *tcp_core(const struct gx_core *core)
+{
+	return core->link[GX_LINK_TCP];
+}
+
 /** link_tcp_gpu() - The link's part of @gpu, which is open. Control path. Return: 0, -errno. */
 int link_tcp_gpu(struct link_tcp *l, struct gx_gpu *gpu);
 void tcp_gpus_close(struct link_tcp *l);

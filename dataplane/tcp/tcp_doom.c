@@ -16,10 +16,8 @@
 static void op_doom(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 {
 	struct tcp_op *op = &e->ops[i];
-	struct tcp_frame cancel = {.type = TCP_CANCEL,
-				   .mid = op->mid,
-				   .moff = op->next_chunk,
-				   .err = e->says_why ? peer_err : 0};
+	struct tcp_frame cancel = {
+		.type = TCP_CANCEL, .mid = op->mid, .moff = op->next_chunk, .err = peer_err};
 	enum tcp_op_state was = op->state;
 
 	if (!tcp_op_is_live(op))

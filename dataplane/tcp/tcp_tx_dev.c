@@ -110,7 +110,7 @@ int tcp_tx_dev_mem(struct tcp_tx_dev *d, struct gx_mem *mem)
 		b->id = nic_bind_id(b->bind);
 		atomic_fetch_add_explicit(&d->bound_b, b->len, memory_order_relaxed);
 		/* Pairs with the acquire in tcp_zc_device(): the binding is complete. */
-		atomic_store_explicit(&mem->tcp_tx, b, memory_order_release);
+		atomic_store_explicit(&mem->link[GX_LINK_TCP], b, memory_order_release);
 		return 0;
 	}
 	free(b);
@@ -128,7 +128,8 @@ int tcp_tx_dev_mem(struct tcp_tx_dev *d, struct gx_mem *mem)
 
 void tcp_tx_dev_put(struct gx_mem *mem)
 {
-	struct tcp_tx_bind *b = atomic_exchange_explicit(&mem->tcp_tx, NULL, memory_order_relaxed);
+	struct tcp_tx_bind *b =
+		atomic_exchange_explicit(&mem->link[GX_LINK_TCP], NULL, memory_order_relaxed);
 
 	if (!b)
 		return;

@@ -153,7 +153,7 @@ static void feed_close(struct tcp_feed *f)
 {
 	struct uring_feed *u = feed_of(f);
 
-	tcp_zcrx_unrule(u->link->core->gx->tcp_zcrx, u->rule);
+	tcp_zcrx_unrule(tcp_zcrx_of(u->link->core->gx), u->rule);
 	shutdown(f->fd, SHUT_RDWR);
 	free(u);
 }
@@ -206,10 +206,10 @@ static int sock_give(struct tcp_ep *e, unsigned i, int rule)
 
 int tcp_uring_give(struct tcp_ep *e)
 {
-	struct tcp_zcrx *z = e->link->core->gx->tcp_zcrx;
+	struct tcp_zcrx *z = tcp_zcrx_of(e->link->core->gx);
 	int ret = 0;
 
-	if (e->link->core->gx->tcp_dev) /* payload alone comes by the ring: tcp_dev.c */
+	if (tcp_dev_of(e->link->core->gx)) /* payload alone comes by the ring: tcp_dev.c */
 		return 0;
 	for (unsigned i = 0; !ret && e->link->uring && i < e->nr_socks; i++) {
 		int rule = -1;
@@ -229,7 +229,7 @@ int tcp_uring_give(struct tcp_ep *e)
 
 int tcp_uring_want(struct link_tcp *l)
 {
-	struct tcp_zcrx *z = l->core->gx->tcp_zcrx;
+	struct tcp_zcrx *z = tcp_zcrx_of(l->core->gx);
 	int ret;
 
 	if (!z)

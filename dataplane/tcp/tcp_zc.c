@@ -59,7 +59,7 @@ int tcp_zc_open(struct tcp_ep *e)
 	if (!e->zc)
 		return gx_fail(-ENOMEM, "no memory for sockets that send without a copy");
 	e->tx_zc = true;
-	e->zc->may_dev = e->ep.core->gx->tcp_tx;
+	e->zc->may_dev = tcp_tx_of(e->ep.core->gx);
 	for (unsigned i = 0; !ret && i < e->nr_socks; i++)
 		ret = sock_open(e, i);
 	return ret;
@@ -155,7 +155,8 @@ void tcp_zc_unlist(struct tcp_ep *e)
 
 static const struct tcp_tx_bind *bind_of(const struct tcp_op *op)
 {
-	return op->mem ? atomic_load_explicit(&op->mem->tcp_tx, memory_order_acquire) : NULL;
+	return op->mem ? atomic_load_explicit(&op->mem->link[GX_LINK_TCP], memory_order_acquire)
+		       : NULL;
 }
 
 /* All sockets take part, or none, because each may carry a chunk. */

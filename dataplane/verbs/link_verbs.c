@@ -152,12 +152,12 @@ static struct gx_ep *verbs_ep_new(void)
 
 static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
-	struct verbs_conn *v = ep->conn->verbs;
+	struct verbs_conn *v = verbs_conn_of(ep->conn);
 	struct verbs_ep *e = verbs_of(ep);
 	struct verbs_lane *l = &e->lane;
 	int ret;
 
-	e->link = ep->core->verbs;
+	e->link = verbs_core(ep->core);
 	l->core = ep->core;
 	l->ep = ep;
 	l->region = v->region;
@@ -200,7 +200,7 @@ static void lane_sizes(struct verbs_lane *l, const struct verbs_conn *v,
 static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	const struct gx_hello_lanes *agreed = &ep->conn->agreed;
-	struct verbs_conn *v = ep->conn->verbs;
+	struct verbs_conn *v = verbs_conn_of(ep->conn);
 	struct verbs_lane *l = &verbs_of(ep)->lane;
 
 	verbs_pull_ep(verbs_of(ep));
@@ -217,15 +217,14 @@ static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote
 
 static void verbs_ep_free(struct gx_ep *ep)
 {
-	struct verbs_conn *v = ep->conn->verbs;
+	struct verbs_conn *v = verbs_conn_of(ep->conn);
 
 	v->lane[ep->lane] = NULL;
 	verbs_lane_close(&verbs_of(ep)->lane);
 	gx_link_pkt_ops.ep_free(ep);
 }
 
-const struct gx_link_ops gx_link_verbs_ops = {
-	.name = "verbs",
+const struct gx_ep_ops gx_link_verbs_ops = {
 	.room = {.ops = VERBS_OPS - VERBS_PULLS,
 		 .recvs = VERBS_OPS - VERBS_PULLS,
 		 .gets = PKT_GETS_MAX},

@@ -84,4 +84,6 @@ static inline unsigned conn_qps(const struct verbs_conn *v, unsigned lane)
 	return (v->nr_qps - lane + v->nr_lanes - 1) / v->nr_lanes;
 }
 
+extern const struct gx_ep_ops gx_link_verbs_ops; /* link_verbs.c */
+
 #endif

@@ -10,16 +10,43 @@
 
 #include "core/core.h"
 
+#include "gx_internal/link.h"
+
 #define VERBS_QPS_MAX 64 /* queue pairs of a connection, all lanes together */
 #define VERBS_QPS     4	 /* when the client names no number, and a way less than these */
 
 #define VERBS_RAILS_MAX 8 /* devices of a context */
 #define VERBS_WAYS_MAX	(2 * VERBS_RAILS_MAX)
 
+struct link_verbs;
+struct verbs_conn;
 struct verbs_dev;
 struct verbs_rails;
+struct verbs_reg;
 
-/* What the control thread has registered of one struct gx_mem with one device. gx_mem.verbs names
+extern const struct gx_link gx_link_verbs;
+
+/* The link's part of a context: its devices. NULL: none is open. */
+static inline struct verbs_rails *verbs_rails_of(const struct gx *gx)
+{
+	return gx->link[GX_LINK_VERBS];
+}
+static inline struct link_verbs *verbs_core(const struct gx_core *core)
+{
+	return core->link[GX_LINK_VERBS];
+}
+/* @c takes this link. NULL: verbs_conn_open() has not made it yet, or it is closed. */
+static inline struct verbs_conn *verbs_conn_of(const struct gx_conn *c)
+{
+	return c->link_state;
+}
+/* NULL: no device knows the memory. Pairs with the release in verbs_add(). */
+static inline struct verbs_reg *verbs_reg_of(const struct gx_mem *mem)
+{
+	return mem ? atomic_load_explicit(&mem->link[GX_LINK_VERBS], memory_order_acquire) : NULL;
+}
+
+/* What the control thread has registered of one struct gx_mem with one device. gx_mem.link[] names
  * the first; that one has the keys of all. owner: ctl; cores read rails and lkey, which are frozen
  * while the memory is not dead. */
 struct verbs_reg {
@@ -172,6 +199,13 @@ int verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
 
 /* -- a connection's half, verbs_conn.c; control thread -- */
 
+/* What a HELLO says: a byte of flags; of a server also its devices (verbs_ports_put()). */
+#define VERBS_OFFER_LENDS 1u
+/** verbs_offer_ports() - The server's devices, by its HELLO. @n: how many; -EPROTO: malformed. Return:
+ * false: it says none. verbs_hello.c. */
+bool verbs_offer_ports(const struct gx_conn *c, int *n, struct verbs_port port[]);
+bool verbs_offer_lends(
+	const struct gx_conn *c); /* may our device read memory of the peer's sends? */
 /** verbs_offered() - NULL, or the reason why this context does not offer the verbs link. */
 const char *verbs_offered(const struct gx *gx);
 /** verbs_conn_open() - Before the lanes are opened: which ways, and which queue pairs on each? The

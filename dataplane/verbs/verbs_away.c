@@ -11,7 +11,7 @@
 
 static struct verbs_dev *way_dev(const struct gx_conn *c, unsigned w)
 {
-	return c->gx->verbs->dev[c->verbs->plan.way[w].own];
+	return verbs_rails_of(c->gx)->dev[verbs_conn_of(c)->plan.way[w].own];
 }
 
 static void lanes_set(struct verbs_conn *v, unsigned w, bool astray, int gid_index)
@@ -27,7 +27,7 @@ static void lanes_set(struct verbs_conn *v, unsigned w, bool astray, int gid_ind
 
 void conn_said(const struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 
 	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
 		const struct verbs_dev *dev = way_dev(c, w);
@@ -40,7 +40,7 @@ void conn_said(const struct gx_conn *c)
 
 static void way_say(const struct gx_conn *c, unsigned w, bool astray)
 {
-	const struct verbs_port *said = &c->verbs->said[w];
+	const struct verbs_port *said = &verbs_conn_of(c)->said[w];
 	char gid[VERBS_GID_TEXT_MAX], lid[48] = "";
 
 	if (!said->is_ethernet)
@@ -48,14 +48,15 @@ static void way_say(const struct gx_conn *c, unsigned w, bool astray)
 	gx_warn("peer %s: %s port %u has %s %sGID %s%s", c->peer_name, way_dev(c, w)->name,
 		way_dev(c, w)->port, astray ? "no longer" : "again", lid,
 		verbs_gid_text(said->gid, gid),
-		!astray			      ? ""
-		: c->verbs->plan.nr_ways == 1 ? ": the connection ends unless it comes back soon"
-					      : ": other ways go on");
+		!astray ? ""
+		: verbs_conn_of(c)->plan.nr_ways == 1
+			? ": the connection ends unless it comes back soon"
+			: ": other ways go on");
 }
 
 void conn_addresses_watch(struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 
 	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
 		const struct verbs_dev *dev = way_dev(c, w);

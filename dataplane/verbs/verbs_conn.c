@@ -16,16 +16,16 @@
 
 const char *verbs_offered(const struct gx *gx)
 {
-	if (!gx->verbs)
+	if (!verbs_rails_of(gx))
 		return "gx_opts.verbs names no device";
-	for (unsigned i = 0; i < gx->verbs->nr; i++)
-		if (!gx->verbs->dev[i]->failed && !gx->verbs->dev[i]->no_gid)
+	for (unsigned i = 0; i < verbs_rails_of(gx)->nr; i++)
+		if (!verbs_rails_of(gx)->dev[i]->failed && !verbs_rails_of(gx)->dev[i]->no_gid)
 			return NULL;
-	for (unsigned i = 0; i < gx->verbs->nr; i++)
-		if (!gx->verbs->dev[i]->failed)
+	for (unsigned i = 0; i < verbs_rails_of(gx)->nr; i++)
+		if (!verbs_rails_of(gx)->dev[i]->failed)
 			return "its RDMA device has lost its GID: give its interface an address";
-	return gx->verbs->nr == 1 ? "its RDMA device has failed, or is gone"
-				  : "its RDMA devices have failed, or are gone";
+	return verbs_rails_of(gx)->nr == 1 ? "its RDMA device has failed, or is gone"
+					   : "its RDMA devices have failed, or are gone";
 }
 
 int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b,
@@ -36,7 +36,7 @@ int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const
 
 	if (!v)
 		return gx_fail(-ENOMEM, "no memory for a connection");
-	c->verbs = v;
+	c->link_state = v;
 	v->nr_lanes = nr_lanes;
 	ret = conn_plan(c, nr_lanes, nr_qps, b, len);
 	if (!ret)
@@ -52,16 +52,16 @@ int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const
 
 void verbs_conn_close(struct gx_conn *c)
 {
-	if (c->verbs)
+	if (verbs_conn_of(c))
 		conn_probe_close(c);
-	free(c->verbs);
-	c->verbs = NULL;
+	free(verbs_conn_of(c));
+	c->link_state = NULL;
 }
 
 /* The numbers by which the peer reaches a region. None: it goes by packets. */
 static bool key_fill(const struct verbs_conn *v, const struct gx_mem *mem, struct verbs_key *key)
 {
-	const struct verbs_reg *first = mem ? mem->verbs : NULL;
+	const struct verbs_reg *first = mem ? mem->link[GX_LINK_VERBS] : NULL;
 	/* In the old form: of the one device that the connection has. */
 	unsigned only = v->has_rails ? VERBS_RAILS_MAX : v->plan.way[0].own;
 
@@ -81,8 +81,8 @@ static bool key_fill(const struct verbs_conn *v, const struct gx_mem *mem, struc
 
 uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 {
-	const struct verbs_conn *v = c->verbs;
-	const struct verbs_rails *rails = c->gx->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
+	const struct verbs_rails *rails = verbs_rails_of(c->gx);
 	struct verbs_hello h = {.nr_qps = v->nr_qps, .nr_ports = 1, .has_rails = v->has_rails};
 
 	if (h.has_rails)
@@ -107,7 +107,7 @@ uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 /* Which region of its HELLO is it? */
 static int key_take(struct gx_conn *c, const struct verbs_key *key)
 {
-	struct verbs_region *at = &c->verbs->region[key->token % GX_REGIONS_MAX];
+	struct verbs_region *at = &verbs_conn_of(c)->region[key->token % GX_REGIONS_MAX];
 
 	for (unsigned i = 0; i < c->peer.nr_regions; i++) {
 		const struct gx_hello_region *r = &c->peer.regions[i];
@@ -127,7 +127,7 @@ static int key_take(struct gx_conn *c, const struct verbs_key *key)
 
 int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	int ret = verbs_hello_get(b, len, &v->peer);
 
 	if (ret)
@@ -143,15 +143,15 @@ int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 
 unsigned verbs_nr_regions(const struct gx_conn *c)
 {
-	return c->verbs->peer.nr_keys;
+	return verbs_conn_of(c)->peer.nr_keys;
 }
 
 /* From device to device, by the kind of address that the packets carry. */
 static int way_text(const struct gx_conn *c, unsigned way, char *buf, size_t room)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 	const struct verbs_plan_way *w = &v->plan.way[way];
-	const struct verbs_dev *dev = c->gx->verbs->dev[w->own];
+	const struct verbs_dev *dev = verbs_rails_of(c->gx)->dev[w->own];
 	const struct verbs_port *port = &v->peer.port[w->peer], *said = &v->said[way];
 	const char *lost = v->astray >> way & 1 ? ", which its port has lost" : "";
 	char own[VERBS_GID_TEXT_MAX], other[VERBS_GID_TEXT_MAX];
@@ -165,7 +165,7 @@ static int way_text(const struct gx_conn *c, unsigned way, char *buf, size_t roo
 
 void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 	uint32_t hole_b = 0;
 	size_t at;
 
@@ -193,8 +193,8 @@ void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
 /* Which rails carry memory of the GPUs that are open? */
 static void gpus_text(const struct gx_conn *c, char *buf, size_t room)
 {
-	const struct verbs_rails *rails = c->gx->verbs;
-	const struct verbs_plan *p = &c->verbs->plan;
+	const struct verbs_rails *rails = verbs_rails_of(c->gx);
+	const struct verbs_plan *p = &verbs_conn_of(c)->plan;
 	uint32_t own = 0, near;
 	size_t at = 0;
 
@@ -215,7 +215,7 @@ static void gpus_text(const struct gx_conn *c, char *buf, size_t room)
 
 void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 	size_t at = 0;
 
 	buf[0] = 0;
@@ -226,8 +226,8 @@ void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
 		for (unsigned k = 0; k < v->nr_qps; k++)
 			n += v->plan.qp_way[k] == w;
 		at += (size_t)snprintf(buf + at, room - at, "%s%s to its rail %u: %u queue pairs",
-				       w ? ", " : "", c->gx->verbs->dev[way->own]->name, way->peer,
-				       n);
+				       w ? ", " : "", verbs_rails_of(c->gx)->dev[way->own]->name,
+				       way->peer, n);
 	}
 	if (v->plan.nr_ways > 1 && at < room)
 		gpus_text(c, buf + at, room - at);
@@ -235,13 +235,13 @@ void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
 
 void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 	size_t at = (size_t)snprintf(
 		buf, room, "%s of this end failed, or does not connect a queue pair again: ",
 		v->plan.nr_ways == 1 ? "the RDMA device" : "RDMA devices");
 
 	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
-		const struct verbs_dev *dev = c->gx->verbs->dev[v->plan.way[w].own];
+		const struct verbs_dev *dev = verbs_rails_of(c->gx)->dev[v->plan.way[w].own];
 
 		at += (size_t)snprintf(buf + at, room - at, "%s%s (%s)", w ? ", " : "", dev->name,
 				       dev->removed	? "removed"
@@ -253,10 +253,10 @@ void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room)
 
 bool verbs_conn_lost(const struct gx_conn *c)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 
 	for (unsigned w = 0; w < v->plan.nr_ways && !v->stopped_ns; w++)
-		if (!c->gx->verbs->dev[v->plan.way[w].own]->failed)
+		if (!verbs_rails_of(c->gx)->dev[v->plan.way[w].own]->failed)
 			return false;
 	return true;
 }
@@ -275,7 +275,7 @@ static int conn_not_reached(const struct verbs_dev *dev, int err)
  * has another that is. Return: 1; 0: not yet; -errno with gx_error(). */
 static int conn_connected(struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	int err[GX_HELLO_LANES]; /* of each lane: 0: it has one */
 
 	for (unsigned i = 0; i < v->nr_lanes; i++)
@@ -402,7 +402,7 @@ static int prove_state(const struct verbs_conn *v)
 /* Ways that did not answer are tried again in the background. */
 static void prove_say(const struct gx_conn *c)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 	uint32_t bad = 0;
 	char text[256];
 
@@ -423,7 +423,7 @@ static void prove_say(const struct gx_conn *c)
 
 static int prove_failed(const struct gx_conn *c)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 	char text[256];
 
 	if (v->prove_status && !is_of_the_way(v->prove_status))
@@ -437,14 +437,14 @@ static int prove_failed(const struct gx_conn *c)
 /* Return: as verbs_conn_prove(). */
 static int conn_proven(struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	int ret = v->proving ? 0 : prove_begin(v), state;
 
 	for (unsigned i = 0; i < v->nr_lanes && !ret; i++)
 		ret = prove_poll(v, i);
 	if (ret)
 		return gx_fail(ret, "%s does not send: error %d",
-			       c->gx->verbs->dev[v->plan.way[0].own]->name, -ret);
+			       verbs_rails_of(c->gx)->dev[v->plan.way[0].own]->name, -ret);
 	state = prove_state(v);
 	if (state < 0)
 		return prove_failed(c);
@@ -455,7 +455,7 @@ static int conn_proven(struct gx_conn *c)
 
 int verbs_conn_prove(struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	/* At the first tick alone: the other connections wait meanwhile. */
 	uint64_t until_ns = v->asked ? 0 : gx_now_ns() + PROVE_SPIN_NS;
 	int ret;
@@ -499,7 +499,7 @@ static bool lane_is_removed(const struct verbs_lane *l)
 /* Until the device has taken it, peers could still write to our memory. */
 static void conn_flush(struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	bool said = v->stop_again;
 
 	v->stop_again = false;
@@ -518,7 +518,8 @@ static void conn_flush(struct gx_conn *c)
 static void side_say(const struct gx_conn *c, unsigned k, const struct verbs_lane *l,
 		     const struct verbs_qp *q)
 {
-	if (c->verbs->side[k].vain && l->nr_ways > 1) /* tried again and again, while others work */
+	if (verbs_conn_of(c)->side[k].vain &&
+	    l->nr_ways > 1) /* tried again and again, while others work */
 		return;
 	gx_info("peer %s: queue pair %u failed (%s), and is made anew", c->peer_name, k,
 		qp_dev(l, q)->api->wc_status_str((enum ibv_wc_status)atomic_load_explicit(
@@ -528,7 +529,7 @@ static void side_say(const struct gx_conn *c, unsigned k, const struct verbs_lan
 static void conn_mend(struct gx_conn *c,
 		      void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	uint8_t b[VERBS_MEND_B];
 	struct verbs_mend m;
 
@@ -553,7 +554,7 @@ static void conn_mend(struct gx_conn *c,
 void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 		     void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 
 	if (!v)
 		return;
@@ -575,7 +576,7 @@ void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
 {
 	uint64_t start_ns = gx_now_ns();
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	struct verbs_lane *l;
 	struct verbs_mend m;
 	struct verbs_qp *q;
@@ -597,7 +598,7 @@ int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
 
 void verbs_conn_stop(struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 
 	if (!v || v->stopped_ns)
 		return;
@@ -607,7 +608,7 @@ void verbs_conn_stop(struct gx_conn *c)
 
 bool verbs_conn_is_over(const struct gx_conn *c)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 
 	for (unsigned i = 0; v && i < v->nr_lanes; i++)
 		if (v->lane[i] && verbs_lane_connects(v->lane[i]))

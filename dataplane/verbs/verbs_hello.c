@@ -264,3 +264,19 @@ int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m)
 		return m->say.psn ? -EPROTO : 0;
 	return qp_is_valid(&m->say) ? 0 : -EPROTO;
 }
+
+bool verbs_offer_ports(const struct gx_conn *c, int *n, struct verbs_port port[])
+{
+	const struct gx_hello_offer *o = &c->peer.offer[GX_LINK_VERBS];
+
+	if (o->len > 1)
+		*n = verbs_ports_get(o->b + 1, o->len - 1u, port);
+	return o->len > 1;
+}
+
+bool verbs_offer_lends(const struct gx_conn *c)
+{
+	const struct gx_hello_offer *o = &c->peer.offer[GX_LINK_VERBS];
+
+	return o->len && o->b[0] & VERBS_OFFER_LENDS;
+}

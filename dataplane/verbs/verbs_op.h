@@ -30,7 +30,7 @@ static inline uint32_t own_rails(const struct verbs_reg *reg, bool is_inline, bo
 static inline const struct verbs_reg *reg_of(const struct gx_mem *mem)
 {
 	/* Pairs with the release in control/region.c: the registration is complete. */
-	return mem ? atomic_load_explicit(&mem->verbs, memory_order_acquire) : NULL;
+	return mem ? atomic_load_explicit(&mem->link[GX_LINK_VERBS], memory_order_acquire) : NULL;
 }
 
 /* Near ways that work. @theirs: the peer's rails that have keys. */

@@ -14,16 +14,16 @@
 /* The devices of the plan register it. */
 int conn_probe_open(struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 
-	if (!v->has_rails || !(c->peer.links & GX_HELLO_VERBS_PROBES))
+	if (!v->has_rails)
 		return 0;
 	v->probe = aligned_alloc(VERBS_PROBE_B, VERBS_PROBE_B);
 	if (!v->probe)
 		return gx_fail(-ENOMEM, "no memory for a connection");
 	memset(v->probe, 0, VERBS_PROBE_B);
 	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
-		struct verbs_dev *dev = c->gx->verbs->dev[v->plan.way[w].own];
+		struct verbs_dev *dev = verbs_rails_of(c->gx)->dev[v->plan.way[w].own];
 		struct ibv_mr **mr = &v->probe_mr[dev->rail];
 
 		if (!*mr)
@@ -40,11 +40,11 @@ int conn_probe_open(struct gx_conn *c)
 
 void conn_probe_close(struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	struct verbs_dev *by = NULL; /* it has kept the memory */
 
 	for (unsigned i = 0; i < VERBS_RAILS_MAX; i++) {
-		struct verbs_dev *dev = v->probe_mr[i] ? c->gx->verbs->dev[i] : NULL;
+		struct verbs_dev *dev = v->probe_mr[i] ? verbs_rails_of(c->gx)->dev[i] : NULL;
 
 		if (dev && verbs_end_err(dev, dev->api->dereg_mr(v->probe_mr[i])))
 			by = dev;
@@ -58,7 +58,7 @@ void conn_probe_close(struct gx_conn *c)
 
 void conn_probe_say(const struct gx_conn *c, struct verbs_hello *h)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 
 	h->has_probe = v->probe != NULL;
 	h->probe_addr = (uintptr_t)v->probe;
@@ -69,7 +69,7 @@ void conn_probe_say(const struct gx_conn *c, struct verbs_hello *h)
 /* The peer has described itself, and the lanes are open. */
 void conn_probe_hear(struct gx_conn *c)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	const struct verbs_hello *h = &v->peer;
 
 	for (unsigned i = 0; v->probe && h->has_probe && i < v->nr_lanes * v->plan.nr_ways; i++) {
@@ -91,7 +91,7 @@ void conn_probe_hear(struct gx_conn *c)
 
 uint32_t conn_hole_b(const struct gx_conn *c, unsigned way)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 
 	for (unsigned k = 0; k < v->nr_qps; k++) {
 		const struct verbs_lane *l = v->lane[k % v->nr_lanes];

@@ -17,7 +17,7 @@ static struct verbs_ep *verbs_of(struct pkt_ep *e)
 static const struct verbs_reg *reg_of(const struct gx_mem *mem)
 {
 	/* Pairs with the release in control/region.c: the registration is complete. */
-	return mem ? atomic_load_explicit(&mem->verbs, memory_order_acquire) : NULL;
+	return mem ? atomic_load_explicit(&mem->link[GX_LINK_VERBS], memory_order_acquire) : NULL;
 }
 
 /* All ways of the lane that have queue pairs must have it, since neither end knows which ones the
@@ -69,8 +69,8 @@ _Static_assert(GX_WIRE_RAILS_MAX == VERBS_RAILS_MAX, "a key for each rail");
 /* Keys go by rails: an end that does not know these knows nothing of long sends either. */
 uint64_t verbs_pull_over(const struct gx_conn *c)
 {
-	if (!c->verbs || !c->verbs->has_rails || !verbs_lends(&c->gx->opts) ||
-	    !(c->peer.links & GX_HELLO_VERBS_PULLS))
+	if (!verbs_conn_of(c) || !verbs_conn_of(c)->has_rails || !verbs_lends(&c->gx->opts) ||
+	    !verbs_offer_lends(c))
 		return 0;
 	return c->gx->opts.pull_over_b;
 }

@@ -229,7 +229,8 @@ struct shares {
 
 void *verbs_mem_share(struct verbs_rails *rails, const struct gx_mem *mem, unsigned access)
 {
-	const struct verbs_reg *first = atomic_load_explicit(&mem->verbs, memory_order_relaxed);
+	const struct verbs_reg *first =
+		atomic_load_explicit(&mem->link[GX_LINK_VERBS], memory_order_relaxed);
 	struct shares *s = calloc(1, sizeof(*s));
 	unsigned n = 0;
 

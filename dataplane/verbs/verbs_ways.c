@@ -43,7 +43,7 @@ static uint32_t lane_far(const struct gx *gx, unsigned i, const struct verbs_pla
 	uint32_t far = 0;
 
 	for (unsigned w = 0; w < p->nr_ways && node >= 0; w++) {
-		int own = gx->verbs->dev[p->way[w].own]->place.node;
+		int own = verbs_rails_of(gx)->dev[p->way[w].own]->place.node;
 
 		far |= (uint32_t)(own >= 0 && own != node) << w;
 	}
@@ -90,15 +90,13 @@ static int plan_ways(struct verbs_plan *p, const struct verbs_rails *rails,
 /* The client decides, by what the server says in its HELLO. */
 static int plan_make(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps)
 {
-	const struct verbs_rails *rails = c->gx->verbs;
+	const struct verbs_rails *rails = verbs_rails_of(c->gx);
 	struct verbs_port port[VERBS_RAILS_MAX];
 	uint32_t far[GX_HELLO_LANES] = {0};
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	int n = 0, ret;
 
-	v->has_rails = c->peer.links & GX_HELLO_HAS_RAILS;
-	if (v->has_rails)
-		n = verbs_ports_get(c->peer.rails, c->peer.rails_b, port);
+	v->has_rails = verbs_offer_ports(c, &n, port);
 	if (n < 0)
 		return gx_fail(n, "malformed description of the server's RDMA devices");
 	ret = v->has_rails ? plan_ways(&v->plan, rails, port, (unsigned)n)
@@ -144,19 +142,20 @@ static uint8_t rail_near(const struct verbs_rails *rails, const struct verbs_por
 
 static void plan_speeds(struct gx_conn *c, const struct verbs_hello *h)
 {
-	struct verbs_plan *p = &c->verbs->plan;
+	struct verbs_plan *p = &verbs_conn_of(c)->plan;
 
 	for (unsigned w = 0; w < p->nr_ways && h->has_rails; w++)
-		p->way[w].mbps = GX_MAX(GX_MIN(c->gx->verbs->dev[p->way[w].own]->speed_mbps,
-					       h->port[p->way[w].peer].speed_mbps),
-					1u);
+		p->way[w].mbps =
+			GX_MAX(GX_MIN(verbs_rails_of(c->gx)->dev[p->way[w].own]->speed_mbps,
+				      h->port[p->way[w].peer].speed_mbps),
+			       1u);
 }
 
 /* What the client has decided: at the server. */
 static int plan_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 {
-	struct verbs_conn *v = c->verbs;
-	const struct verbs_rails *rails = c->gx->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
+	const struct verbs_rails *rails = verbs_rails_of(c->gx);
 	struct verbs_hello *h = &v->peer;
 
 	if (verbs_hello_get(b, len, h))
@@ -186,17 +185,17 @@ int conn_plan(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8
 	int ret = b ? plan_take(c, b, len) : plan_make(c, nr_lanes, nr_qps);
 
 	for (unsigned k = 0; !ret && k < VERBS_QPS_MAX; k++)
-		c->verbs->side[k].way = c->verbs->plan.qp_way[k];
+		verbs_conn_of(c)->side[k].way = verbs_conn_of(c)->plan.qp_way[k];
 	return ret;
 }
 
 void conn_lane_ways(const struct gx_conn *c, unsigned i, struct verbs_lane *l)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 
 	l->nr_ways = v->plan.nr_ways;
 	for (unsigned w = 0; w < l->nr_ways; w++) {
-		l->way[w].dev = c->gx->verbs->dev[v->plan.way[w].own];
+		l->way[w].dev = verbs_rails_of(c->gx)->dev[v->plan.way[w].own];
 		l->way[w].peer = v->plan.way[w].peer;
 	}
 	for (unsigned k = i; k < v->nr_qps; k += v->nr_lanes)
@@ -205,7 +204,7 @@ void conn_lane_ways(const struct gx_conn *c, unsigned i, struct verbs_lane *l)
 
 int conn_ways_check(const struct gx_conn *c)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 	const struct verbs_hello *h = &v->peer;
 	int ret = 0;
 
@@ -219,7 +218,7 @@ int conn_ways_check(const struct gx_conn *c)
 	}
 	for (unsigned w = 0; w < v->plan.nr_ways && !ret; w++)
 		ret = v->plan.way[w].peer < h->nr_ports
-			      ? verbs_way_check(c->gx->verbs->dev[v->plan.way[w].own],
+			      ? verbs_way_check(verbs_rails_of(c->gx)->dev[v->plan.way[w].own],
 						&h->port[v->plan.way[w].peer])
 			      : gx_fail(-EPROTO, "an RDMA device that the peer does not have");
 	return ret;
@@ -287,7 +286,7 @@ static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct ver
 static uint32_t lane_hopes(const struct gx_conn *c, struct verbs_lane *l, unsigned lane,
 			   uint64_t now_ns)
 {
-	const struct verbs_conn *v = c->verbs;
+	const struct verbs_conn *v = verbs_conn_of(c);
 	uint32_t hopes = 0;
 
 	for (unsigned i = 0; i < l->nr_qps; i++) {
@@ -303,13 +302,13 @@ static uint32_t lane_hopes(const struct gx_conn *c, struct verbs_lane *l, unsign
 
 static void ways_say(struct gx_conn *c, uint32_t lost)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 
 	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
 		if (!((lost ^ v->lost) >> w & 1))
 			continue;
 		gx_warn("peer %s: the way by %s %s", c->peer_name,
-			c->gx->verbs->dev[v->plan.way[w].own]->name,
+			verbs_rails_of(c->gx)->dev[v->plan.way[w].own]->name,
 			!(lost >> w & 1) ? "works again"
 			: conn_hole_b(c, w)
 				? "carries small packets alone (is its MTU that of the ports?): "
@@ -321,7 +320,7 @@ static void ways_say(struct gx_conn *c, uint32_t lost)
 
 void conn_ways_watch(struct gx_conn *c, uint64_t now_ns)
 {
-	struct verbs_conn *v = c->verbs;
+	struct verbs_conn *v = verbs_conn_of(c);
 	uint32_t all = (1u << v->plan.nr_ways) - 1, hopes = 0;
 
 	conn_addresses_watch(c);

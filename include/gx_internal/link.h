@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The link seam: a way to move messages between two endpoints. The packet link
- * (dataplane/packet/link_pkt.c) runs over any port. The local link (dataplane/local/link_local.c)
- * copies into mapped memory of a peer on this host, and holds a packet link for the rest. So does
- * the verbs link (dataplane/verbs/link_verbs.c), for which an RDMA device copies. The tcp link
- * (dataplane/tcp/link_tcp.c) uses TCP sockets of the kernel. An endpoint belongs to one core. Only
- * that core's thread calls slots marked [core]; they never block and never allocate. The others are
- * control path.
+ * The link seam: a way to move messages between two endpoints. A link is one object, struct gx_link,
+ * with a table for each thing that it has a part in. The rooms core/, control/ and api/ go through
+ * these tables, and name no link. gx_links[] (dataplane/api/links.c) has all of them.
+ *
+ * The packet link (dataplane/packet/) runs over any port. The local link (dataplane/local/) copies
+ * into mapped memory of a peer on this host, and holds a packet link for the rest. So does the verbs
+ * link (dataplane/verbs/), for which an RDMA device copies. The tcp link (dataplane/tcp/) uses TCP
+ * sockets of the kernel.
+ *
+ * All slots are set. A link that has no part in something takes the functions of
+ * dataplane/core/link_none.c. Slots marked [core] are called by the thread that turns the core; they
+ * never block and never allocate. Slots marked [any] run on the caller's thread. The others run on
+ * the control thread, or within gx_open() and gx_close(), when no other thread is there.
+ * Where a slot returns -errno, it has set gx_error().
  */
 #ifndef GX_INTERNAL_LINK_H
 #define GX_INTERNAL_LINK_H
@@ -14,8 +21,14 @@
 #include "gx_internal/base.h"
 #include "gx_internal/wire.h"
 
+struct gx;
+struct gx_conn;
+struct gx_core;
 struct gx_ep;
+struct gx_gpu;
+struct gx_mem;
 struct gx_op;
+struct gx_opts;
 struct gx_route;
 
 /* Operations of an endpoint that post() takes at least while none of them ends, whatever their
@@ -24,10 +37,126 @@ struct gx_link_room {
 	uint16_t ops, recvs, gets;
 };
 
-struct gx_link_ops {
-	const char *name;
-	struct gx_link_room room;
+/* What a link says of itself: a text that grows, see core_say() in core/core.h. */
+struct gx_text {
+	char *buf;
+	size_t room, at; /* what does not fit is left out; .at counts it */
+};
 
+/* Its part of a context: gx->link[id]. */
+struct gx_link_ctx_ops {
+	/* [any] Are the link's options good? Return: 0, -EINVAL. */
+	int (*check)(const struct gx_opts *opts);
+	/* Before the cores. Return: 0, -errno. */
+	int (*open)(struct gx *gx);
+	/* The GPU that start() needs, which is then open; -1: none. */
+	int (*needs_gpu)(const struct gx_opts *opts);
+	/* The cores and ports are open. Pointers in gx->opts belong to the caller of gx_open(): the
+	 * link sets those that it has read to NULL. Return: 0, -errno. */
+	int (*start)(struct gx *gx);
+	/* No core, connection or memory is left. Accepts a half-open one. */
+	void (*close)(struct gx *gx);
+	void (*tick)(struct gx *gx); /* every 20 ms */
+	/* @gpu was opened, and no core runs. It can't be undone: after an error the GPU stays unusable.
+	 * Return: 0, -errno. */
+	int (*gpu)(struct gx *gx, struct gx_gpu *gpu);
+	void (*describe)(struct gx *gx, struct gx_text *text); /* [any] whole lines */
+};
+
+/* Its part of a core: core->link[id]. Before the core turns. */
+struct gx_link_core_ops {
+	int (*open)(struct gx_core *core);
+	/* The ports are open: add pollers and droppers. */
+	int (*start)(struct gx_core *core);
+	void (*close)(struct gx_core *core); /* accepts a half-open one */
+};
+
+/* Its part of memory: mem->link[id]. */
+struct gx_link_mem_ops {
+	/* [any] New memory: make it known to devices. Return: 0; -errno: the memory cannot be used at
+	 * all. A link that carries it in another way returns 0. */
+	int (*add)(struct gx_mem *mem);
+	/* [any] Peers are about to be told of it as region @name. NULL: nothing to keep. The ticket goes to share_keep()
+	 * or to share_put(). */
+	void *(*share)(const struct gx_mem *mem, const char *name, unsigned access);
+	void (*share_keep)(struct gx_mem *mem, void *ticket);
+	void (*share_put)(struct gx *gx, void *ticket); /* [any] no region came of it */
+	/* How a peer on this host reaches it; leaves @e alone if not by this link. */
+	void (*export)(const struct gx_mem *mem, struct gx_hello_export *e);
+	/* The user frees it: have peers that know it as a region let go of it. */
+	void (*revoke)(struct gx_mem *mem);
+	void (*gone)(struct gx_mem *mem); /* nothing of gx names it any more */
+	/* [any] What of this link may hold memory that was freed, for people; NULL: nothing. */
+	const char *(*holder)(const struct gx *gx);
+};
+
+/* The client's choice, as a link judges it. */
+struct gx_link_path {
+	const struct gx *gx;
+	bool same_host;
+	const char *no_share; /* why the ends share no memory; NULL: they may */
+	bool quiet; /* out: the reason is not worth a word to who did not ask for the link */
+};
+
+/* What an end wants of a connection. */
+struct gx_link_want {
+	unsigned nr_lanes;
+	unsigned nr_socks, nr_qps; /* client: of gx_connect_opts; 0: the default */
+	const uint8_t *blob;	   /* server: what the client says; client: NULL */
+	uint32_t blob_b;
+};
+
+/* Its part of a connection: conn->link_state. */
+struct gx_link_conn_ops {
+	/* [any] NULL, or the reason why this context does not offer the link. */
+	const char *(*may)(const struct gx *gx);
+	/* What our HELLO says of it. Return: bytes, at most GX_HELLO_OFFER_MAX. */
+	uint32_t (*offer)(const struct gx *gx, bool server, uint8_t *b);
+	/* Client: both ends offer it. NULL, or why it can't be taken. */
+	const char *(*fits)(struct gx_link_path *path);
+	/* Before the lanes are opened. Return: 0, -EPROTO, -errno. */
+	int (*open)(struct gx_conn *c, const struct gx_link_want *want);
+	/* The lanes are open: what CONNECT or ACCEPT says of it. Return: bytes, at most
+	 * GX_HELLO_BLOB_MAX. */
+	uint32_t (*say)(const struct gx_conn *c, uint8_t *b);
+	/* The peer's. Our lanes are open, and not connected. Return: 0, -EPROTO, -errno. */
+	int (*hear)(struct gx_conn *c, const uint8_t *b, uint32_t len);
+	/* Descriptors to send to the peer; they stay ours. Return: their number, at most
+	 * GX_LINK_FDS_MAX. */
+	unsigned (*fds)(struct gx_conn *c, int fds[]);
+	/* How many the peer must send. 0: this link passes none. */
+	unsigned (*fds_due)(const struct gx_conn *c);
+	void (*meet)(struct gx_conn *c, int sock); /* the peer's process is at the end of @sock */
+	/* All of the peer is here; before the lanes are connected. Takes @fds over. Return: 0, -EPROTO,
+	 * -errno. */
+	int (*connect)(struct gx_conn *c, const int fds[], unsigned n);
+	/* If .proves: our lanes are connected and not attached: may this end say UP? The client is asked
+	 * when the server has said it. Again at each tick. Return: 1: yes; 0: not yet; -errno. */
+	int (*prove)(struct gx_conn *c);
+	void (*up)(struct gx_conn *c); /* both ends are ready */
+	/* Every 20 ms once it was up, also when it is DOWN. @say: send to take() of the peer; NULL: nothing
+	 * can be said any more. Return: 0; -errno: the connection is lost. */
+	int (*tick)(struct gx_conn *c, uint64_t now_ns,
+		    void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len));
+	/* What tick() of the peer says. Return: 0, -EPROTO. */
+	int (*take)(struct gx_conn *c, const uint8_t *b, uint32_t len);
+	/* A fault of a lane, or tick()'s, in words. Return: false: the link has no word of its own for it. */
+	bool (*fault)(const struct gx_conn *c, int err, char *buf, size_t room);
+	void (*push)(struct gx_conn *c); /* this end is about to say that it closes */
+	/* It ends, and no core knows yet: peers and devices let go of memory. Idempotent. */
+	void (*stop)(struct gx_conn *c);
+	/* Has everything but the cores let go of it? Asked before release(). */
+	bool (*is_over)(const struct gx_conn *c);
+	void (*release)(struct gx_conn *c); /* its cores have let go of it. Idempotent */
+	void (*lost)(struct gx_conn *c);    /* the peer has not closed its socket in time */
+	void (*close)(struct gx_conn *c);   /* accepts a half-open one */
+	/* Sends of more bytes are read by the peer, or by its device; 0: none. */
+	uint64_t (*pull_over)(const struct gx_conn *c);
+};
+
+/* An endpoint: one end of a lane. It belongs to one core. */
+struct gx_ep_ops {
+	struct gx_link_room room;
 	/* A zeroed endpoint of this link, for ep_free(). NULL: out of memory. */
 	struct gx_ep *(*ep_new)(void);
 	/* Make our end of a lane; @local: data for the peer. 0, -errno. */
@@ -54,7 +183,76 @@ struct gx_link_ops {
 	int (*cancel)(struct gx_ep *ep, uint64_t user, const struct gx_route *route);
 };
 
-extern const struct gx_link_ops gx_link_pkt_ops, gx_link_local_ops, gx_link_tcp_ops,
-	gx_link_verbs_ops;
+/* Which port carries a link's packets? */
+enum gx_link_port {
+	GX_LINK_PORT_NONE, /* none: it has a way of its own, and chunks of .quantum_b */
+	GX_LINK_PORT_ANY,  /* any that both ends have */
+	GX_LINK_PORT_SHM,  /* that one: the ends share memory */
+};
+
+struct gx_link {
+	const char *name;
+	enum gx_link_id id;
+	enum gx_link_port port;
+	/* The client takes the link with the highest score that fits. 0: only if it is asked for. */
+	unsigned score;
+	bool ways;	    /* its lanes can take several ports in turn */
+	bool proves;	    /* its ends say UP when prove() says so */
+	uint32_t quantum_b; /* without a port */
+	const char *
+		how; /* why it is good, or what it is, in gx_conn_info.why; NULL: its port says it */
+	const char *cure; /* what to do where a server does not offer it; "": nothing */
+	const struct gx_link_ctx_ops *ctx;
+	const struct gx_link_core_ops *core;
+	const struct gx_link_mem_ops *mem;
+	const struct gx_link_conn_ops *conn;
+	const struct gx_ep_ops *ep;
+};
+
+#define GX_LINK_FDS_MAX (1 + GX_HELLO_REGIONS)
+
+/* By enum gx_link_id; none is NULL. */
+extern const struct gx_link *const gx_links[GX_LINKS];
+
+/* -- for links that have no part in something, dataplane/core/link_none.c -- */
+
+int link_none_check(const struct gx_opts *opts);
+int link_none_needs_gpu(const struct gx_opts *opts);
+int link_none_ctx(struct gx *gx);
+void link_none_ctx_end(struct gx *gx);
+int link_none_gpu(struct gx *gx, struct gx_gpu *gpu);
+void link_none_describe(struct gx *gx, struct gx_text *text);
+int link_none_core(struct gx_core *core);
+void link_none_core_end(struct gx_core *core);
+int link_none_add(struct gx_mem *mem);
+void *link_none_share(const struct gx_mem *mem, const char *name, unsigned access);
+void link_none_share_keep(struct gx_mem *mem, void *ticket);
+void link_none_share_put(struct gx *gx, void *ticket);
+void link_none_export(const struct gx_mem *mem, struct gx_hello_export *e);
+void link_none_mem(struct gx_mem *mem);
+const char *link_none_holder(const struct gx *gx);
+const char *link_none_may(const struct gx *gx);
+uint32_t link_none_offer(const struct gx *gx, bool server, uint8_t *b);
+const char *link_none_fits(struct gx_link_path *path);
+int link_none_open(struct gx_conn *c, const struct gx_link_want *want);
+uint32_t link_none_say(const struct gx_conn *c, uint8_t *b);
+int link_none_hear(struct gx_conn *c, const uint8_t *b, uint32_t len);
+unsigned link_none_fds(struct gx_conn *c, int fds[]);
+unsigned link_none_fds_due(const struct gx_conn *c);
+void link_none_meet(struct gx_conn *c, int sock);
+int link_none_connect(struct gx_conn *c, const int fds[], unsigned n);
+int link_none_prove(struct gx_conn *c);
+int link_none_tick(struct gx_conn *c, uint64_t now_ns,
+		   void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len));
+int link_none_take(struct gx_conn *c, const uint8_t *b, uint32_t len);
+bool link_none_is_over(const struct gx_conn *c);
+bool link_none_fault(const struct gx_conn *c, int err, char *buf, size_t room);
+void link_none_conn(struct gx_conn *c);
+uint64_t link_none_pull_over(const struct gx_conn *c);
+
+extern const struct gx_link_ctx_ops link_none_ctx_ops;
+extern const struct gx_link_core_ops link_none_core_ops;
+extern const struct gx_link_mem_ops link_none_mem_ops;
+extern const struct gx_link_conn_ops link_none_conn_ops;
 
 #endif

@@ -166,13 +166,13 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 /* Frame: u32 length of what follows, u16 type, u16 zero. */
 
 #define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
-#define GX_HELLO_VERSION   6	       /* of the bootstrap; packets have GX_WIRE_VERSION */
+#define GX_HELLO_VERSION   7	       /* of the bootstrap; packets have GX_WIRE_VERSION */
 #define GX_HELLO_FRAME_MAX 65536
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
 #define GX_HELLO_PORTS	   8
-#define GX_HELLO_VERBS_MAX 4608
-#define GX_HELLO_RAILS_MAX 256
+#define GX_HELLO_BLOB_MAX  4608
+#define GX_HELLO_OFFER_MAX 320
 #define GX_NAME_MAX	   64 /* with the final 0 */
 
 enum gx_hello_type {
@@ -183,27 +183,13 @@ enum gx_hello_type {
 	GX_HELLO_ERROR,	    /* either: err and text, then the connection closes */
 	GX_HELLO_USER,	    /* a user's small message, gx_conn_msg() */
 	GX_HELLO_BYE,	    /* orderly end */
-	GX_HELLO_DATA, /* client: first frame of a data socket of link tcp; then its own frames */
-	GX_HELLO_MEND, /* both ways, link verbs: a queue pair was reset */
+	GX_HELLO_DATA,	    /* client: first frame of a data socket; then the link's own frames */
+	GX_HELLO_LINK,	    /* both ways: from link to link */
 };
 
 /* Links. gx_hello.links has a bit for each that an end offers; a connection takes one. */
-enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS };
-#define GX_LINKS_ALL                                                                               \
-	(1u << GX_LINK_PACKET | 1u << GX_LINK_LOCAL | 1u << GX_LINK_TCP | 1u << GX_LINK_VERBS)
-
-/* In gx_hello.links, too: over link verbs this end takes an OFFER with PULL, and an OPEN with KEY that
- * answers its own. An end that does not know the bit ignores it, and sees neither. */
-#define GX_HELLO_VERBS_PULLS  (1u << 16)
-/* Likewise: over link verbs this end names memory by which the peer may prove a way. */
-#define GX_HELLO_VERBS_PROBES (1u << 18)
-/* Likewise: link tcp of this end can send payload on sockets of its own, see docs/wire.md. */
-#define GX_LINKS_BARE	      (1u << 17)
-
-/* Likewise: this end takes .ways in CONNECT and ACCEPT. */
-#define GX_HELLO_KNOWS_WAYS (1u << 19)
-/* Likewise: over link tcp this end reads why a message is given up (err of CANCEL). */
-#define GX_LINKS_WHY	    (1u << 20)
+enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS, GX_LINKS };
+#define GX_LINKS_ALL ((1u << GX_LINKS) - 1)
 
 /* How does a peer on the same host reach a region's memory? */
 enum gx_export_kind {
@@ -240,7 +226,7 @@ struct gx_hello {
 	uint32_t nr_lanes;	     /* cores offered */
 	uint32_t chunk_b, window;    /* maxima */
 	uint32_t integrity;	     /* modes offered, bit i: mode i */
-	uint32_t links; /* links offered, bit i: enum gx_link_id i; and GX_HELLO_*RAILS* */
+	uint32_t links;		     /* links offered, bit i: enum gx_link_id i */
 	uint32_t nr_ports;
 	struct {
 		char name[GX_NAME_MAX]; /* "shm", "udp", "dpdk:net_memif" */
@@ -250,19 +236,12 @@ struct gx_hello {
 	} ports[GX_HELLO_PORTS];
 	uint32_t nr_regions;
 	struct gx_hello_region regions[GX_HELLO_REGIONS];
-	/* With GX_HELLO_HAS_RAILS alone: the server's RDMA devices, which dataplane/verbs/ encodes. */
-	uint32_t rails_b;
-	uint8_t rails[GX_HELLO_RAILS_MAX];
+	/* Of each link that is offered: what it says of itself, in its own words. */
+	struct gx_hello_offer {
+		uint16_t len;
+		uint8_t b[GX_HELLO_OFFER_MAX];
+	} offer[GX_LINKS];
 };
-#define GX_HELLO_KNOWS_RAILS (1u << 30) /* a client that takes such a HELLO */
-#define GX_HELLO_HAS_RAILS   (1u << 31) /* a server, when the client has said that */
-_Static_assert((uint64_t)GX_LINKS_ALL + GX_HELLO_VERBS_PULLS + GX_HELLO_VERBS_PROBES +
-			       GX_LINKS_BARE + GX_HELLO_KNOWS_WAYS + GX_LINKS_WHY +
-			       GX_HELLO_KNOWS_RAILS + GX_HELLO_HAS_RAILS ==
-		       (GX_LINKS_ALL | GX_HELLO_VERBS_PULLS | GX_HELLO_VERBS_PROBES |
-			GX_LINKS_BARE | GX_HELLO_KNOWS_WAYS | GX_LINKS_WHY | GX_HELLO_KNOWS_RAILS |
-			GX_HELLO_HAS_RAILS),
-	       "each says one thing");
 
 struct gx_hello_lane {
 	struct gx_port_addr
@@ -274,9 +253,9 @@ struct gx_hello_lane {
 	uint32_t salt;	 /* salt of the CRCs that this end expects */
 };
 
-struct gx_hello_lanes { /* CONNECT and ACCEPT */
-	char port[GX_NAME_MAX];
-	uint8_t link; /* enum gx_link_id */
+struct gx_hello_lanes {		/* CONNECT and ACCEPT */
+	char port[GX_NAME_MAX]; /* a link without a port: its own name */
+	uint8_t link;		/* enum gx_link_id */
 	/* bit kind (enum gx_mem_kind): this end checks payload for its memory of that kind while it
 	 * copies it, so it may ask for acknowledged packets again; with integrity mode 1 only */
 	uint8_t crc_by_copy;
@@ -284,18 +263,18 @@ struct gx_hello_lanes { /* CONNECT and ACCEPT */
 	uint64_t peer_timeout_ns;
 	uint32_t nr_lanes;
 	struct gx_hello_lane lanes[GX_HELLO_LANES];
-	/* Link packet alone: ports named .port that lanes take in turn, by their numbers in the two
-	 * HELLOs. 0: the first one of that name, at both ends */
+	/* Ports named .port that lanes take in turn, by their numbers in the two HELLOs. 0: the first
+	 * one of that name, at both ends */
 	uint32_t nr_ways;
 	struct gx_hello_way {
 		uint8_t client, server;
 	} ways[GX_HELLO_PORTS];
-	/* Link verbs alone: its queue pairs and keys, which dataplane/verbs/ encodes. */
-	uint32_t verbs_b;
-	uint8_t verbs[GX_HELLO_VERBS_MAX];
+	/* What the link says, in its own words. */
+	uint16_t blob_b;
+	uint8_t blob[GX_HELLO_BLOB_MAX];
 };
 
-/* A socket for data of link tcp joins its connection. */
+/* A socket for data joins its connection. */
 struct gx_hello_data {
 	uint8_t token[16]; /* of the server's ACCEPT */
 	uint32_t lane, index;

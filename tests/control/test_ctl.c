@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #include "control/ctl.h"
-#include "tcp/tcp_dev.h"
+#include "control/fake_link.h"
 
 #include <cmocka.h>
 
@@ -96,6 +96,7 @@ struct gx_conn *conn_new(struct gx *gx, bool is_server)
 	assert_non_null(c);
 	c->gx = gx;
 	c->server = is_server;
+	c->link = gx_links[0];
 	c->next = gx->conns;
 	gx->conns = c;
 	return c;
@@ -112,10 +113,9 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	c->nr_lanes = lane + 1;
 	*local = (struct gx_hello_lane){
 		.cid = 100 + lane, .credit = 8, .psn = 1ull << 40, .salt = 7};
-	if (c->link == GX_LINK_TCP) {
-		tcp_addr_put(&local->port, c, c->server);
+	local->port.fd = -1;
+	if (c->link->port == GX_LINK_PORT_NONE)
 		return 0;
-	}
 	local->port.len = 4;
 	memcpy(local->port.b, "addr", 4);
 	local->port.fd =
@@ -185,18 +185,24 @@ void conn_tick(struct gx_conn *c)
 	conn_down(c, -ETIMEDOUT, "no packet came for 5 s");
 }
 
-/* Pulls have a test of their own (local_pull). */
-void local_pull_offer(struct gx_conn *c)
+void core_say(struct gx_text *text, const char *fmt, ...)
 {
+	va_list ap;
+
+	va_start(ap, fmt);
+	text->at += (size_t)vsnprintf(text->buf + text->at, text->room - text->at, fmt, ap);
+	va_end(ap);
 }
 
-void local_pull_probe(struct gx_conn *c)
+void core_why(struct gx_conn *c, const char *fmt, ...)
 {
-}
+	size_t len = strlen(c->why);
+	va_list ap;
 
-const char *local_pull_text(const struct gx_conn *c)
-{
-	return "packets";
+	va_start(ap, fmt);
+	len += (size_t)snprintf(c->why + len, sizeof(c->why) - len, "%s", len ? "; " : "");
+	vsnprintf(c->why + len, sizeof(c->why) - len, fmt, ap);
+	va_end(ap);
 }
 
 void core_watch(struct gx *gx, uint64_t now_ns)
@@ -215,20 +221,12 @@ bool conn_reap(struct gx_conn *c)
 	for (p = &c->gx->conns; *p != c; p = &(*p)->next)
 		;
 	*p = c->next;
-	tcp_conn_close(c);
+	c->link->conn->close(c);
 	free(c);
 	return true;
 }
 
 void mem_reap(struct gx *gx, bool all)
-{
-}
-
-void tcp_dev_report(struct tcp_dev *d)
-{
-}
-
-void tcp_conn_push(struct gx_conn *c)
 {
 }
 
@@ -276,7 +274,6 @@ static struct fake *fake_open(const char *name)
 	f->gx.opts = (struct gx_opts){.chunk_b = 512 << 10,
 				      .window = 16,
 				      .peer_timeout_ns = 5000000000u,
-				      .local = GX_OFF,
 				      .on_msg = fake_on_msg,
 				      .arg = f};
 	snprintf(f->gx.instance, sizeof(f->gx.instance), "gx-test-%d-%s", getpid(), name);
@@ -306,7 +303,7 @@ static void fake_close(struct fake *f)
 	for (c = f->gx.conns; c; c = next) {
 		next = c->next;
 		assert_true(ctl_conn_free(c));
-		tcp_conn_close(c);
+		c->link->conn->close(c);
 		free(c);
 	}
 	gx_uring_close(f->gx.uring);
@@ -318,6 +315,7 @@ static void fake_close(struct fake *f)
 static int setup(void **state)
 {
 	method = *(enum gx_uring_method *)*state;
+	fake_reset();
 	gx_log_level_set(GX_LOG_ERR);
 	nr_fds_before = common_fds_count();
 	server = fake_open("server");
@@ -633,6 +631,7 @@ static void raw_hello_fill(struct gx_hello *h)
 			       .chunk_b = 65536,
 			       .window = 4,
 			       .integrity = 3,
+			       .links = 1u << GX_LINK_PACKET,
 			       .nr_ports = 2};
 	memcpy(h->host_id, server->gx.ctl->host_id, sizeof(h->host_id));
 	memset(h->nonce, 0x5a, sizeof(h->nonce));
@@ -1472,8 +1471,8 @@ static void fail__version_of_the_client(void **state)
 	static const struct {
 		uint32_t version;
 		const char *says;
-	} of[] = {{5, "the client speaks version 5 of gx's protocol, the server version 6"},
-		  {7, "the client speaks version 7 of gx's protocol, the server version 6"}};
+	} of[] = {{5, "the client speaks version 5 of gx's protocol, the server version 7"},
+		  {8, "the client speaks version 8 of gx's protocol, the server version 7"}};
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	char addr[32];
 	int port = server_listen(addr);
@@ -1500,7 +1499,7 @@ static void fail__version_of_the_server(void **state)
 	assert_true(raw_send(peer, b, raw_hello(b, 5)));
 	wait_down(client, 1, -EPROTONOSUPPORT);
 	assert_says(client->text,
-		    "the client speaks version 6 of gx's protocol, the server version 5");
+		    "the client speaks version 7 of gx's protocol, the server version 5");
 	close(peer);
 	close(fd);
 }
@@ -1754,12 +1753,12 @@ static void server__fuzzed_connect(void **state)
 
 static void raw_lanes_fill_tcp(struct gx_hello_lanes *l, uint8_t nr_socks)
 {
-	raw_lanes_fill(l, CTL_TCP_PORT);
+	raw_lanes_fill(l, "tcp");
 	l->link = GX_LINK_TCP;
 	l->integrity = GX_INTEGRITY_NONE;
-	for (unsigned i = 0; i < CORES; i++)
-		l->lanes[i].port = (struct gx_port_addr){
-			.len = sizeof(struct tcp_addr), .b = {1, nr_socks}, .fd = -1};
+	l->blob_b = FAKE_BLOB_B;
+	l->blob[0] = 0xfa;
+	l->blob[1] = nr_socks;
 }
 
 /* A client as far as ACCEPT, with @nr_socks sockets a lane. @data: its token */
@@ -1767,7 +1766,6 @@ static int raw_client_tcp(int port, uint8_t nr_socks, struct gx_hello_data *data
 {
 	static struct gx_hello_lanes l;
 	static uint8_t b[GX_HELLO_FRAME_MAX];
-	struct tcp_addr at;
 	struct gx_hello h;
 	int fd = raw_client(port, &h), un = raw_prove(&h);
 	uint32_t len;
@@ -1776,9 +1774,9 @@ static int raw_client_tcp(int port, uint8_t nr_socks, struct gx_hello_data *data
 	assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l)));
 	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_ACCEPT);
 	assert_int_equal(gx_hello_lanes_get(b, len, &l), 0);
-	assert_int_equal(tcp_addr_get(&l.lanes[0].port, &at), 0);
+	assert_int_equal(l.blob_b, FAKE_BLOB_B);
 	*data = (struct gx_hello_data){0};
-	memcpy(data->token, at.token, sizeof(at.token));
+	memcpy(data->token, l.blob + 2, sizeof(data->token));
 	close(un);
 	return fd;
 }
@@ -1811,7 +1809,7 @@ static int data_count_run(void *arg)
 {
 	const struct gx_conn *c = server->gx.conns;
 
-	return c && c->tcp ? (int)c->tcp->nr_fds : 0;
+	return c && c->socks ? (int)c->socks->nr_fds : 0;
 }
 
 static void wait_data(int n)
@@ -1832,9 +1830,9 @@ static void data__both_ends(void **state)
 	server_listen(addr);
 	c = both_up(addr, &(struct gx_connect_opts){.link = "tcp", .sockets = 3});
 	wait_up(server, 1);
-	assert_int_equal(c->link, GX_LINK_TCP);
-	assert_int_equal(c->tcp->nr_fds, 3 * CORES);
-	assert_int_equal(server->up->tcp->nr_fds, 3 * CORES);
+	assert_int_equal(c->link->id, GX_LINK_TCP);
+	assert_int_equal(c->socks->nr_fds, 3 * CORES);
+	assert_int_equal(server->up->socks->nr_fds, 3 * CORES);
 	assert_says(c->why, "asked for");
 	assert_int_equal(c->agreed.integrity, GX_INTEGRITY_NONE);
 }
@@ -1849,7 +1847,7 @@ static void data__last_resort(void **state)
 	CTL_SET(client, gx.ctl->host_id[0], client->gx.ctl->host_id[0] ^ 1);
 	server_listen(addr);
 	c = both_up(addr, NULL);
-	assert_int_equal(c->link, GX_LINK_TCP);
+	assert_int_equal(c->link->id, GX_LINK_TCP);
 	assert_says(c->why, "shm not usable: different host; udp not offered by the peer");
 	assert_says(c->why, "the last resort");
 }
@@ -1947,13 +1945,12 @@ static void data__bad_connect(void **state)
 		l.field = (value);                                                                 \
 		connect_refused(port, &l, -EPROTO, what);                                          \
 	} while (0)
-	CONNECT_REFUSED(port[0], 'x', "link tcp");
-	CONNECT_REFUSED(integrity, GX_INTEGRITY_CRC, "link tcp");
-	CONNECT_REFUSED(lanes[0].port.b[0], 2, "link tcp");
-	CONNECT_REFUSED(lanes[0].port.b[1], 0, "link tcp");
-	CONNECT_REFUSED(lanes[0].port.b[1], TCP_SOCKS_MAX + 1, "link tcp");
-	CONNECT_REFUSED(lanes[0].port.len, 23, "link tcp");
-	CONNECT_REFUSED(lanes[1].port.b[1], 3, "lanes that differ");
+	CONNECT_REFUSED(port[0], 'x', "a port for a link that has none");
+	CONNECT_REFUSED(integrity, GX_INTEGRITY_CRC, "a port for a link that has none");
+	CONNECT_REFUSED(nr_ways, 2, "several ports");
+	CONNECT_REFUSED(blob[0], 2, "link tcp: malformed words");
+	CONNECT_REFUSED(blob[1], 0, "link tcp: malformed words");
+	CONNECT_REFUSED(blob_b, FAKE_BLOB_B - 1, "link tcp: malformed words");
 #undef CONNECT_REFUSED
 	server_lives(addr);
 }
@@ -1982,34 +1979,110 @@ static int raw_server_tcp(int *listener, const struct gx_connect_opts *opts,
 	return peer;
 }
 
-/* The server's lanes must all say the same as the client's, and name one token. */
+/* The link refuses the server's words. */
 static void data__bad_accept(void **state)
 {
 	static const struct {
-		unsigned lane, at;
+		unsigned at;
 		uint8_t value;
-	} cases[] = {
-		{0, 0, 2},	     /* version */
-		{CORES - 1, 0, 2},   /* the same, of another lane */
-		{0, 1, 3},	     /* sockets */
-		{CORES - 1, 1, 3},   /* ... */
-		{CORES - 1, 7, 1},   /* zero */
-		{CORES - 1, 23, 99}, /* token */
-	};
+	} cases[] = {{0, 2}, {1, 3}};
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(cases); i++) {
+	for (unsigned i = 0; i <= GX_ARRAY_SIZE(cases); i++) {
 		const struct gx_connect_opts o = {.link = "tcp", .sockets = 2};
 		struct gx_hello_lanes l;
 		int listener, peer = raw_server_tcp(&listener, &o, &l);
 
-		l.lanes[cases[i].lane].port.b[cases[i].at] = cases[i].value;
+		if (i < GX_ARRAY_SIZE(cases))
+			l.blob[cases[i].at] = cases[i].value;
+		else
+			l.blob_b--;
 		assert_true(raw_send(peer, b, gx_hello_lanes_put(b, GX_HELLO_ACCEPT, &l)));
 		wait_down(client, i + 1, -EPROTO);
-		assert_says(client->text, "malformed ACCEPT");
+		assert_says(client->text, "cannot take link tcp: malformed words");
 		close(peer);
 		close(listener);
 	}
+}
+
+/* ---- Links, as the control half sees them ---- */
+
+/* The one with the highest score that fits; the reason why a better one does not. */
+static void link__the_best_that_fits(void **state)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	assert_string_equal(c->link->name, "packet");
+	fake_fit = NULL;
+	c = both_up(addr, NULL);
+	assert_string_equal(c->link->name, "local");
+	assert_string_equal(c->why, "memory mapped");
+	assert_string_equal(c->gx->port[c->port].match, "shm");
+	c = both_up(addr, &(struct gx_connect_opts){.port = "udp"});
+	assert_string_equal(c->link->name, "packet");
+	fake_quiet = false;
+	fake_fit = "there is no map";
+	c = both_up(addr, NULL);
+	assert_string_equal(c->link->name, "packet");
+	assert_says(c->why, "no link local: there is no map");
+	client_connect(addr, &(struct gx_connect_opts){.link = "local"});
+	wait_down(client, 1, -ENODEV);
+	assert_says(client->text, "link local cannot be had: there is no map");
+}
+
+/* Taken by name alone; the client says UP when the way has proven. */
+static void link__proves(void **state)
+{
+	const struct gx_connect_opts o = {.link = "verbs"};
+	struct gx_conn *c;
+	char addr[32];
+
+	server_listen(addr);
+	fake_proof = 0;
+	c = client_connect(addr, &o);
+	for (unsigned i = 0; i < WAIT_S * 100 && !fake_asked; i++)
+		sleep_ms(10);
+	assert_true(fake_asked && !client->nr_up && !server->nr_up);
+	fake_proof = 1;
+	wait_up(client, 1);
+	wait_up(server, 1);
+	assert_string_equal(c->link->name, "verbs");
+	assert_says(c->why, "link verbs: asked for");
+	fake_proof = -ENETUNREACH;
+	client_connect(addr, &o);
+	wait_down(client, 1, -ENETUNREACH);
+	assert_says(client->text, "no packet gets from here to there");
+	server_lives(addr);
+}
+
+static int say_run(void *arg)
+{
+	struct gx_conn *c = client->up;
+
+	c->link_say(c, arg, 5);
+	return 0;
+}
+
+/* From link to link: what it refuses ends the connection. */
+static void link__says(void **state)
+{
+	char addr[32];
+
+	server_listen(addr);
+	fake_proof = 1;
+	both_up(addr, &(struct gx_connect_opts){.link = "verbs"});
+	wait_up(server, 1);
+	gx_uring_run_wait(client->gx.uring, say_run, (void *)"hello");
+	for (unsigned i = 0; i < WAIT_S * 100 && fake_taken < 5; i++)
+		sleep_ms(10);
+	assert_int_equal(fake_taken, 5);
+	assert_int_equal(client->nr_down, 0);
+	gx_uring_run_wait(client->gx.uring, say_run, (void *)"xyzzy");
+	wait_down(server, 1, -EPROTO);
+	assert_says(server->text, "malformed LINK");
 }
 
 /* Its sockets are connected, as far as the client can see, and no UP comes. */
@@ -2855,6 +2928,9 @@ static const struct CMUnitTest tests[] = {
 	TEST(data__bad_accept),
 	TEST(data__from_another_address),
 	TEST(data__server_takes_none),
+	TEST(link__the_best_that_fits),
+	TEST(link__proves),
+	TEST(link__says),
 	TEST(fd__strangers),
 	TEST(fd__wrong_number),
 	TEST(fd__connect_before_the_answer),

@@ -452,8 +452,8 @@ static void copies__of_a_gpu_are_waited_for(void **state)
 				 .len = LEN / 4, /* one copy */
 				 .token = r->peer[0].token});
 	rig_pass(r, 5000);
-	assert_false(stage_is_past(r->core[0]->link[0]->stage[0],
-				   stage_ticket(r->core[0]->link[0]->stage[0])));
+	assert_false(stage_is_past(pkt_link(r->core[0], 0)->stage[0],
+				   stage_ticket(pkt_link(r->core[0], 0)->stage[0])));
 	freer_start(&f);
 	gx_core_turn(r->core[0], r->now_ns);
 	freer_is_waiting(&f);

@@ -28,7 +28,7 @@ static void fuzz_hello(const uint8_t *b, uint32_t len)
 
 	if (verbs_hello_get(b, len, &h))
 		return;
-	CHECK(len <= GX_HELLO_VERBS_MAX);
+	CHECK(len <= GX_HELLO_BLOB_MAX);
 	CHECK(h.nr_qps && h.nr_qps <= VERBS_QPS_MAX && h.nr_keys <= GX_REGIONS_MAX);
 	CHECK(verbs_hello_put(out, &h) == len);
 	CHECK(!memcmp(out, b, len));
@@ -66,7 +66,7 @@ static void fuzz_ports(const uint8_t *b, uint32_t len)
 
 	if (n < 0)
 		return;
-	CHECK(n >= 1 && n <= VERBS_RAILS_MAX && len <= GX_HELLO_RAILS_MAX);
+	CHECK(n >= 1 && n <= VERBS_RAILS_MAX && len <= GX_HELLO_OFFER_MAX);
 	CHECK(verbs_ports_put(out, port, (uint32_t)n) == len);
 	CHECK(!memcmp(out, b, len));
 }

@@ -183,6 +183,28 @@ def rule_rooms(house):
                 house.fail(path, line, f"{name}: {parts[1]}/ is below {room}/ and may not know it")
 
 
+LINK_BLIND = ("core", "control", "api")
+LINK_TABLE = "dataplane/api/links.c"
+LINK_NAMED = re.compile(r"\bGX_LINK_(?:PACKET|LOCAL|TCP|VERBS)\b|\b(?:gx_)?(?:link_)?(?:local|tcp|verbs)_\w+|(?:->|\.)(?:tcp|verbs)\b")
+LINK_HEADER = re.compile(r"\b(?:packet|local|tcp|verbs)/")
+LINK_NOT = ("tcp_port",)  # the port of a flow rule
+
+
+def rule_links(house):
+    """The rooms that serve all links go through struct gx_link: one table names them."""
+    for path, text in house.sources(".c", ".h"):
+        parts = path.split("/")
+        if parts[0] != "dataplane" or len(parts) < 3 or parts[1] not in LINK_BLIND or path == LINK_TABLE:
+            continue
+        for line, _, name in includes(text):
+            if LINK_HEADER.match(name):
+                house.fail(path, line, f'"{name}": a header of a link; go through struct gx_link (gx_internal/link.h)')
+        for line, code in enumerate(code_only(text).split("\n"), 1):
+            for name in LINK_NAMED.findall(code):
+                if name not in LINK_NOT:
+                    house.fail(path, line, f"{name}: names a link; go through struct gx_link (gx_internal/link.h)")
+
+
 def rule_tool_rooms(house):
     """The tools share what is in common/, which knows none of them; an include says whose header it is."""
     for path, text in house.sources(".c", ".h"):
@@ -546,7 +568,7 @@ def rule_function_length(house):
                 house.warn(path, first, f"{name}() has {lines} lines; aim for {FUNCTION_WARN} at most")
 
 
-RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_tool_rooms, rule_bindings, rule_tests, rule_public_header,
+RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_links, rule_tool_rooms, rule_bindings, rule_tests, rule_public_header,
          rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_length, rule_doc_links, rule_doc_options, rule_doc_files,
          rule_calls, rule_circles, rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
 
@@ -573,6 +595,9 @@ SAMPLES = (
     (rule_tool_rooms, {"tools/common/a.c": '#include "gxd/gxd.h"\n'}, 1),
     (rule_tool_rooms, {"tools/gxd/a.c": '#include "common/opt.h"\n#include "gxperf/gxperf.h"\n#include "opt.h"\n'}, 2),
     (rule_tool_rooms, {"tools/a.c": ""}, 1),
+    (rule_links, {"dataplane/control/a.c": '#include "verbs/verbs.h"\nint a = GX_LINK_TCP;\n'}, 2),
+    (rule_links, {"dataplane/core/a.c": "void *a(struct gx_conn *c)\n{\n\treturn c->verbs ? c->verbs : tcp_conn_of(c);\n}\n"}, 3),
+    (rule_links, {"dataplane/api/links.c": '#include "tcp/tcp.h"\n', "dataplane/tcp/a.c": "int a = GX_LINK_TCP;\n"}, 0),
     (rule_rooms, {"dataplane/core/a.c": '#include "packet/pkt.h"\n'}, 1),
     (rule_rooms, {"dataplane/packet/a.c": '#include "core/core.h"\n#include "gx_internal/port.h"\n#include <stdio.h>\n'}, 0),
     (rule_rooms, {"dataplane/packet/a.c": '#include "pkt.h"\n'}, 1),

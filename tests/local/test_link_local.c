@@ -643,7 +643,7 @@ static void silent_peer__is_noticed(void **state)
 
 static void note_write(struct rig *r, uint32_t nr, uint64_t token, uint64_t off, uint64_t len)
 {
-	struct local_note *n = &r->server.conn->local->tx->ring[0].note[nr % LOCAL_NOTES];
+	struct local_note *n = &local_conn_of(r->server.conn)->tx->ring[0].note[nr % LOCAL_NOTES];
 
 	n->token = token;
 	n->off = off;
@@ -682,7 +682,7 @@ static void hostile__counter(void **state)
 	struct rig *r = *state;
 	struct gx_op op = op_to(&r->client, GX_OP_PUT, "kv");
 
-	atomic_store(&r->server.conn->local->rx->ring[0].done, 0x40000000);
+	atomic_store(&local_conn_of(r->server.conn)->rx->ring[0].done, 0x40000000);
 	op.addr = r->buf;
 	op.flags = GX_OP_IMM;
 	for (unsigned i = 0; i < LOCAL_NOTES + 5; i++)

@@ -301,7 +301,7 @@ static void maps__once_and_anew(void **state)
 static void pairs__timed_once(void **state)
 {
 	struct rig *r = *state;
-	const struct local_pairs *all = r->client.gx->pairs;
+	const struct local_pairs *all = local_ctx(r->client.gx)->pairs;
 	unsigned theirs = (unsigned)devices, want = engine == GX_COPY_AUTO ? LOCAL_PAIR_TIMED : 0;
 	struct local_pair seen;
 	char text[8192];
@@ -376,7 +376,7 @@ static const struct local_map *gpus_map(const struct rig *r)
 	struct gx_region region = GX_INIT(region);
 
 	assert_int_equal(gx_conn_region(r->client.conn, "gpu", 0, &region), 0);
-	return &r->client.conn->local->map[region.token % GX_REGIONS_MAX];
+	return &local_conn_of(r->client.conn)->map[region.token % GX_REGIONS_MAX];
 }
 
 /* GPU 0 does not reach the region's GPU 1, which this end has opened too. */

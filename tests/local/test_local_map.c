@@ -36,6 +36,7 @@
 /* Ours, with a region that may be written, one that may be read, and one that is not exported. */
 struct rig {
 	struct gx *gx;
+	struct local_ctx local; /* of ours */
 	struct gx *ours; /* of the connections: no control thread looks at it, this one does */
 	struct gx_mem *put, *get, *mine;
 	struct gx_conn conn, second; /* second: has nothing told */
@@ -70,6 +71,9 @@ static int setup(void **state)
 	assert_non_null(r->ours);
 	memset(r->ours, 0, sizeof(*r->ours));
 	r->ours->mems = r->gx->mems;
+	r->ours->link[GX_LINK_LOCAL] = &r->local;
+	r->local.pairs = calloc(1, sizeof(*r->local.pairs));
+	assert_non_null(r->local.pairs);
 	r->conn.gx = r->ours;
 	r->conn.told[0] = r->mine;
 	r->conn.told[1] = r->put;
@@ -89,10 +93,11 @@ static int teardown(void **state)
 	local_close(&r->conn);
 	local_close(&r->second);
 	assert_int_equal(common_fds_count(), r->nr_fds);
-	assert_null(r->ours->peers);
+	assert_null(local_ctx(r->ours)->peers);
 	assert_int_equal(stat_of(r, GX_STAT_MAPS), 0);
 	assert_int_equal(stat_of(r, GX_STAT_QUARANTINED_B), 0);
 	gx_close(r->gx);
+	free(r->local.pairs);
 	free(r->ours);
 	free(r);
 	return 0;
@@ -140,7 +145,7 @@ static void refused(struct rig *r, int rings_fd, int fd, const char *what)
 {
 	const int fds[] = {rings_fd, fd};
 
-	if (!r->conn.local)
+	if (!local_conn_of(&r->conn))
 		open_half(r);
 
 	assert_int_equal(local_connect(&r->conn, fds, 2), -EPROTO);
@@ -222,7 +227,7 @@ static void open__freed_since_the_hello(void **state)
 	atomic_store(&r->get->dead, true);
 	open_half(r);
 	assert_int_equal(local_fds(&r->conn, fds), 3);
-	assert_int_equal(r->conn.local->rx->hdr.revoked, 5);
+	assert_int_equal(local_conn_of(&r->conn)->rx->hdr.revoked, 5);
 	atomic_store(&r->get->dead, false);
 	local_close(&r->conn);
 	r->conn.told[1] = NULL;
@@ -241,11 +246,11 @@ static void revoke__bits(void **state)
 	local_revoke(&r->conn, r->put); /* there is nothing yet */
 	open_half(r);
 	local_revoke(&r->conn, r->put);
-	assert_int_equal(r->conn.local->rx->hdr.revoked, 2);
+	assert_int_equal(local_conn_of(&r->conn)->rx->hdr.revoked, 2);
 	local_revoke(&r->conn, r->get);
-	assert_int_equal(r->conn.local->rx->hdr.revoked, 6);
+	assert_int_equal(local_conn_of(&r->conn)->rx->hdr.revoked, 6);
 	local_revoke(&r->conn, NULL);
-	assert_true(r->conn.local->rx->hdr.revoked == LOCAL_REVOKED);
+	assert_true(local_conn_of(&r->conn)->rx->hdr.revoked == LOCAL_REVOKED);
 }
 
 static void made_are(const struct rig *r, uint64_t puts, uint64_t gets, uint64_t bytes)
@@ -263,7 +268,7 @@ static void count__what_the_peer_says(void **state)
 
 	local_count(&r->conn); /* there is nothing yet */
 	open_half(r);
-	ring = r->conn.local->rx->ring;
+	ring = local_conn_of(&r->conn)->rx->ring;
 	ring[0].made.puts = 3;
 	ring[LANES - 1].made.puts = 4;
 	ring[0].made.gets = 1;
@@ -295,7 +300,7 @@ static void connect__maps(void **state)
 	assert_int_equal(local_fds_due(&r->conn.peer), 2);
 	open_half(r);
 	assert_int_equal(local_connect(&r->conn, fds, 2), 0);
-	m = &r->conn.local->map[0x1205 % GX_REGIONS_MAX];
+	m = &local_conn_of(&r->conn)->map[0x1205 % GX_REGIONS_MAX];
 	assert_int_equal(m->len, LEN - OFF);
 	assert_int_equal(m->bit, 1);
 	memcpy(m->addr, "first", 6);
@@ -374,8 +379,8 @@ static void connect__tokens_that_collide(void **state)
 	r->conn.peer.nr_regions = 2;
 	open_half(r);
 	assert_int_equal(local_connect(&r->conn, fds, 3), 0);
-	assert_int_equal(r->conn.local->nr_maps, 1);
-	assert_int_equal(r->conn.local->map[0x1205 % GX_REGIONS_MAX].token, 0x1205);
+	assert_int_equal(local_conn_of(&r->conn)->nr_maps, 1);
+	assert_int_equal(local_conn_of(&r->conn)->map[0x1205 % GX_REGIONS_MAX].token, 0x1205);
 }
 
 /* ---- What several connections with one process share ---- */
@@ -433,7 +438,7 @@ static const struct local_map *map_one(struct gx_conn *c, const struct rig *r, u
 	c->peer.regions[0] = r->conn.peer.regions[0];
 	c->peer.regions[0].export.map_id = id;
 	assert_int_equal(local_connect(c, fds, 2), 0);
-	return &c->local->map[0x1205 % GX_REGIONS_MAX];
+	return &local_conn_of(c)->map[0x1205 % GX_REGIONS_MAX];
 }
 
 static void opened(struct rig *r, struct gx_conn *c)
@@ -464,9 +469,9 @@ static void share__second_connection_maps_nothing(void **state)
 	local_release(&r->second); /* once is enough */
 	assert_int_equal(stat_of(r, GX_STAT_MAPS), 0);
 	assert_true(msync((void *)((uintptr_t)b->addr & ~4095ul), 4096, MS_ASYNC) < 0);
-	assert_non_null(r->ours->peers); /* for its quarantine, should there be one */
+	assert_non_null(local_ctx(r->ours)->peers); /* for its quarantine, should there be one */
 	local_close(&r->second);
-	assert_null(r->ours->peers);
+	assert_null(local_ctx(r->ours)->peers);
 	close(fd);
 }
 
@@ -516,7 +521,7 @@ static void share__not_with_another_process(void **state)
 	b = map_one(&r->second, r, 1, fd);
 	assert_ptr_not_equal(a->addr, b->addr);
 	assert_int_equal(stat_of(r, GX_STAT_MAPS_FOUND), 0);
-	assert_ptr_not_equal(r->conn.local->peer, r->second.local->peer);
+	assert_ptr_not_equal(local_conn_of(&r->conn)->peer, local_conn_of(&r->second)->peer);
 	child_end(child);
 	close(fd);
 }
@@ -545,12 +550,12 @@ static void share__nothing_of_who_is_not_known(void **state)
 
 	opened(r, &r->conn);
 	local_meet(&r->conn, fd); /* no socket */
-	assert_null(r->conn.local->peer);
+	assert_null(local_conn_of(&r->conn)->peer);
 	map_one(&r->conn, r, 1, fd);
 	opened(r, &r->second);
 	map_one(&r->second, r, 1, fd);
 	assert_int_equal(stat_of(r, GX_STAT_MAPS), 2);
-	assert_int_equal(r->conn.local->peer->start, 0);
+	assert_int_equal(local_conn_of(&r->conn)->peer->start, 0);
 	close(fd);
 }
 
@@ -666,10 +671,10 @@ static void lost__host_memory_that_is_freed(void **state)
 	int child = lost_peer(r, &r->conn);
 
 	local_lost(&r->conn);
-	r->put->gx->peers = r->ours->peers; /* where gx_mem_free() looks */
+	local_ctx(r->put->gx)->peers = local_ctx(r->ours)->peers; /* where gx_mem_free() looks */
 	gx_mem_free(r->put);
-	r->gx->peers = NULL;
-	assert_int_equal(r->ours->peers->nr_held, 0);
+	local_ctx(r->gx)->peers = NULL;
+	assert_int_equal(local_ctx(r->ours)->peers->nr_held, 0);
 	r->ours->mems = r->gx->mems;
 	local_close(&r->conn);
 	child_end(child);
@@ -690,7 +695,7 @@ static void stuck__stays_and_counts(void **state)
 	mem = map_one(&r->conn, r, 1, fd)->mem;
 	addr = mem->addr;
 	mem->gpu = &none;
-	r->conn.local->stuck = true;
+	local_conn_of(&r->conn)->stuck = true;
 	local_close(&r->conn);
 	assert_int_equal(stat_of(r, GX_STAT_QUARANTINED_B), LEN);
 	assert_int_equal(stat_of(r, GX_STAT_MAPS), 0);

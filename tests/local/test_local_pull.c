@@ -707,7 +707,7 @@ static void hostile__open_that_nobody_asked_for(void **state)
 
 	script = (struct script){.probe_no = 3};
 	r = rig_make(on, on);
-	atomic_store(&r->client.conn->local->tx->hdr.reads, 1);
+	atomic_store(&local_conn_of(r->client.conn)->tx->hdr.reads, 1);
 	send_fails(r, -EPROTO, -EPROTO);
 	assert_int_equal(script.nr, 0);
 	rig_free(r);
@@ -726,7 +726,7 @@ static void hostile__it_says_that_it_reads(void **state)
 
 	script = (struct script){0};
 	r = rig_make(crc, crc);
-	l = r->client.conn->local;
+	l = local_conn_of(r->client.conn);
 	assert_int_equal(l->rx->hdr.pull_at, 0);
 	assert_int_equal(script.probes, 0);
 	atomic_store(&l->tx->hdr.reads, 1);
@@ -735,7 +735,7 @@ static void hostile__it_says_that_it_reads(void **state)
 	assert_int_equal(over_b(&r->client), 0);
 	rig_free(r);
 	r = rig_make(on, on);
-	l = r->client.conn->local;
+	l = local_conn_of(r->client.conn);
 	local_pull_ep(r->client.conn, 0, &p);
 	assert_ptr_equal(p.peer_reads, &l->tx->hdr.reads);
 	l->uid++; /* another user's */
@@ -814,7 +814,7 @@ static void killed(bool helps)
 	if (!pid)
 		child_run(fd[0]);
 	r = rig_of_child(fd[1], until);
-	reads = r->server.conn->local->pulls.pid;
+	reads = local_conn_of(r->server.conn)->pulls.pid;
 	atomic_store(&over, false);
 	if (helps)
 		assert_int_equal(pthread_create(&thread, NULL, helper, r->server.core), 0);

@@ -27,7 +27,7 @@ static struct rig *wake_open(unsigned nr_conns, uint64_t peer_timeout_ns)
 
 static struct link_pkt *link_of(struct rig *r, int side)
 {
-	return r->core[side]->link[0];
+	return pkt_link(r->core[side], 0);
 }
 
 static void post_at(struct rig *r, int side, unsigned conn, const struct gx_op *op)

@@ -565,9 +565,11 @@ static struct gx_hello *hello_full(void)
 	h->chunk_b = 512 << 10;
 	h->window = 16;
 	h->integrity = 3;
-	h->links = GX_LINKS_ALL | GX_HELLO_HAS_RAILS;
-	h->rails_b = GX_HELLO_RAILS_MAX;
-	memset(h->rails, 0xee, sizeof(h->rails));
+	h->links = GX_LINKS_ALL;
+	for (unsigned i = 0; i < GX_LINKS; i++) {
+		h->offer[i].len = i == 1 ? 0 : GX_HELLO_OFFER_MAX;
+		memset(h->offer[i].b, 0xe0 + (int)i, h->offer[i].len);
+	}
 	h->nr_ports = GX_HELLO_PORTS;
 	for (unsigned i = 0; i < GX_HELLO_PORTS; i++) {
 		name_fill(h->ports[i].name, GX_NAME_MAX, i);
@@ -613,6 +615,27 @@ static void hello_get__round_trip(void **state)
 	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
 	assert_int_equal(hello_get(frame + 8, body, out), 0);
 	assert_memory_equal(in, out, sizeof(*in));
+	free(in);
+	free(out);
+}
+
+/* A link of a newer gx is passed over, whatever it says. */
+static void hello_get__unknown_link(void **state)
+{
+	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
+	uint32_t body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+	uint8_t *links = frame + 8 + 4 * 4 + 16 + 1 + strlen(in->unix_name) + 16 + 4 * 4;
+
+	assert_int_equal(*links, GX_LINKS_ALL);
+	links[1] = 1; /* link 8 */
+	assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
+	frame[8 + body] = 3; /* its length, and as many bytes */
+	frame[8 + body + 1] = 0;
+	memset(frame + 8 + body + 2, 0x55, 3);
+	assert_int_equal(hello_get(frame + 8, body + 5, out), 0);
+	assert_int_equal(out->links, GX_LINKS_ALL);
+	assert_memory_equal(out->offer, in->offer, sizeof(in->offer));
+	assert_int_equal(hello_get(frame + 8, body + 4, out), -EPROTO);
 	free(in);
 	free(out);
 }
@@ -693,7 +716,7 @@ static void hello_get__exports(void **state)
 	uint32_t body;
 
 	in->nr_regions = 1;
-	in->links = GX_LINKS_ALL; /* the export is the last of it */
+	in->links = 0; /* the export is the last of it */
 	export_fill(&in->regions[0], GX_EXPORT_MEMFD);
 	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
 	assert_int_equal(hello_get(frame + 8, body, out), 0);
@@ -791,59 +814,56 @@ static void lanes_get__length(void **state)
 	free(out);
 }
 
-/* Only link verbs has the description of a device. */
-static void lanes_get__verbs(void **state)
+/* The words of a link, whichever it is. */
+static void lanes_get__blob(void **state)
 {
 	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
 	uint32_t body;
 
 	in->link = GX_LINK_VERBS;
-	in->verbs_b = GX_HELLO_VERBS_MAX;
-	memset(in->verbs, 0x5a, sizeof(in->verbs));
+	in->blob_b = GX_HELLO_BLOB_MAX;
+	memset(in->blob, 0x5a, sizeof(in->blob));
 	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
 	assert_int_equal(lanes_get(frame + 8, body, out), 0);
-	assert_int_equal(out->verbs_b, GX_HELLO_VERBS_MAX);
-	assert_memory_equal(out->verbs, in->verbs, sizeof(in->verbs));
+	assert_int_equal(out->blob_b, GX_HELLO_BLOB_MAX);
+	assert_memory_equal(out->blob, in->blob, sizeof(in->blob));
 	for (uint32_t n = 0; n < body; n++)
 		assert_int_equal(lanes_get(frame + 8, n, out), -EPROTO);
-	in->verbs_b = 0;
+	in->blob_b = 0;
 	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
 	assert_int_equal(lanes_get(frame + 8, body, out), 0);
-	assert_int_equal(out->verbs_b, 0);
+	assert_int_equal(out->blob_b, 0);
 	free(in);
 	free(out);
 }
 
-/* Only link packet has several ports, and one is no list. */
+/* One port is no list, and no more than there are lanes. */
 static void lanes_get__ways(void **state)
 {
 	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
-	uint32_t body, plain;
+	uint32_t body, count;
 
-	plain = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
+	in->blob_b = 0;
+	memset(in->blob, 0, sizeof(in->blob));
+	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
+	count = 8 + body - 3; /* behind it: the length of a blob */
 	in->nr_ways = GX_HELLO_PORTS;
 	for (unsigned i = 0; i < GX_HELLO_PORTS; i++)
 		in->ways[i] = (struct gx_hello_way){(uint8_t)i, (uint8_t)(7 - i)};
-	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT);
-	assert_int_equal(body, plain + 1 + 2 * GX_HELLO_PORTS);
+	assert_int_equal(
+		frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT),
+		body + 2 * GX_HELLO_PORTS);
+	body += 2 * GX_HELLO_PORTS;
 	assert_int_equal(lanes_get(frame + 8, body, out), 0);
 	assert_memory_equal(in, out, sizeof(*in));
-	for (uint32_t n = plain + 1; n < body; n++)
-		assert_int_equal(lanes_get(frame + 8, n, out), -EPROTO);
 	for (unsigned n = 0; n < 256; n++) {
-		frame[8 + plain] = (uint8_t)n;
+		frame[count] = (uint8_t)n;
 		assert_int_equal(lanes_get(frame + 8, body, out),
 				 n == GX_HELLO_PORTS ? 0 : -EPROTO);
 	}
-	frame[8 + plain] = 1;
-	assert_int_equal(lanes_get(frame + 8, plain + 3, out), -EPROTO);
 	in->nr_lanes = 1; /* fewer lanes than ports */
 	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT);
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
-	in->link = GX_LINK_LOCAL;
-	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT);
-	assert_int_equal(lanes_get(frame + 8, body, out), 0);
-	assert_int_equal(out->nr_ways, 0);
 	free(in);
 	free(out);
 }
@@ -858,7 +878,7 @@ static void lanes_get__refuses(void **state)
 	*count = GX_HELLO_LANES + 1;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*count = GX_HELLO_LANES;
-	*link = GX_LINK_VERBS + 1;
+	*link = GX_LINKS;
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	*link = GX_LINK_LOCAL;
 	link[1] = 1 << 2; /* crc_by_copy: no such kind of memory */
@@ -952,23 +972,41 @@ static void frame__refuses(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(hdr_put__layout),	    cmocka_unit_test(hdr_put__crc_field),
-		cmocka_unit_test(hdr_get__round_trip),	    cmocka_unit_test(hdr_get__short),
-		cmocka_unit_test(hdr_get__refuses),	    cmocka_unit_test(hdr_get__plen_differs),
-		cmocka_unit_test(hdr_check__every_bit),	    cmocka_unit_test(ack_get__round_trip),
-		cmocka_unit_test(ack_get__length),	    cmocka_unit_test(ack_get__refuses),
-		cmocka_unit_test(rec_get__round_trip),	    cmocka_unit_test(rec_get__inline),
-		cmocka_unit_test(rec_get__inline_too_long), cmocka_unit_test(rec_put__room),
-		cmocka_unit_test(rec_get__short),	    cmocka_unit_test(rec_get__sequence),
-		cmocka_unit_test(rec_get__refuses),	    cmocka_unit_test(rec_get__resend_wraps),
-		cmocka_unit_test(hello_get__round_trip),    cmocka_unit_test(hello_get__length),
-		cmocka_unit_test(hello_get__version),	    cmocka_unit_test(hello_get__counts),
-		cmocka_unit_test(hello_get__names),	    cmocka_unit_test(hello_get__exports),
-		cmocka_unit_test(hello_put__unprintable),   cmocka_unit_test(lanes_get__round_trip),
-		cmocka_unit_test(lanes_get__length),	    cmocka_unit_test(lanes_get__verbs),
-		cmocka_unit_test(lanes_get__ways),	    cmocka_unit_test(lanes_get__refuses),
-		cmocka_unit_test(error_get__round_trip),    cmocka_unit_test(error_get__refuses),
-		cmocka_unit_test(plain_put__lengths),	    cmocka_unit_test(frame__refuses),
+		cmocka_unit_test(hdr_put__layout),
+		cmocka_unit_test(hdr_put__crc_field),
+		cmocka_unit_test(hdr_get__round_trip),
+		cmocka_unit_test(hdr_get__short),
+		cmocka_unit_test(hdr_get__refuses),
+		cmocka_unit_test(hdr_get__plen_differs),
+		cmocka_unit_test(hdr_check__every_bit),
+		cmocka_unit_test(ack_get__round_trip),
+		cmocka_unit_test(ack_get__length),
+		cmocka_unit_test(ack_get__refuses),
+		cmocka_unit_test(rec_get__round_trip),
+		cmocka_unit_test(rec_get__inline),
+		cmocka_unit_test(rec_get__inline_too_long),
+		cmocka_unit_test(rec_put__room),
+		cmocka_unit_test(rec_get__short),
+		cmocka_unit_test(rec_get__sequence),
+		cmocka_unit_test(rec_get__refuses),
+		cmocka_unit_test(rec_get__resend_wraps),
+		cmocka_unit_test(hello_get__round_trip),
+		cmocka_unit_test(hello_get__unknown_link),
+		cmocka_unit_test(hello_get__length),
+		cmocka_unit_test(hello_get__version),
+		cmocka_unit_test(hello_get__counts),
+		cmocka_unit_test(hello_get__names),
+		cmocka_unit_test(hello_get__exports),
+		cmocka_unit_test(hello_put__unprintable),
+		cmocka_unit_test(lanes_get__round_trip),
+		cmocka_unit_test(lanes_get__length),
+		cmocka_unit_test(lanes_get__blob),
+		cmocka_unit_test(lanes_get__ways),
+		cmocka_unit_test(lanes_get__refuses),
+		cmocka_unit_test(error_get__round_trip),
+		cmocka_unit_test(error_get__refuses),
+		cmocka_unit_test(plain_put__lengths),
+		cmocka_unit_test(frame__refuses),
 		cmocka_unit_test(hello_data__comes_back),
 	};
 

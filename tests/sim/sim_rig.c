@@ -95,7 +95,7 @@ static void rig_gpu(struct rig *r, int node)
 	for (unsigned i = 0; i < gx_nr_cores(r->gx[node]); i++) {
 		struct gx_core *core = gx_core(r->gx[node], i);
 
-		assert_int_equal(link_pkt_gpu(core->link[0], gpu), 0);
+		assert_int_equal(link_pkt_gpu(pkt_link(core, 0), gpu), 0);
 		assert_int_equal(submit_gpu(core, gpu), 0);
 	}
 	r->mem[node]->gpu = gpu;
@@ -253,7 +253,7 @@ static unsigned rig_live(struct rig *r)
 	for (unsigned node = 0; node < r->nr_nodes; node++)
 		for (unsigned i = 0; i < gx_nr_cores(r->gx[node]); i++)
 			for (unsigned p = 0; p < r->cfg.nr_ports; p++)
-				n += gx_core(r->gx[node], i)->link[p]->nr_live;
+				n += pkt_link(gx_core(r->gx[node], i), p)->nr_live;
 	return n;
 }
 
@@ -276,7 +276,7 @@ static void rig_end_conns(struct rig *r)
 /* Is the first index of cids one of a connection's? */
 static bool rig_cid_used(struct rig *r, int side)
 {
-	return __atomic_load_n(&r->core[side]->link[0]->gens[0], __ATOMIC_ACQUIRE) >> 31;
+	return __atomic_load_n(&pkt_link(r->core[side], 0)->gens[0], __ATOMIC_ACQUIRE) >> 31;
 }
 
 void rig_reconnect(struct rig *r)
@@ -393,7 +393,8 @@ static uint64_t rig_next(struct rig *r)
 	for (unsigned node = 0; node < r->nr_nodes; node++)
 		for (unsigned i = 0; i < gx_nr_cores(r->gx[node]) && !r->still[node]; i++)
 			for (unsigned p = 0; p < r->cfg.nr_ports; p++)
-				next = link_next(gx_core(r->gx[node], i)->link[p], next, r->now_ns);
+				next = link_next(pkt_link(gx_core(r->gx[node], i), p), next,
+						 r->now_ns);
 	return GX_MAX(next, r->now_ns);
 }
 
@@ -528,7 +529,7 @@ static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 /* Lane i of each connection is on core i, over port i modulo their number. */
 static void check_link(struct rig *r, unsigned node, unsigned core, unsigned port)
 {
-	struct link_pkt *l = gx_core(r->gx[node], core)->link[port];
+	struct link_pkt *l = pkt_link(gx_core(r->gx[node], core), port);
 	bool own = r->cfg.sim.own_slots, used = port == core % r->cfg.nr_ports;
 	int side = node == 1;
 	uint64_t granted = 0;

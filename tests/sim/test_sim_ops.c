@@ -258,7 +258,7 @@ static unsigned no_room(struct gx_port_queue *q, enum gx_half half, uint32_t pee
 static void put__inline_is_not_read_after_its_end(void **state)
 {
 	struct rig *r = ops_plain();
-	struct gx_port_queue *q = r->core[0]->link[0]->q;
+	struct gx_port_queue *q = pkt_link(r->core[0], 0)->q;
 	const struct gx_port_ops *ops = q->ops;
 	struct gx_port_ops blocked = *ops;
 	uint8_t *buf = malloc(100);
@@ -1018,7 +1018,7 @@ static void peer__closes_in_the_middle(void **state)
 		r->conn[i & 1][0] = NULL;
 		rig_wait_real(r, both_ended);
 		for (int side = 0; side < 2; side++) {
-			struct link_pkt *l = r->core[side]->link[0];
+			struct link_pkt *l = pkt_link(r->core[side], 0);
 			struct gx_rx rx;
 
 			for (unsigned k = 0; k < 400 && l->nr_live; k++)

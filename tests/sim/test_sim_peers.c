@@ -341,7 +341,7 @@ static void pool__lapsed_credit_comes_back(void **state)
 	rig_pass(r, MS);
 	assert_int_equal(e->share.lapsed, 0);
 	assert_int_equal(granted(r, 0), SLOTS * 3 / 4);
-	assert_int_equal(r->core[1]->link[0]->pool_out, SLOTS * 3 / 4 + 8);
+	assert_int_equal(pkt_link(r->core[1], 0)->pool_out, SLOTS * 3 / 4 + 8);
 	rig_close(r);
 }
 
@@ -349,7 +349,7 @@ static void pool__lapsed_credit_comes_back(void **state)
 static void pool__no_room_for_lapsed_credit(void **state)
 {
 	struct rig *r = silent_open();
-	struct link_pkt *l = r->core[1]->link[0];
+	struct link_pkt *l = pkt_link(r->core[1], 0);
 	struct pkt_ep *e = rig_ep(r, 1, 0);
 	uint64_t had = rig_stat(r, 1, "rx_nobuf");
 	uint32_t used = flow_used(e->flow);
@@ -370,7 +370,7 @@ static void pool__no_room_for_lapsed_credit(void **state)
 static void pool__room_for_lapsed_credit(void **state)
 {
 	struct rig *r = silent_open();
-	struct link_pkt *l = r->core[1]->link[0];
+	struct link_pkt *l = pkt_link(r->core[1], 0);
 	uint64_t had = rig_stat(r, 1, "rx_nobuf");
 
 	l->pool_out += SLOTS;
@@ -406,7 +406,7 @@ static void pool__first_in_line_is_served(void **state)
 {
 	struct rig *r =
 		peers_open(&(struct rig_cfg){.sim = {.seed = 8}, .nr_clients = 2, .slots = 1});
-	struct link_pkt *l = r->core[1]->link[0];
+	struct link_pkt *l = pkt_link(r->core[1], 0);
 	unsigned done[2] = {0};
 
 	for (unsigned k = 0; k < 2; k++)

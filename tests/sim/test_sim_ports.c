@@ -43,7 +43,7 @@ static void lanes_check(struct rig *r, unsigned nr_ports)
 			struct pkt_ep *e = rig_lane(r, side, 0, lane);
 
 			assert_int_equal(e->ep.port, lane % nr_ports);
-			assert_ptr_equal(e->link, e->ep.core->link[lane % nr_ports]);
+			assert_ptr_equal(e->link, pkt_link(e->ep.core, lane % nr_ports));
 		}
 	for (unsigned lane = 0; lane < CORES; lane++)
 		put_on_lane(r, lane, PART);

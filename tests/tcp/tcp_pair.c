@@ -67,8 +67,9 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 	s->core->gx = s->gx;
 	s->core->comps = calloc(GX_COMPS_MAX, sizeof(*s->core->comps));
 	s->gx->opts.tcp_tx = pair_tx;
-	assert_int_equal(link_tcp_open(s->core, &s->core->tcp), 0);
-	s->core->tcp->zc_sys = pair_zc ? pair_zc : s->core->tcp->zc_sys;
+	assert_int_equal(link_tcp_open(s->core, (struct link_tcp **)&s->core->link[GX_LINK_TCP]),
+			 0);
+	tcp_core(s->core)->zc_sys = pair_zc ? pair_zc : tcp_core(s->core)->zc_sys;
 	s->mem = (struct gx_mem){.gx = s->gx,
 				 .addr = malloc(MEM_B),
 				 .len = MEM_B,
@@ -82,8 +83,8 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 		.chunk_b = CHUNK_B, .window = WINDOW, .peer_timeout_ns = 5000 * MS};
 	assert_int_equal(tcp_conn_open(&s->conn, 1, nr_socks), 0);
 	for (unsigned i = 0; i < nr_socks; i++)
-		assert_int_equal(tcp_conn_add(&s->conn, 0, i, fds[i]), 0);
-	assert_true(tcp_conn_is_whole(&s->conn));
+		assert_int_equal(gx_socks_add(&s->conn, 0, i, fds[i]), 0);
+	assert_true(gx_socks_are_whole(&s->conn));
 	ep = gx_link_tcp_ops.ep_new();
 	assert_non_null(ep);
 	ep->conn = &s->conn;
@@ -129,7 +130,7 @@ void pair_gpu(struct pair *p, unsigned side, uint64_t delay_ns)
 	s->gpu->device = 0;
 	assert_int_equal(gx_arena_open(64 << 20, &s->gx->arena), 0);
 	assert_int_equal(gx_arena_attach(s->gx->arena, s->gpu), 0);
-	assert_int_equal(link_tcp_gpu(s->core->tcp, s->gpu), 0);
+	assert_int_equal(link_tcp_gpu(tcp_core(s->core), s->gpu), 0);
 	s->mem.kind = GX_MEM_CUDA;
 	s->mem.gpu = s->gpu;
 }
@@ -146,7 +147,7 @@ void more_open(struct pair *p, unsigned side, struct more *m)
 	m->conn.gx = s->gx;
 	m->conn.agreed = s->conn.agreed;
 	assert_int_equal(tcp_conn_open(&m->conn, 1, 1), 0);
-	assert_int_equal(tcp_conn_add(&m->conn, 0, 0, sv[1]), 0);
+	assert_int_equal(gx_socks_add(&m->conn, 0, 0, sv[1]), 0);
 	ep = gx_link_tcp_ops.ep_new();
 	assert_non_null(ep);
 	ep->conn = &m->conn;
@@ -187,8 +188,8 @@ void side_take(struct side *s)
 
 void side_turn(struct pair *p, unsigned side)
 {
-	link_tcp_poll(p->side[side].core->tcp, p->now_ns);
-	link_tcp_zc_poll(p->side[side].core->tcp, p->now_ns);
+	link_tcp_poll(tcp_core(p->side[side].core), p->now_ns);
+	link_tcp_zc_poll(tcp_core(p->side[side].core), p->now_ns);
 	side_take(&p->side[side]);
 }
 
@@ -230,15 +231,15 @@ static void side_close(struct pair *p, struct side *s)
 
 	ep->ops->ep_fail(ep, -ECONNRESET);
 	for (unsigned i = 0; i < 20; i++) { /* blocks come back, and sends end */
-		link_tcp_poll(s->core->tcp, p->now_ns += GPU_TIMEOUT_NS / 8);
-		link_tcp_zc_poll(s->core->tcp, p->now_ns);
+		link_tcp_poll(tcp_core(s->core), p->now_ns += GPU_TIMEOUT_NS / 8);
+		link_tcp_zc_poll(tcp_core(s->core), p->now_ns);
 	}
 	assert_true(atomic_load(&ep->detached));
 	assert_int_equal(s->core->comps_due, 0);
 	ep->ops->ep_free(ep);
 	tcp_conn_close(&s->conn);
-	assert_int_equal(s->core->tcp->nr_live + s->core->tcp->nr_eps, 0);
-	link_tcp_close(s->core->tcp);
+	assert_int_equal(tcp_core(s->core)->nr_live + tcp_core(s->core)->nr_eps, 0);
+	link_tcp_close(tcp_core(s->core));
 	gx_arena_close(s->gx->arena);
 	gx_gpu_host_ops.close(s->gpu);
 	free(s->core->comps);

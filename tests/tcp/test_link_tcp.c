@@ -296,7 +296,7 @@ static void stranger__has_no_token(void **state)
 	stranger_sent_away(r, &hello);
 	move(r, &r->client, &r->server, 70000);
 	/* Neither does the right token help once the connection is up. */
-	memcpy(hello.token, r->server.conn->tcp->token, sizeof(hello.token));
+	memcpy(hello.token, r->server.conn->socks->token, sizeof(hello.token));
 	stranger_sent_away(r, &hello);
 	move(r, &r->client, &r->server, 70000);
 	rig_free(r);

@@ -33,6 +33,7 @@ static struct rig {
 	struct gx_gpu *gpu;
 	struct gx_gpu_share_ops share;
 	struct tcp_dev_cfg cfg;
+	struct tcp_ctx tcp;
 } rig;
 
 static struct ring_script k;
@@ -210,19 +211,20 @@ static int loop_tcp(int *far)
 	return gx_fd_own(fd);
 }
 
-static struct line *line_from(struct tcp_dev *d, const char *peer, unsigned nr_socks,
-			      uint32_t links)
+static struct line *line_from(struct tcp_dev *d, const char *peer, unsigned nr_socks)
 {
 	struct line *l = calloc(1, sizeof(*l));
 	struct gx_ep *ep = gx_link_tcp_ops.ep_new();
 
 	assert_true(l && ep);
-	rig.gx.tcp_dev = d;
-	if (!rig.core.tcp)
-		assert_int_equal(link_tcp_open(&rig.core, &rig.core.tcp), 0);
+	rig.tcp.dev = d;
+	rig.gx.link[GX_LINK_TCP] = &rig.tcp;
+	if (!tcp_core(&rig.core))
+		assert_int_equal(
+			link_tcp_open(&rig.core, (struct link_tcp **)&rig.core.link[GX_LINK_TCP]),
+			0);
 	l->nr_socks = nr_socks;
 	l->conn.gx = &rig.gx;
-	l->conn.peer.links = links;
 	snprintf(l->conn.peer_name, sizeof(l->conn.peer_name), "%s", peer);
 	l->conn.agreed = (struct gx_hello_lanes){
 		.chunk_b = 65536, .window = 4, .peer_timeout_ns = 5000000000};
@@ -235,18 +237,16 @@ static struct line *line_from(struct tcp_dev *d, const char *peer, unsigned nr_s
 	return l;
 }
 
-static struct line *line_new(struct tcp_dev *d, unsigned nr_socks, uint32_t links)
+static struct line *line_new(struct tcp_dev *d, unsigned nr_socks)
 {
-	return line_from(d, "10.0.0.1:4711 pid 3", nr_socks, links);
+	return line_from(d, "10.0.0.1:4711 pid 3", nr_socks);
 }
 
 static int line_try(struct line *l)
 {
 	for (unsigned i = 0; i < l->nr_socks; i++)
-		assert_int_equal(tcp_conn_add(&l->conn, 0, i, loop_tcp(&l->far[i])), 0);
+		assert_int_equal(gx_socks_add(&l->conn, 0, i, loop_tcp(&l->far[i])), 0);
 	l->remote = l->local;
-	l->remote.port.b[2] = 0; /* the peer does not ask */
-	l->remote.port.b[3] = 0;
 	return l->e->ep.ops->ep_connect(&l->e->ep, &l->remote);
 }
 
@@ -267,8 +267,8 @@ static void line_free(struct line *l)
 
 static void link_end(struct tcp_dev *d)
 {
-	link_tcp_close(rig.core.tcp);
-	rig.core.tcp = NULL;
+	link_tcp_close(tcp_core(&rig.core));
+	rig.core.link[GX_LINK_TCP] = NULL;
 	tcp_dev_close(d);
 }
 
@@ -276,7 +276,9 @@ static struct tcp_addr addr_of(const struct line *l)
 {
 	struct tcp_addr a;
 
-	assert_int_equal(tcp_addr_get(&l->local.port, &a), 0);
+	uint8_t b[64];
+
+	assert_int_equal(tcp_addr_get(b, tcp_addr_put(b, &l->conn), &a), 0);
 	return a;
 }
 
@@ -287,7 +289,7 @@ static void conn__asks_for_bare(void **state)
 	struct line *l;
 
 	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
-	l = line_new(d, 3, GX_LINKS_BARE);
+	l = line_new(d, 3);
 	assert_true(addr_of(l).bare && addr_of(l).device == 3 && l->e->rx_bare);
 	assert_int_equal(l->e->rx_device, 3);
 	line_connect(l);
@@ -305,15 +307,10 @@ static void conn__cannot(void **state)
 	struct line *l;
 
 	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
-	l = line_new(d, 1, GX_LINKS_BARE); /* one socket */
+	l = line_new(d, 1); /* one socket */
 	assert_false(addr_of(l).bare || addr_of(l).device || l->e->rx_bare);
 	line_connect(l);
 	assert_null(l->e->sock[0].feed);
-	line_free(l);
-	l = line_new(d, 3, 0); /* an older peer */
-	assert_false(addr_of(l).bare);
-	line_connect(l);
-	assert_null(l->e->sock[1].feed);
 	line_free(l);
 	link_end(d);
 }
@@ -321,13 +318,13 @@ static void conn__cannot(void **state)
 /* The peer asks, and this end has no device memory. */
 static void conn__peer_asks(void **state)
 {
-	struct line *l = line_new(NULL, 2, GX_LINKS_BARE);
+	struct line *l = line_new(NULL, 2);
 
 	for (unsigned i = 0; i < l->nr_socks; i++)
-		assert_int_equal(tcp_conn_add(&l->conn, 0, i, loop_tcp(&l->far[i])), 0);
+		assert_int_equal(gx_socks_add(&l->conn, 0, i, loop_tcp(&l->far[i])), 0);
 	l->remote = l->local;
-	l->remote.port.b[2] = 1;
-	l->remote.port.b[3] = 5;
+	tcp_conn_of(&l->conn)->tx_bare = true;
+	tcp_conn_of(&l->conn)->tx_device = 5;
 	assert_int_equal(l->e->ep.ops->ep_connect(&l->e->ep, &l->remote), 0);
 	assert_true(l->e->tx_bare && !l->e->rx_bare);
 	assert_int_equal(l->e->tx_device, 5);
@@ -350,7 +347,7 @@ static void conn__feeds_run_out(void **state)
 	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
 	for (unsigned round = 0; round < 3; round++) {
 		for (unsigned i = 0; i < GX_ARRAY_SIZE(l); i++) {
-			l[i] = line_from(d, peer[i], 16, GX_LINKS_BARE);
+			l[i] = line_from(d, peer[i], 16);
 			assert_int_equal(l[i]->e->rx_bare, gets[i]);
 			if (round)
 				line_connect(l[i]);
@@ -375,7 +372,7 @@ static void conn__feeds_for_all(void **state)
 
 		snprintf(peer, sizeof(peer), "10.0.0.%u:1 pid 3", host);
 		do
-			l[nr] = line_from(d, peer, 2, GX_LINKS_BARE);
+			l[nr] = line_from(d, peer, 2);
 		while (l[nr++]->e->rx_bare && ++got < 64);
 		assert_int_equal(got, 64 >> host);
 	}
@@ -392,7 +389,7 @@ static void conn__no_rule(void **state)
 
 	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
 	script.rules_err = -ENOSPC;
-	l = line_new(d, 3, GX_LINKS_BARE);
+	l = line_new(d, 3);
 	line_connect(l);
 	assert_true(l->e->sock[1].feed && l->e->sock[2].feed);
 	line_free(l);
@@ -409,9 +406,11 @@ static struct tcp_dev *rings_open(void)
 	rig.cfg.ring = &ring_script_sys;
 	far_host = INADDR_LOOPBACK + 1;
 	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
-	if (!rig.core.tcp)
-		assert_int_equal(link_tcp_open(&rig.core, &rig.core.tcp), 0);
-	tcp_dev_lend(d, 0, rig.core.tcp);
+	if (!tcp_core(&rig.core))
+		assert_int_equal(
+			link_tcp_open(&rig.core, (struct link_tcp **)&rig.core.link[GX_LINK_TCP]),
+			0);
+	tcp_dev_lend(d, 0, tcp_core(&rig.core));
 	return d;
 }
 
@@ -426,7 +425,7 @@ static void rings__take_queues(void **state)
 	assert_int_equal(zs.area.flags, ZCRX_AREA_DMABUF);
 	assert_int_equal(zs.area.addr, 0);
 	assert_int_equal(zs.area.len, POOL_B / 2);
-	assert_true(rig.core.tcp->uring && script.bound_fd <= 0);
+	assert_true(tcp_core(&rig.core)->uring && script.bound_fd <= 0);
 	tcp_dev_text(d, text, sizeof(text));
 	assert_non_null(strstr(text, "io_uring"));
 	tcp_dev_report(d);
@@ -451,7 +450,7 @@ static void rings__refused(void **state)
 static void rings__conn(void **state)
 {
 	struct tcp_dev *d = rings_open();
-	struct line *l = line_new(d, 3, GX_LINKS_BARE);
+	struct line *l = line_new(d, 3);
 
 	assert_true(addr_of(l).bare && addr_of(l).device == 3);
 	line_connect(l);
@@ -462,9 +461,9 @@ static void rings__conn(void **state)
 	assert_int_equal(script.nr_rules, 2);
 	line_free(l);
 	assert_int_equal(script.nr_rules, 0);
-	l = line_new(d, 3, 0); /* an older peer: recv() */
+	l = line_new(d, 1); /* one socket: recv() */
 	line_connect(l);
-	assert_true(!l->e->sock[0].feed && !l->e->sock[1].feed);
+	assert_true(!l->e->sock[0].feed);
 	line_free(l);
 	link_end(d);
 }
@@ -473,7 +472,7 @@ static void rings__conn(void **state)
 static void rings__no_rule(void **state)
 {
 	struct tcp_dev *d = rings_open();
-	struct line *l = line_new(d, 3, GX_LINKS_BARE);
+	struct line *l = line_new(d, 3);
 
 	script.rules_err = -ENOSPC;
 	assert_int_equal(line_try(l), -ENOSPC);
@@ -481,7 +480,7 @@ static void rings__no_rule(void **state)
 	line_free(l);
 	script.rules_err = 0;
 	far_host = INADDR_LOOPBACK;
-	l = line_new(d, 3, GX_LINKS_BARE);
+	l = line_new(d, 3);
 	assert_int_equal(line_try(l), -EADDRNOTAVAIL);
 	error_has("pass no NIC");
 	line_free(l);
@@ -491,14 +490,14 @@ static void rings__no_rule(void **state)
 static void addr__refuses(void **state)
 {
 	static const uint8_t bad[][4] = {{2, 2, 0, 0}, {1, 2, 2, 0}, {1, 1, 1, 0}, {1, 2, 0, 1}};
-	struct gx_port_addr a = {.len = sizeof(struct tcp_addr), .fd = -1};
+	uint8_t b[sizeof(struct tcp_addr)] = {0};
 	struct tcp_addr out;
 
-	memcpy(a.b, (const uint8_t[]){1, 2, 1, 7}, 4);
-	assert_int_equal(tcp_addr_get(&a, &out), 0);
+	memcpy(b, (const uint8_t[]){1, 2, 1, 7}, 4);
+	assert_int_equal(tcp_addr_get(b, sizeof(b), &out), 0);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
-		memcpy(a.b, bad[i], 4);
-		assert_int_equal(tcp_addr_get(&a, &out), -EPROTO);
+		memcpy(b, bad[i], 4);
+		assert_int_equal(tcp_addr_get(b, sizeof(b), &out), -EPROTO);
 	}
 }
 

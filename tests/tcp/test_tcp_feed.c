@@ -100,7 +100,7 @@ static struct rig *rig_new(unsigned nr_socks, bool bare, uint64_t delay_ns, uint
 	r->p = pair_new(nr_socks);
 	r->first = bare;
 	script_new(r, 1 + nr_socks + 16 * bare + delay_ns, nr_pages);
-	r->p->side[1].core->tcp->has_feeds = true;
+	tcp_core(r->p->side[1].core)->has_feeds = true;
 	pair_gpu(r->p, 1, delay_ns);
 	if (bare)
 		bare_set(r);
@@ -324,7 +324,7 @@ static struct devmem_pool *bare_back(struct rig *r, char *mem)
 	struct devmem_pool *pool;
 
 	assert_int_equal(devmem_pool_open(77, mem, 16 * DEVMEM_PAGE_B, 0, &pool), 0);
-	r->p->side[0].core->tcp->has_feeds = true;
+	tcp_core(r->p->side[0].core)->has_feeds = true;
 	pair_gpu(r->p, 0, 7000);
 	b->tx_bare = a->rx_bare = true;
 	r->p->side[1].conn.peer = r->p->side[0].conn.peer;
@@ -615,10 +615,10 @@ static void gpu__stands_still(void **state)
 		assert_int_equal(a->last.status, -EIO);
 		assert_int_equal(side_fault(r->p, 0) | side_fault(r->p, 1), 0);
 		assert_true(devmem_rx_held(rx_of(r, 1)));
-		assert_null(b->core->tcp->kept);
-		tcp_feed_close(b->core->tcp, &b->e->sock[1]); /* as the endpoint's end does */
-		assert_non_null(b->core->tcp->kept);
-		assert_int_equal(fcntl(b->core->tcp->kept->fd, F_GETFD), FD_CLOEXEC);
+		assert_null(tcp_core(b->core)->kept);
+		tcp_feed_close(tcp_core(b->core), &b->e->sock[1]); /* as the endpoint's end does */
+		assert_non_null(tcp_core(b->core)->kept);
+		assert_int_equal(fcntl(tcp_core(b->core)->kept->fd, F_GETFD), FD_CLOEXEC);
 		b->e->nr_socks--;
 		rig_free(r);
 	}
@@ -706,7 +706,7 @@ static void bare__nobody_may_claim_it(void **state)
 	struct tcp_frame f = {
 		.type = TCP_DATA, .token = TOKEN, .len = CHUNK_B, .plen = CHUNK_B, .off = 64};
 	struct rig *r = rig_new(2, true, 5000, SCRIPT_PAGES);
-	struct tcp_gpu *t = r->p->side[1].core->tcp->gpu[0];
+	struct tcp_gpu *t = tcp_core(r->p->side[1].core)->gpu[0];
 	const int *fd = (int[]){r->p->side[0].e->sock[0].fd, r->p->side[0].e->sock[1].fd};
 	uint8_t h[TCP_HDR_B];
 
@@ -756,13 +756,13 @@ static void pull__no_memory_for_ping(void **state)
 	struct devmem_rx *rx = rx_of(r, 0);
 
 	a->conn.agreed.peer_timeout_ns = b->conn.agreed.peer_timeout_ns = 400 * MS;
-	b->core->tcp->nr_held = 1;
+	tcp_core(b->core)->nr_held = 1;
 	rx->lin_head = rx->lin_tail + LIN_B;
 	assert_int_equal(side_post(r->p, 0, &op), 0);
 	pass(r->p, 2000, MS);
 	assert_int_equal(b->e->nr_in | a->nr_done, 0);
 	assert_int_equal(side_fault(r->p, 0) | side_fault(r->p, 1), 0);
-	b->core->tcp->nr_held = 0;
+	tcp_core(b->core)->nr_held = 0;
 	rx->lin_head = rx->lin_tail;
 	UNTIL(r->p, a->nr_done == 1);
 	assert_int_equal(a->last.status, 0);
@@ -777,7 +777,7 @@ static int lie(const struct tcp_frame *f, unsigned n, bool bare)
 
 	r->first = 1;
 	if (!bare) /* by recv() */
-		tcp_feed_close(r->p->side[1].core->tcp, &r->p->side[1].e->sock[1]);
+		tcp_feed_close(tcp_core(r->p->side[1].core), &r->p->side[1].e->sock[1]);
 	for (unsigned i = 0; i < n; i++) {
 		tcp_frame_put(h, f);
 		assert_int_equal(write(r->p->side[0].e->sock[0].fd, h, sizeof(h)), sizeof(h));

@@ -182,7 +182,7 @@ static void put__pieces_are_merged(void **state)
 	struct pair *p = gpus_new(1, DELAY_NS);
 	struct side *b = &p->side[1];
 	struct gx_op op = op_of(GX_OP_PUT, p->buf, CHUNK_B);
-	const struct tcp_gpu *t = b->core->tcp->gpu[0];
+	const struct tcp_gpu *t = tcp_core(b->core)->gpu[0];
 
 	bytes_fill(p->buf, CHUNK_B, 8);
 	dribble_b = 1000;
@@ -251,7 +251,7 @@ static void send__waits_for_the_copy(void **state)
 	assert_int_equal(side_post(p, 0, &op), 0);
 	turns(p, 50);
 	assert_int_equal(a->e->sock[0].out_b + a->e->sock[1].out_b, 0);
-	assert_true(a->e->nr_staged && a->e->nr_staged <= a->core->tcp->gpu[0]->stage_share);
+	assert_true(a->e->nr_staged && a->e->nr_staged <= tcp_core(a->core)->gpu[0]->stage_share);
 	UNTIL(p, a->nr_done == 1);
 	check(p->side[1].mem.addr, top(a), 1 << 20);
 	pair_done(p);
@@ -342,7 +342,7 @@ static void send__standing_peers_give_way(void **state)
 	struct pair *p = gpus_new(1, 5000);
 	struct side *a = &p->side[0];
 	struct more *still = calloc(5, sizeof(*still));
-	struct tcp_gpu *t = a->core->tcp->gpu[0];
+	struct tcp_gpu *t = tcp_core(a->core)->gpu[0];
 	struct gx_op op = op_at(a, GX_OP_PUT, HALF, HALF), host = op_of(GX_OP_PUT, p->buf, MEM_B);
 	unsigned most = 0;
 
@@ -389,7 +389,7 @@ static void send__each_gpu_has_its_share(void **state)
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &other), 0);
 	other->device = 1;
 	assert_int_equal(gx_arena_attach(a->gx->arena, other), 0);
-	assert_int_equal(link_tcp_gpu(a->core->tcp, other), 0);
+	assert_int_equal(link_tcp_gpu(tcp_core(a->core), other), 0);
 	mem.gpu = other;
 	shut_fd = a->e->sock[0].fd;
 	a->e->sys = &shut;
@@ -397,7 +397,7 @@ static void send__each_gpu_has_its_share(void **state)
 	assert_int_equal(side_post(p, 0, &op), 0);
 	for (unsigned i = 0; i < 100; i++)
 		pass(p, 10000);
-	assert_int_equal(a->e->staged[0], a->core->tcp->gpu[0]->stage_share);
+	assert_int_equal(a->e->staged[0], tcp_core(a->core)->gpu[0]->stage_share);
 	op.mem = &mem;
 	assert_int_equal(side_post(p, 0, &op), 0);
 	for (unsigned i = 0; i < 100; i++)
@@ -406,7 +406,8 @@ static void send__each_gpu_has_its_share(void **state)
 	assert_int_equal(a->e->nr_staged, a->e->staged[0] + a->e->staged[1]);
 	a->e->sys = &tcp_sys_kernel;
 	UNTIL(p, a->nr_done == 3);
-	assert_int_equal(a->core->tcp->gpu[0]->nr_staged + a->core->tcp->gpu[1]->nr_staged, 0);
+	assert_int_equal(
+		tcp_core(a->core)->gpu[0]->nr_staged + tcp_core(a->core)->gpu[1]->nr_staged, 0);
 	pair_done(p);
 	gx_gpu_host_ops.close(other);
 }
@@ -416,7 +417,7 @@ static void send__gives_buffers_back(void **state)
 {
 	struct pair *p = gpus_new(1, 5000);
 	struct side *a = &p->side[0];
-	struct tcp_gpu *t = a->core->tcp->gpu[0];
+	struct tcp_gpu *t = tcp_core(a->core)->gpu[0];
 	struct stage_msg other;
 
 	bytes_fill(top(a), HALF, 4);
@@ -471,7 +472,7 @@ static void ring__is_full(void **state)
 	op.token = big.token;
 	assert_int_equal(side_post(p, 0, &op), 0);
 	turns(p, 500);
-	held_b = b->core->tcp->gpu[0]->head - b->core->tcp->gpu[0]->tail;
+	held_b = tcp_core(b->core)->gpu[0]->head - tcp_core(b->core)->gpu[0]->tail;
 	assert_true(held_b <= TCP_RING_B && held_b > TCP_RING_B - TCP_RING_B / 8);
 	is_all(big.addr, big.len, POISON);
 	/* The peer speaks meanwhile, and is not silent because nobody reads it. */
@@ -498,7 +499,7 @@ static void ring__has_no_room_for_small(void **state)
 	uint64_t tail;
 
 	pair_gpu(p, 1, 0);
-	t = b->core->tcp->gpu[0];
+	t = tcp_core(b->core)->gpu[0];
 	bytes_fill(p->buf, MEM_B, 6);
 	tail = t->tail;
 	t->head = tail + TCP_RING_B; /* as if blocks had it all */
@@ -609,7 +610,7 @@ static bool is_dropped(struct side *s, uint32_t first)
 {
 	struct drop d = {.want = 1, .first = first, .upto = 1};
 
-	link_tcp_drop(s->core->tcp, &d);
+	link_tcp_drop(tcp_core(s->core), &d);
 	return d.upto == 1;
 }
 
@@ -706,7 +707,7 @@ static void fail__with_blocks_out(void **state)
 		assert_true(b->e->nr_held);
 		ep->ops->ep_fail(ep, -ECONNRESET);
 		assert_false(atomic_load(&ep->detached));
-		assert_false(link_tcp_asleep(b->core->tcp));
+		assert_false(link_tcp_asleep(tcp_core(b->core)));
 		side_take(b);
 		assert_int_equal(b->nr_done, !op_is_held(b->e)); /* its memory is not free */
 		nr_held += op_is_held(b->e);
@@ -717,7 +718,7 @@ static void fail__with_blocks_out(void **state)
 			p->now_ns += DELAY_NS;
 			side_turn(p, 1);
 		}
-		assert_true(atomic_load(&ep->detached) && link_tcp_asleep(b->core->tcp));
+		assert_true(atomic_load(&ep->detached) && link_tcp_asleep(tcp_core(b->core)));
 		assert_int_equal(b->nr_done, 1);
 		assert_true(is_dropped(b, 2));
 		memset(b->mem.addr, 0x55, MEM_B);

@@ -68,8 +68,8 @@ static struct many many_new(void)
 		n.m[i].e->sys = &counting;
 	}
 	turns(n.p, 4 * MANY, 100000); /* one a turn */
-	assert_int_equal(n.p->side[1].core->tcp->nr_live, MANY + 1);
-	assert_int_equal(n.p->side[1].core->tcp->nr_hot, 0);
+	assert_int_equal(tcp_core(n.p->side[1].core)->nr_live, MANY + 1);
+	assert_int_equal(tcp_core(n.p->side[1].core)->nr_hot, 0);
 	return n;
 }
 
@@ -114,7 +114,7 @@ static void cold__hears_the_peer(void **state)
 		assert_true(is_answered(&n.m[i]));
 	}
 	turns(n.p, 4 * MANY, 100000);
-	assert_int_equal(n.p->side[1].core->tcp->nr_hot, 0);
+	assert_int_equal(tcp_core(n.p->side[1].core)->nr_hot, 0);
 	many_free(&n, MANY);
 }
 

@@ -111,7 +111,7 @@ static void mem__is_bound(void **state)
 	assert_int_equal(tcp_tx_dev_open(&rig.cfg, &d), 0);
 	assert_int_equal(script.nr_open, 0);
 	assert_int_equal(tcp_tx_dev_mem(d, &rig.mem), 0);
-	b = atomic_load(&rig.mem.tcp_tx);
+	b = atomic_load(&rig.mem.link[GX_LINK_TCP]);
 	assert_non_null(b);
 	assert_ptr_equal(b->base, (char *)0x7f0000001000);
 	assert_ptr_equal(rig.at, b->base);
@@ -122,7 +122,7 @@ static void mem__is_bound(void **state)
 	tcp_tx_dev_text(d, text, sizeof(text));
 	assert_non_null(strstr(text, SCRIPT_IF));
 	tcp_tx_dev_put(&rig.mem);
-	assert_null(atomic_load(&rig.mem.tcp_tx));
+	assert_null(atomic_load(&rig.mem.link[GX_LINK_TCP]));
 	tcp_tx_dev_put(&rig.mem);
 	tcp_tx_dev_close(d);
 }
@@ -153,7 +153,7 @@ static void mem__cannot(void **state)
 		script.bind_err = -EOPNOTSUPP;
 		assert_int_equal(tcp_tx_dev_open(&rig.cfg, &d), 0);
 		assert_int_equal(tcp_tx_dev_mem(d, &rig.mem), i & 1 ? -EOPNOTSUPP : 0);
-		assert_null(atomic_load(&rig.mem.tcp_tx));
+		assert_null(atomic_load(&rig.mem.link[GX_LINK_TCP]));
 		if (i & 1) {
 			error_has("gx_opts.tcp_tx devmem");
 			error_has("gx_opts.tcp_tx auto");

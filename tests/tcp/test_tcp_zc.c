@@ -210,7 +210,7 @@ static void auto__stops_where_it_is_copied(void **state)
 	assert_int_equal(stat(p, GX_STAT_TCP_ZC_COPIED), ZC_COPIES);
 	put_once(p, 4 * CHUNK_B + 1, 0);
 	assert_int_equal(zc_script.zc_b, zc_b);
-	assert_true(link_tcp_zc_asleep(p->side[0].core->tcp));
+	assert_true(link_tcp_zc_asleep(tcp_core(p->side[0].core)));
 	zc_done(p);
 }
 
@@ -327,7 +327,7 @@ static void done__waits_for_the_kernel(void **state)
 		zc_turn(p);
 	assert_int_equal(a->nr_done, 0);
 	assert_int_equal(a->e->ops[0].state, TCP_OP_HELD);
-	assert_false(link_tcp_zc_asleep(a->core->tcp));
+	assert_false(link_tcp_zc_asleep(tcp_core(a->core)));
 	assert_int_equal(cancel(p), 0); /* too late: it is done */
 	zc_script.is_quiet = false;
 	ZC_UNTIL(p, a->nr_done == 1);
@@ -457,7 +457,7 @@ static void mem__freed_under_way(void **state)
 	assert_true(zc_reads(a->mem.addr, MOST_B));
 	a->mem.drop_seq = 1;
 	atomic_store(&a->mem.dead, true);
-	link_tcp_drop(a->core->tcp, &d);
+	link_tcp_drop(tcp_core(a->core), &d);
 	assert_int_equal(d.upto, 0); /* held */
 	side_take(a);
 	assert_int_equal(a->nr_done, 0);
@@ -467,7 +467,7 @@ static void mem__freed_under_way(void **state)
 		side_turn(p, 1);
 	}
 	d = (struct drop){.want = 1, .first = 2, .upto = 1};
-	link_tcp_drop(a->core->tcp, &d); /* it asks the kernel itself */
+	link_tcp_drop(tcp_core(a->core), &d); /* it asks the kernel itself */
 	assert_int_equal(d.upto, 1);
 	side_take(a);
 	assert_int_equal(a->nr_done, 1);
@@ -680,7 +680,7 @@ static void gpu__buffers_come_back(void **state)
 	for (unsigned i = 0; i < 500; i++)
 		zc_turn(p);
 	/* All buffers that it may have lie with the kernel, for which the peer has the bytes. */
-	assert_int_equal(a->e->nr_staged, a->core->tcp->gpu[0]->stage_share);
+	assert_int_equal(a->e->nr_staged, tcp_core(a->core)->gpu[0]->stage_share);
 	assert_int_equal(a->nr_done, 0);
 	zc_script.is_quiet = false;
 	ZC_UNTIL(p, a->nr_done == 1);
@@ -711,9 +711,9 @@ static void gpu__stops_where_it_is_copied(void **state)
 				p->now_ns += 30000;
 				zc_script.room_b =
 					CHUNK_B + i * 8 + (a->e->sock[0].pos ? TCP_TAIL_B : 0);
-				link_tcp_poll(a->core->tcp, p->now_ns);
+				link_tcp_poll(tcp_core(a->core), p->now_ns);
 				zc_pump(); /* told before the trailer leaves */
-				link_tcp_zc_poll(a->core->tcp, p->now_ns);
+				link_tcp_zc_poll(tcp_core(a->core), p->now_ns);
 				side_take(a);
 				side_turn(p, 1);
 			}
@@ -764,7 +764,7 @@ static struct pair *device_new(unsigned nr_socks, unsigned how)
 
 	pair_gpu(p, 0, 1000);
 	bound = (struct tcp_tx_bind){.id = 7, .base = mem->addr - 64, .len = MEM_B + 64};
-	atomic_store(&mem->tcp_tx, &bound);
+	atomic_store(&mem->link[GX_LINK_TCP], &bound);
 	zc_script.dev_base = bound.base;
 	zc_script.dev_len = bound.len;
 	zc_script.dev_id = 7;
@@ -1009,8 +1009,8 @@ static void storm(uint64_t seed, unsigned how)
 		p->now_ns += 10000;
 		zc_pump();
 		for (unsigned k = 0; k < 2; k++) {
-			link_tcp_poll(p->side[k].core->tcp, p->now_ns);
-			link_tcp_zc_poll(p->side[k].core->tcp, p->now_ns);
+			link_tcp_poll(tcp_core(p->side[k].core), p->now_ns);
+			link_tcp_zc_poll(tcp_core(p->side[k].core), p->now_ns);
 		}
 		storm_take(p);
 		assert_int_equal(side_fault(p, 0) | side_fault(p, 1), 0);
@@ -1020,8 +1020,8 @@ static void storm(uint64_t seed, unsigned how)
 		p->now_ns += 10000;
 		zc_pump();
 		for (unsigned k = 0; k < 2; k++) {
-			link_tcp_poll(p->side[k].core->tcp, p->now_ns);
-			link_tcp_zc_poll(p->side[k].core->tcp, p->now_ns);
+			link_tcp_poll(tcp_core(p->side[k].core), p->now_ns);
+			link_tcp_zc_poll(tcp_core(p->side[k].core), p->now_ns);
 		}
 		storm_take(p);
 		out = 0;

@@ -116,7 +116,7 @@ static void kernel_work(struct ring_script *s)
 /* @dmabuf_fd >= 0: the area is a device's. */
 static void rig_ring(struct pair *p, uint64_t delay_ns, uint32_t nr_pages, int dmabuf_fd)
 {
-	struct link_tcp *l = p->side[1].core->tcp;
+	struct link_tcp *l = tcp_core(p->side[1].core);
 	struct zcrx_cfg cfg = {.sys = &ring_script_sys,
 			       .name = "eth9",
 			       .ifindex = 5,
@@ -429,10 +429,10 @@ static void end__while_copying(void **state)
 	assert_false(atomic_load(&ep->detached));
 	assert_true(refs_of_program());
 	for (unsigned i = 0; i < 100 && !atomic_load(&ep->detached); i++)
-		link_tcp_poll(b->core->tcp, p->now_ns += 10 * MS);
+		link_tcp_poll(tcp_core(b->core), p->now_ns += 10 * MS);
 	assert_true(atomic_load(&ep->detached));
 	pages_are_back(p);
-	assert_false(tcp_uring_is_busy(b->core->tcp));
+	assert_false(tcp_uring_is_busy(tcp_core(b->core)));
 	rig_free(p);
 }
 
@@ -475,10 +475,10 @@ static void end__core_stays_awake(void **state)
 	pair_settle(p);
 	b->e->ep.ops->ep_fail(&b->e->ep, -ECONNRESET);
 	assert_true(atomic_load(&b->e->ep.detached));
-	assert_false(link_tcp_asleep(b->core->tcp));
+	assert_false(link_tcp_asleep(tcp_core(b->core)));
 	for (unsigned i = 0; i < 4; i++)
-		link_tcp_poll(b->core->tcp, p->now_ns += MS);
-	assert_true(link_tcp_asleep(b->core->tcp));
+		link_tcp_poll(tcp_core(b->core), p->now_ns += MS);
+	assert_true(link_tcp_asleep(tcp_core(b->core)));
 	rig_free(p);
 }
 
@@ -492,9 +492,9 @@ static void end__peer_hears(void **state)
 	move(p, GX_OP_PUT, 1000, 0);
 	pair_settle(p);
 	b->e->ep.ops->ep_fail(&b->e->ep, -ECONNRESET);
-	tcp_feed_close(b->core->tcp, &b->e->sock[0]);
+	tcp_feed_close(tcp_core(b->core), &b->e->sock[0]);
 	b->e->nr_socks = 0;
-	assert_true(tcp_uring_is_busy(b->core->tcp));
+	assert_true(tcp_uring_is_busy(tcp_core(b->core)));
 	assert_int_equal(recv(p->side[0].e->sock[0].fd, &byte, 1, MSG_DONTWAIT), 0);
 	rig_free(p);
 }
@@ -527,7 +527,7 @@ static void end__peer_lies(void **state)
 	}
 	assert_int_equal(side_fault(p, 1), -EPROTO);
 	pages_are_back(p);
-	assert_false(tcp_uring_is_busy(p->side[1].core->tcp));
+	assert_false(tcp_uring_is_busy(tcp_core(p->side[1].core)));
 	rig_free(p);
 }
 
@@ -633,6 +633,7 @@ static struct host {
 	struct gx gx;
 	struct gx_core core;
 	struct tcp_zcrx_cfg cfg;
+	struct tcp_ctx tcp;
 } host;
 
 static int host_open(void **state)
@@ -646,6 +647,7 @@ static int host_open(void **state)
 	host.core.gx = &host.gx;
 	host.core.index = 1;
 	assert_int_equal(gx_arena_open(64 << 20, &host.gx.arena), 0);
+	host.gx.link[GX_LINK_TCP] = &host.tcp;
 	host.cfg = (struct tcp_zcrx_cfg){.nic = &script_sys,
 					 .ring = &ring_script_sys,
 					 .where = SCRIPT_IF ":8-9",
@@ -656,8 +658,8 @@ static int host_open(void **state)
 
 static int host_close(void **state)
 {
-	link_tcp_close(host.core.tcp);
-	tcp_zcrx_close(host.gx.tcp_zcrx);
+	link_tcp_close(tcp_core(&host.core));
+	tcp_zcrx_close(host.tcp.zcrx);
 	assert_int_equal(script.nr_open | script.nr_rules, 0);
 	assert_int_equal(zs.nr_wrong + k.nr_bad, 0);
 	rs_close(&k);
@@ -667,8 +669,10 @@ static int host_close(void **state)
 
 static void link_new(void)
 {
-	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.gx.tcp_zcrx), 0);
-	assert_int_equal(link_tcp_open(&host.core, &host.core.tcp), 0);
+	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.tcp.zcrx), 0);
+	host.gx.link[GX_LINK_TCP] = &host.tcp;
+	assert_int_equal(
+		link_tcp_open(&host.core, (struct link_tcp **)&host.core.link[GX_LINK_TCP]), 0);
 }
 
 static void error_has(const char *word)
@@ -679,8 +683,8 @@ static void error_has(const char *word)
 
 static void refused(int err, const char *word, const char *cure)
 {
-	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.gx.tcp_zcrx), err);
-	assert_null(host.gx.tcp_zcrx);
+	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.tcp.zcrx), err);
+	assert_null(host.tcp.zcrx);
 	error_has(word);
 	error_has(cure);
 	assert_int_equal(script.nr_open, 0);
@@ -695,13 +699,13 @@ static void open__takes_a_queue(void **state)
 	assert_int_equal(zs.reg.ifindex, SCRIPT_INDEX);
 	assert_int_equal(zs.reg.queue, 9); /* of core 1 */
 	assert_int_equal(zs.area.len, POOL_B / 2);
-	assert_ptr_equal((char *)(uintptr_t)zs.area.addr, host.core.tcp->uring_pool);
+	assert_ptr_equal((char *)(uintptr_t)zs.area.addr, tcp_core(&host.core)->uring_pool);
 	assert_int_equal(zs.area.flags | zs.area.dmabuf_fd, 0);
 	assert_true(zs.reg.entries >= POOL_B / 2 / ZS_PAGE_B);
 	assert_true(k.flags & IORING_SETUP_CQE32 && k.flags & IORING_SETUP_DEFER_TASKRUN &&
 		    k.flags & IORING_SETUP_SINGLE_ISSUER);
-	assert_true(host.core.tcp->has_feeds);
-	tcp_zcrx_text(host.gx.tcp_zcrx, text, sizeof(text));
+	assert_true(tcp_core(&host.core)->has_feeds);
+	tcp_zcrx_text(host.tcp.zcrx, text, sizeof(text));
 	assert_non_null(strstr(text, SCRIPT_IF));
 	assert_non_null(strstr(text, "queue 8"));
 	assert_non_null(strstr(text, "UNTRIED"));
@@ -769,11 +773,13 @@ static void open__kernel_refuses(void **state)
 		 {-EEXIST, "another one"},  {-ENOMEM, "ulimit -l"}};
 	void *all;
 
-	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.gx.tcp_zcrx), 0);
+	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.tcp.zcrx), 0);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(t); i++) {
 		zs.err = t[i].err;
-		assert_int_equal(link_tcp_open(&host.core, &host.core.tcp), t[i].err);
-		assert_null(host.core.tcp);
+		assert_int_equal(
+			link_tcp_open(&host.core, (struct link_tcp **)&host.core.link[GX_LINK_TCP]),
+			t[i].err);
+		assert_null(tcp_core(&host.core));
 		error_has("gx_opts.tcp_rx zcrx: " SCRIPT_IF " (driver");
 		error_has("queue 9");
 		error_has(t[i].cure);
@@ -785,9 +791,11 @@ static void open__kernel_refuses(void **state)
 
 static void open__no_ring(void **state)
 {
-	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.gx.tcp_zcrx), 0);
+	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.tcp.zcrx), 0);
 	k.setup_err = -EPERM;
-	assert_int_equal(link_tcp_open(&host.core, &host.core.tcp), -EPERM);
+	assert_int_equal(
+		link_tcp_open(&host.core, (struct link_tcp **)&host.core.link[GX_LINK_TCP]),
+		-EPERM);
 	error_has("gx_opts.tcp_rx zcrx: the kernel gives no io_uring");
 	error_has("sysctl");
 }
@@ -839,7 +847,7 @@ static struct line *line_new(unsigned from)
 	l->e = tcp_of(ep);
 	assert_int_equal(ep->ops->ep_open(ep, &l->local), 0);
 	for (unsigned i = 0; i < 2; i++)
-		assert_int_equal(tcp_conn_add(&l->conn, 0, i, loop_tcp(from, &l->far[i])), 0);
+		assert_int_equal(gx_socks_add(&l->conn, 0, i, loop_tcp(from, &l->far[i])), 0);
 	assert_int_equal(ep->ops->ep_connect(ep, &l->local), 0);
 	return l;
 }

@@ -99,8 +99,8 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 	assert_true(e->mem.addr && e->core->comps);
 	memset(e->mem.addr, 0, MEM_B);
 	e->gx->region[0] = &e->mem;
-	e->mem.verbs = reg_both(e->dev, &e->mem, e->mem.access);
-	assert_non_null(e->mem.verbs);
+	e->mem.link[GX_LINK_VERBS] = reg_both(e->dev, &e->mem, e->mem.access);
+	assert_non_null(e->mem.link[GX_LINK_VERBS]);
 	e->ep.core = e->core;
 	e->lane->core = e->core;
 	e->lane->ep = &e->ep;
@@ -123,7 +123,7 @@ static void dials_wait(const struct end *e)
 
 static void end_connect(struct end *e, const struct end *to)
 {
-	const struct verbs_reg *reg = to->mem.verbs;
+	const struct verbs_reg *reg = to->mem.link[GX_LINK_VERBS];
 
 	e->lane->chunk_b = verbs_chunk_b(e->dev, &to->hello, CHUNK_B);
 	e->region[0] = (struct verbs_region){.token = TOKEN,
@@ -1051,7 +1051,8 @@ static void poll__short(void **state)
 static struct verbs_pull pull_of(const struct end *e, const struct end *from, uint64_t off,
 				 uint64_t len)
 {
-	const struct verbs_reg *own = e->mem.verbs, *theirs = from->mem.verbs;
+	const struct verbs_reg *own = e->mem.link[GX_LINK_VERBS],
+			       *theirs = from->mem.link[GX_LINK_VERBS];
 
 	return (struct verbs_pull){.place = 17,
 				   .rkey = &theirs->rkey,
@@ -2015,8 +2016,8 @@ static void reg__by_dmabuf(void **state)
 	gpu.id = 99;
 	gpu.addr += 100;
 	gpu.len = 2 * CHUNK_B;
-	gpu.verbs = reg_both(r->a.dev, &gpu, GX_ACCESS_PUT);
-	assert_non_null(gpu.verbs);
+	gpu.link[GX_LINK_VERBS] = reg_both(r->a.dev, &gpu, GX_ACCESS_PUT);
+	assert_non_null(gpu.link[GX_LINK_VERBS]);
 	assert_int_equal(script.nr_dmabufs, 2);
 	assert_int_equal(dmabuf_b, 2 * CHUNK_B + 4096);
 	fill(gpu.addr, gpu.len, 4);

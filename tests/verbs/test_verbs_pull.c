@@ -358,8 +358,8 @@ static void send__where_an_end_takes_no_part(void **state)
 
 		assert_true(says(&r->client, "long sends as packets", 0));
 		assert_true(says(&r->server, "long sends as packets", 0));
-		assert_int_equal(r->client.kv->verbs->lent.rails, i == 1);
-		assert_int_equal(r->server.kv->verbs->lent.rails, i == 2);
+		assert_int_equal(verbs_reg_of(r->client.kv)->lent.rails, i == 1);
+		assert_int_equal(verbs_reg_of(r->server.kv)->lent.rails, i == 2);
 		send_good(r, LONG_B);
 		assert_int_equal(script.nr_reads, 0);
 		assert_int_equal(stat_of(&r->client, "verbs_sends"), 0);
@@ -776,7 +776,7 @@ static void hostile__not_offered(void **state)
 static void hostile__wrong_key(void **state)
 {
 	struct rig *r = rig_up(1);
-	uint32_t *key = &r->client.kv->verbs->lent.key[0], was = *key;
+	uint32_t *key = &verbs_reg_of(r->client.kv)->lent.key[0], was = *key;
 
 	*key = 0xf000;
 	begin(r, LONG_B);

@@ -46,7 +46,6 @@ struct rig {
 };
 
 static struct rig *rig; /* whose ends talk */
-static bool no_probes;	/* the ends know nothing of memory to prove ways by */
 
 /* What the client has said, while the network is slow. */
 static struct {
@@ -77,7 +76,9 @@ static void end_open(struct end *e, const char *devices, struct end *other)
 	first = strtok_r(names, "+", &save);
 	while ((more[n] = strtok_r(NULL, "+", &save)))
 		n++;
-	assert_int_equal(verbs_rails_open(first, more, n, &e->gx->verbs), 0);
+	assert_int_equal(verbs_rails_open(first, more, n,
+					  (struct verbs_rails **)&e->gx->link[GX_LINK_VERBS]),
+			 0);
 	e->mem = (struct gx_mem){.gx = e->gx,
 				 .kind = GX_MEM_HOST,
 				 .len = MEM_B,
@@ -88,12 +89,12 @@ static void end_open(struct end *e, const char *devices, struct end *other)
 	assert_true(e->mem.addr && e->core->comps);
 	memset(e->mem.addr, 0, MEM_B);
 	e->gx->region[0] = &e->mem;
-	e->mem.verbs = verbs_mem_new(e->gx->verbs, &e->mem);
-	if (e->mem.verbs) {
-		verbs_mem_keep(e->gx->verbs, e->mem.verbs);
-		shared = verbs_mem_share(e->gx->verbs, &e->mem, e->mem.access);
+	e->mem.link[GX_LINK_VERBS] = verbs_mem_new(verbs_rails_of(e->gx), &e->mem);
+	if (e->mem.link[GX_LINK_VERBS]) {
+		verbs_mem_keep(verbs_rails_of(e->gx), e->mem.link[GX_LINK_VERBS]);
+		shared = verbs_mem_share(verbs_rails_of(e->gx), &e->mem, e->mem.access);
 		assert_non_null(shared);
-		verbs_mem_share_keep(e->mem.verbs, shared);
+		verbs_mem_share_keep(e->mem.link[GX_LINK_VERBS], shared);
 	}
 	e->other = other;
 }
@@ -111,13 +112,13 @@ static void conn_fill(struct end *e, bool knows_rails)
 	c->agreed.peer_timeout_ns = TIMEOUT_NS;
 	if (!knows_rails)
 		return;
-	c->peer.links = GX_HELLO_HAS_RAILS;
-	c->peer.rails_b = verbs_rails_say(e->other->gx->verbs, c->peer.rails);
+	c->peer.offer[GX_LINK_VERBS].len = (uint16_t)gx_link_verbs.conn->offer(
+		e->other->gx, true, c->peer.offer[GX_LINK_VERBS].b);
 }
 
 static void lane_open(struct end *e)
 {
-	struct verbs_conn *v = e->conn->verbs;
+	struct verbs_conn *v = verbs_conn_of(e->conn);
 	struct verbs_lane *l = e->lane;
 
 	e->ep.core = l->core = e->core;
@@ -139,7 +140,7 @@ static void dials_wait(const struct end *e)
 
 static void lane_connect(struct end *e)
 {
-	struct verbs_conn *v = e->conn->verbs;
+	struct verbs_conn *v = verbs_conn_of(e->conn);
 	struct verbs_lane *l = e->lane;
 
 	l->chunk_b = CHUNK_B;
@@ -190,7 +191,7 @@ static void end_turn(struct end *e)
 	verbs_lane_turn(e->lane, now_ns);
 	script_run();
 	take(e);
-	verbs_rails_events(e->gx->verbs);
+	verbs_rails_events(verbs_rails_of(e->gx));
 	verbs_conn_tick(e->conn, now_ns, say);
 	dials_wait(e);
 	dials_wait(e->other);
@@ -238,10 +239,6 @@ static void rig_connect(struct rig *r, unsigned nr_qps, bool knows_rails)
 
 	conn_fill(&r->client, knows_rails);
 	conn_fill(&r->server, false);
-	if (knows_rails && !no_probes) {
-		c->peer.links |= GX_HELLO_VERBS_PROBES;
-		s->peer.links |= GX_HELLO_VERBS_PROBES;
-	}
 	assert_int_equal(verbs_conn_open(c, 1, nr_qps, NULL, 0), 0);
 	lane_open(&r->client);
 	len = verbs_conn_say(c, b);
@@ -272,8 +269,8 @@ static void end_close(struct end *e)
 		assert_int_equal(e->lane->way[w].under_b, 0);
 	verbs_lane_close(e->lane);
 	verbs_conn_close(e->conn);
-	verbs_mem_put(e->gx->verbs, &e->mem);
-	verbs_rails_close(e->gx->verbs);
+	verbs_mem_put(verbs_rails_of(e->gx), &e->mem);
+	verbs_rails_close(verbs_rails_of(e->gx));
 	free(e->mem.addr);
 	free(e->core->comps);
 	free(e->core);
@@ -381,7 +378,7 @@ static void ways__text(void **state)
 	struct rig *r = rig_two(4);
 	char text[4096];
 
-	assert_true(verbs_rails_text(r->client.gx->verbs, text, sizeof(text)) > 0);
+	assert_true(verbs_rails_text(verbs_rails_of(r->client.gx), text, sizeof(text)) > 0);
 	assert_non_null(strstr(text, "script0 port 2"));
 	assert_non_null(strstr(text, "\nverbs    script1 port 2"));
 	verbs_conn_text(r->client.conn, text, sizeof(text));
@@ -518,19 +515,6 @@ static void way__loses_large_packets_from_the_start(void **state)
 	}
 }
 
-/* An older gx has no memory to prove it by. */
-static void ways__without_probes(void **state)
-{
-	struct rig *r;
-
-	no_probes = true;
-	r = rig_two(4);
-	assert_int_equal(r->client.lane->way[0].probe.len, 0);
-	put_all(r, 1);
-	rig_free(r);
-	no_probes = false;
-}
-
 /* ---- Failing ---- */
 
 /* Fill the windows, and let only some of it pass. */
@@ -651,7 +635,7 @@ static void gid__changes(void **state)
 		turn_for(r, 6 * TIMEOUT_NS);
 		UNTIL(r, atomic_load(&r->client.lane->lost) == 1u);
 		assert_false(is_faulty(&r->client) || is_faulty(&r->server));
-		verbs_port_fill(e->gx->verbs->dev[0], &port);
+		verbs_port_fill(verbs_rails_of(e->gx)->dev[0], &port);
 		assert_int_equal(port.gid[15], 1 + device + 9);
 		verbs_conn_way(e->conn, text, sizeof(text));
 		assert_non_null(strstr(text, device ? "10.0.0.3, which its port has lost)"
@@ -745,7 +729,7 @@ static void gid__none_is_left(void **state)
 	script.no_gid = 1;
 	script_address(0);
 	turn(r);
-	verbs_port_fill(gx->verbs->dev[0], &port);
+	verbs_port_fill(verbs_rails_of(gx)->dev[0], &port);
 	assert_int_equal(port.speed_mbps, 0);
 	assert_null(verbs_offered(gx));
 	script.no_gid = 3;
@@ -879,7 +863,8 @@ static void device__removed_while_its_port_was_down(void **state)
 	unsigned nr_rtr;
 
 	script_port(1, false);
-	UNTIL(r, r->client.conn->verbs->side[1].held && r->client.conn->verbs->side[3].held);
+	UNTIL(r, verbs_conn_of(r->client.conn)->side[1].held &&
+			 verbs_conn_of(r->client.conn)->side[3].held);
 	nr_rtr = script.nr_rtr;
 	script_port(1, true);
 	script_remove(1);
@@ -895,11 +880,11 @@ static void mend__waits_for_the_budget(void **state)
 {
 	struct rig *r = rig_two(4);
 
-	r->client.conn->verbs->budget.due_ns = UINT64_MAX / 2;
+	verbs_conn_of(r->client.conn)->budget.due_ns = UINT64_MAX / 2;
 	script_break(0);
 	turn_for(r, 100000000);
 	assert_int_equal(qps_in(&r->client, 0, VERBS_QP_DRAINED), 2);
-	r->client.conn->verbs->budget.due_ns = 0;
+	verbs_conn_of(r->client.conn)->budget.due_ns = 0;
 	UNTIL(r, qps_in(&r->client, 0, VERBS_QP_UP) == 2);
 	put_all(r, 1);
 	rig_free(r);
@@ -1041,11 +1026,11 @@ static void gpu__near(void **state)
 	mem->kind = GX_MEM_CUDA;
 	mem->gpu = &gpu;
 	mem->id = 99;
-	mem->verbs = verbs_mem_new(r->client.gx->verbs, mem);
-	assert_non_null(mem->verbs);
-	assert_int_equal(mem->verbs->near, 3); /* nothing is known */
-	mem->verbs->near = 1 << 1;
-	verbs_mem_keep(r->client.gx->verbs, mem->verbs);
+	mem->link[GX_LINK_VERBS] = verbs_mem_new(verbs_rails_of(r->client.gx), mem);
+	assert_non_null(mem->link[GX_LINK_VERBS]);
+	assert_int_equal(verbs_reg_of(mem)->near, 3); /* nothing is known */
+	verbs_reg_of(mem)->near = 1 << 1;
+	verbs_mem_keep(verbs_rails_of(r->client.gx), mem->link[GX_LINK_VERBS]);
 	put_all(r, 1);
 	assert_int_equal(script.bytes_of[0], 0);
 	script.run_max = 1;
@@ -1062,7 +1047,7 @@ static void gpu__near(void **state)
 	UNTIL(r, way_is_up(r, 1, 2));
 	put_all(r, 3);
 	assert_int_equal(script.bytes_of[0], before + MEM_B);
-	verbs_mem_put(r->client.gx->verbs, mem);
+	verbs_mem_put(verbs_rails_of(r->client.gx), mem);
 	*mem = host;
 	put_all(r, 4);
 	assert_int_equal(script.bytes_of[0], before + MEM_B + MEM_B / 2);
@@ -1090,18 +1075,18 @@ static void gpu__near_crosswise(void **state)
 	r->client.conn->agreed.peer_timeout_ns = WAIT_NS;
 	r->server.conn->agreed.peer_timeout_ns = WAIT_NS;
 	other.id = 99;
-	other.verbs = verbs_mem_new(r->client.gx->verbs, &other);
-	assert_non_null(other.verbs);
-	verbs_mem_keep(r->client.gx->verbs, other.verbs);
+	other.link[GX_LINK_VERBS] = verbs_mem_new(verbs_rails_of(r->client.gx), &other);
+	assert_non_null(other.link[GX_LINK_VERBS]);
+	verbs_mem_keep(verbs_rails_of(r->client.gx), other.link[GX_LINK_VERBS]);
 	fill(&r->client, 1);
 	script.paused = 3;
-	a.mem->verbs->near = 1 << 0; /* as if the other way had been down then */
-	b.mem->verbs->near = 1 << 1;
+	verbs_reg_of(a.mem)->near = 1 << 0; /* as if the other way had been down then */
+	verbs_reg_of(b.mem)->near = 1 << 1;
 	assert_int_equal(verbs_post(r->client.lane, &a, NULL), 0);
 	assert_int_equal(verbs_post(r->client.lane, &b, NULL), 0);
 	turn(r);
-	a.mem->verbs->near = 1 << 1;
-	b.mem->verbs->near = 1 << 0;
+	verbs_reg_of(a.mem)->near = 1 << 1;
+	verbs_reg_of(b.mem)->near = 1 << 0;
 	script_break(0);
 	script_break(1);
 	UNTIL(r, qps_in(&r->client, 0, VERBS_QP_READY) && qps_in(&r->client, 1, VERBS_QP_READY));
@@ -1112,7 +1097,7 @@ static void gpu__near_crosswise(void **state)
 	assert_int_equal(r->client.nr_failed, 0);
 	assert_memory_equal(r->client.mem.addr, r->server.mem.addr, a.len);
 	assert_memory_equal(r->client.mem.addr + b.off, r->server.mem.addr + b.off, b.len);
-	verbs_mem_put(r->client.gx->verbs, &other);
+	verbs_mem_put(verbs_rails_of(r->client.gx), &other);
 	rig_free(r);
 }
 
@@ -1129,7 +1114,7 @@ static void reg__refused_crosswise(void **state)
 	rig_free(r);
 	script.no_reg = 3;
 	r = rig_two(4);
-	assert_null(r->client.mem.verbs);
+	assert_null(r->client.mem.link[GX_LINK_VERBS]);
 	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), -EOPNOTSUPP);
 	rig_free(r);
 }
@@ -1146,7 +1131,7 @@ static void lane__without_a_way(void **state)
 	r = rig_two(4);
 	l->core = r->client.core;
 	l->ep = &r->client.ep;
-	l->region = r->client.conn->verbs->region;
+	l->region = verbs_conn_of(r->client.conn)->region;
 	conn_lane_ways(r->client.conn, 0, l);
 	l->qp_way[0] = l->qp_way[1] = 1;
 	assert_int_equal(verbs_lane_open(l, 2), 0);
@@ -1162,7 +1147,7 @@ static void key__wrong(void **state)
 {
 	struct rig *r = rig_two(4);
 
-	r->client.conn->verbs->region[0].rkey[1] += 0x1000;
+	verbs_conn_of(r->client.conn)->region[0].rkey[1] += 0x1000;
 	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), 0);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_int_equal(r->client.status, -ENOENT);
@@ -1175,17 +1160,17 @@ static void key__wrong(void **state)
 static int hear(struct rig *r, const struct verbs_hello *h)
 {
 	static uint8_t b[VERBS_HELLO_MAX];
-	struct verbs_hello keep = r->client.conn->verbs->peer;
+	struct verbs_hello keep = verbs_conn_of(r->client.conn)->peer;
 	int ret = verbs_conn_hear(r->client.conn, b, verbs_hello_put(b, h));
 
-	r->client.conn->verbs->peer = keep;
+	verbs_conn_of(r->client.conn)->peer = keep;
 	return ret;
 }
 
 static void hello__lies(void **state)
 {
 	struct rig *r = rig_two(4);
-	struct verbs_hello h = r->client.conn->verbs->peer;
+	struct verbs_hello h = verbs_conn_of(r->client.conn)->peer;
 
 	h.nr_keys = 0; /* which were taken before */
 	assert_int_equal(hear(r, &h), 0);
@@ -1214,7 +1199,7 @@ static void hello__names_no_device(void **state)
 {
 	static uint8_t b[VERBS_HELLO_MAX];
 	struct rig *r = rig_two(4);
-	struct verbs_hello h = r->server.conn->verbs->peer; /* of the client */
+	struct verbs_hello h = verbs_conn_of(r->server.conn)->peer; /* of the client */
 	struct gx_conn *c = calloc(1, sizeof(*c));
 
 	assert_non_null(c);
@@ -1254,7 +1239,6 @@ int main(void)
 		cmocka_unit_test(ways__nets),
 		cmocka_unit_test(way__is_cut_from_the_start),
 		cmocka_unit_test(way__loses_large_packets_from_the_start),
-		cmocka_unit_test(ways__without_probes),
 		cmocka_unit_test(way__port_down),
 		cmocka_unit_test(way__cable_cut),
 		cmocka_unit_test(way__begins_to_lose_large_packets),

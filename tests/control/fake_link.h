@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The links of test_ctl: see fake_link.c. */
+#ifndef FAKE_LINK_H
+#define FAKE_LINK_H
+
+#include "gx_internal/link.h"
+
+#define FAKE_BLOB_B (2 + 16) /* of a link with data sockets: 0xfa, sockets, token */
+
+extern const char *fake_fit;	    /* link local: why the ends cannot take it; NULL: they can */
+extern bool fake_quiet;		    /* nobody need know */
+extern _Atomic int fake_proof;	    /* link verbs: what prove() returns */
+extern _Atomic unsigned fake_asked; /* calls of it */
+extern _Atomic unsigned fake_taken; /* bytes that take() was given, all links */
+
+void fake_reset(void);
+
+#endif
