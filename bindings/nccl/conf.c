@@ -99,6 +99,22 @@ static bool conf_list(const char *name, const char *what, int out[], unsigned ma
 	return good;
 }
 
+void conf_list_say(const char *each, const int list[], unsigned nr, char *out, size_t room)
+{
+	size_t at = 0;
+
+	out[0] = 0;
+	for (unsigned i = 0; i < nr; i++) {
+		int n = snprintf(out + at, room - at, each, list[i]);
+
+		if (n < 0 || (size_t)n >= room - at) {
+			out[at] = 0;
+			return;
+		}
+		at += (size_t)n;
+	}
+}
+
 static bool conf_cpus(struct conf *c)
 {
 	if (!conf_list("GX_NCCL_CPUS", "CPUs", c->cpus, LANES_MAX, &c->nr_cpus))

@@ -33,14 +33,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LANES_MAX   16		   /* cores of a process */
-#define PORTS_MAX   8		   /* of gx_opts.ports */
-#define GPUS_MAX    16		   /* of a process */
-#define DEVICES_MAX 16		   /* that NCCL is told of */
-#define PCI_B	    16		   /* "0000:1b:00.0" with the final 0 */
-#define TOKEN_B	    16		   /* bytes of a random token */
-#define ADDR_B	    64		   /* "[fe80::1]:65535" with the final 0 */
-#define WHY_B	    256		   /* bytes of a reason */
+#define LANES_MAX   16			/* cores of a process */
+#define PORTS_MAX   8			/* of gx_opts.ports */
+#define GPUS_MAX    16			/* of a process */
+#define DEVICES_MAX 16			/* that NCCL is told of */
+#define GPUS_TEXT_B (GPUS_MAX * 11 + 1) /* " cuda:99999" of each */
+#define PCI_B	    16			/* "0000:1b:00.0" with the final 0 */
+#define TOKEN_B	    16			/* bytes of a random token */
+#define ADDR_B	    64			/* "[fe80::1]:65535" with the final 0 */
+#define WHY_B	    256			/* bytes of a reason */
 #define CORE_MBPS   32000	   /* what a core moves each way at a time, over shm, measured */
 #define HELP_CORES  4		   /* with so many cores help brings nothing, measured */
 #define HELP_AUTO   2		   /* of .help: only where there are fewer cores */
@@ -363,6 +364,9 @@ extern const struct conf_var conf_vars[];
 /* Read GX_NCCL_*. Return: false: a variable is wrong, and the log says which. */
 bool conf_read(struct conf *c);
 const char *conf_text(const char *name); /* NULL: it is not set, or empty */
+/* Each number by the format @each, as many as there is room for. */
+void conf_list_say(const char *each, const int list[], unsigned nr, char *out, size_t room)
+	__attribute__((format(printf, 1, 0)));
 /* Does NCCL take its protocol LL128 over gx where no variable says else? Of the machine; tests set
  * it. */
 extern bool conf_ll128_by_default;

@@ -173,9 +173,8 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
  */
 static bool proc_gpus_open(struct gx *gx)
 {
-	char why[WHY_B], text[GPUS_MAX * 8] = "";
+	char why[WHY_B], text[GPUS_TEXT_B];
 	unsigned nr;
-	size_t at = 0;
 
 	if (!plug.conf.cuda)
 		return true;
@@ -184,13 +183,12 @@ static bool proc_gpus_open(struct gx *gx)
 		say_warn("init: GX_NCCL_MODE=cuda: %s", why);
 		return false;
 	}
-	for (unsigned i = 0; i < nr; i++) {
+	for (unsigned i = 0; i < nr; i++)
 		if (gx_gpu_open(gx, plug.gpus[i])) {
 			say_warn("init: GX_NCCL_MODE=cuda: %s (or unset the mode)", gx_error());
 			return false;
 		}
-		at += (size_t)snprintf(text + at, sizeof(text) - at, " cuda:%d", plug.gpus[i]);
-	}
+	conf_list_say(" cuda:%d", plug.gpus, nr, text, sizeof(text));
 	plug.nr_gpus = nr;
 	if (gpus_unasked())
 		say_warn("GX_NCCL_MODE=cuda: %s", gpus_unasked());

@@ -74,8 +74,7 @@ static void tell_vars(void)
 
 static void tell_mode(const struct conf *c)
 {
-	char why[WHY_B], gpus[GPUS_MAX * 8] = "";
-	size_t at = 0;
+	char why[WHY_B], gpus[GPUS_TEXT_B];
 
 	if (c->offload) {
 		if (!gpus_can(why))
@@ -97,10 +96,9 @@ static void tell_mode(const struct conf *c)
 	if (conf_unpack_launches(c->unpack))
 		tell_line("note", "GX_NCCL_UNPACK=%s: %s. GX_NCCL_UNPACK=host does not have that",
 			  conf_unpacks[c->unpack], conf_cuda_hazard);
-	for (unsigned i = 0; i < c->nr_gpus; i++)
-		at += (size_t)snprintf(gpus + at, sizeof(gpus) - at, " cuda:%d", c->gpus[i]);
+	conf_list_say(" cuda:%d", c->gpus, c->nr_gpus, gpus, sizeof(gpus));
 	tell_line("mode", "cuda: gx reads and writes memory of %s; into it by %s",
-		  c->nr_gpus ? gpus + 1 : "the GPUs that the process uses",
+		  c->nr_gpus ? gpus + 1 : "the GPU of the thread that makes the first communicator",
 		  conf_unpack_launches(c->unpack) ? "kernels, which must not wait behind NCCL's"
 						  : "copy engines, with no kernel");
 }

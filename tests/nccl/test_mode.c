@@ -364,6 +364,24 @@ static void open_and_reg(int type, int want)
 
 /* ---- Tests ---- */
 
+/* A list that is too long for the text ends with a whole number, and nothing is written behind. */
+static void list__is_cut(void **state)
+{
+	static const int list[] = {0, 99999, 7};
+	char text[26];
+
+	for (size_t room = 1; room < sizeof(text); room++) {
+		memset(text, 'x', sizeof(text));
+		conf_list_say(" cuda:%d", list, 3, text, room);
+		assert_string_equal(text, room < 8    ? ""
+					  : room < 19 ? " cuda:0"
+						      : " cuda:0 cuda:99999");
+		assert_int_equal(text[room], 'x');
+	}
+	conf_list_say(" cuda:%d", list, 3, text, sizeof(text));
+	assert_string_equal(text, " cuda:0 cuda:99999 cuda:7");
+}
+
 static void host__takes_no_gpu(void **state)
 {
 	setenv("GX_NCCL_MODE", "host", 1);
@@ -683,6 +701,7 @@ static void unpack__options(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(list__is_cut, setup),
 		cmocka_unit_test_setup(host__takes_no_gpu, setup),
 		cmocka_unit_test_setup(host__helps, setup),
 		cmocka_unit_test_setup(all__refuse_ll128, setup),
