@@ -25,7 +25,7 @@ const struct conf_var conf_vars[] = {
 	{"GX_NCCL_ADDR", CONF_ADDR},
 	{"GX_NCCL_PORTS", "shm;udp"},
 	{"GX_NCCL_MODE", "host"},
-	{"GX_NCCL_GPUS", "those in use"},
+	{"GX_NCCL_GPUS", "the current one"},
 	{"GX_NCCL_UNPACK", "host"},
 	{"GX_NCCL_LINK", "gx chooses"},
 	{"GX_NCCL_PULL", "auto"},

@@ -33,8 +33,6 @@
 #define DRIVER_API(X)                                                                              \
 	X(cuInit, (unsigned flags))                                                                \
 	X(cuDriverGetVersion, (int *version))                                                      \
-	X(cuDeviceGetCount, (int *count))                                                          \
-	X(cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active))                  \
 	X(cuCtxGetDevice, (int *device))                                                           \
 	X(cuDeviceGetPCIBusId, (char *id, int len, int device))                                    \
 	X(cuGetErrorName, (unsigned error, const char **name))                                     \
@@ -110,20 +108,11 @@ static bool gpus_has(const int gpus[], unsigned nr, int device)
 	return false;
 }
 
-static bool gpu_is_used(int device)
-{
-	unsigned flags;
-	int active = 0;
-
-	return !driver.cuDevicePrimaryCtxGetState(device, &flags, &active) && active;
-}
-
-/* The GPU of the calling thread, which is NCCL's, and others that the process has contexts on: a
- * process may have a communicator on each. A GPU that it does not use gets no context by us. */
+/* By default the GPU of the calling thread, which is NCCL's, alone: programs often have a context on
+ * another one by chance, and gx would take memory there. */
 unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B])
 {
 	unsigned nr = 0;
-	int current, count = 0;
 
 	if (!gpus_can(why))
 		return 0;
@@ -131,15 +120,12 @@ unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B])
 		gpus[nr] = c->gpus[nr];
 	if (nr)
 		return nr;
-	if (!driver.cuCtxGetDevice(&current))
-		gpus[nr++] = current;
-	driver.cuDeviceGetCount(&count);
-	for (int i = 0; i < count && nr < GPUS_MAX; i++)
-		if (!gpus_has(gpus, nr, i) && gpu_is_used(i))
-			gpus[nr++] = i;
-	if (!nr)
-		snprintf(why, WHY_B, "this process uses no GPU yet: name them in GX_NCCL_GPUS");
-	return nr;
+	if (!driver.cuCtxGetDevice(&gpus[0]))
+		return 1;
+	snprintf(why, WHY_B,
+		 "the thread that makes the communicator uses no GPU yet: choose one first "
+		 "(torch.cuda.set_device), or name it in GX_NCCL_GPUS");
+	return 0;
 }
 
 const char *gpus_unasked(void)
@@ -179,8 +165,9 @@ int gpus_of(const void *addr, uint64_t len, char why[WHY_B])
 	}
 	if (!gpus_has(plug.gpus, plug.nr_gpus, device)) {
 		snprintf(why, WHY_B,
-			 "memory of cuda:%d, which this process did not use when the first "
-			 "communicator was made: name all GPUs in GX_NCCL_GPUS, as 0,1",
+			 "memory of cuda:%d, which gx has not opened: by default it opens the GPU "
+			 "of the thread that makes the first communicator: name all GPUs of this "
+			 "process in GX_NCCL_GPUS, as 0,1",
 			 device);
 		return -1;
 	}

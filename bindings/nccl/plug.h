@@ -406,8 +406,8 @@ void cpus_claimed(cpu_set_t *out); /* the CPUs that processes have claimed */
 bool gpus_can(char why[WHY_B]);
 /* The PCI device of the GPU that the calling thread uses, as sysfs names it. false: not known. */
 bool gpus_pci(char id[PCI_B]);
-/* The GPUs that gx is to open, by CUDA ordinal: those that are named, else those that this process
- * uses already. Return: how many; 0: @why. */
+/* The GPUs that gx is to open, by CUDA ordinal: those that are named, else that of the calling
+ * thread. Return: how many; 0: @why. */
 unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B]);
 /* The GPU, among those that were opened, on which all of this memory lies. -1: none, @why. */
 int gpus_of(const void *addr, uint64_t len, char why[WHY_B]);

@@ -255,7 +255,7 @@ static void refused(struct rank *r, void *at, size_t len, const char *word)
 	CHECK(strstr(net_warned(), word), "the text: %s", net_warned());
 }
 
-/* No memory of a GPU, or of one that the process did not use before; which the next init knows. */
+/* No memory of a GPU, or of one that was not named and is not the thread's, used or not. */
 static void case_gpu_unknown(struct rank *r)
 {
 	char *heap = malloc(4096), *second, *map = gpu_map(0, GRANULE);
@@ -274,6 +274,9 @@ static void case_gpu_unknown(struct rank *r)
 	second = gpu_map(1, GRANULE);
 	refused(r, second, 4096, "GX_NCCL_GPUS");
 	CHECK(!net_finalize(&r->net, r->ctx) && !net_init(&r->net, &r->ctx));
+	refused(r, second, 4096, "GX_NCCL_GPUS");
+	CHECK(!net_finalize(&r->net, r->ctx) && !setenv("GX_NCCL_GPUS", "0,1", 1));
+	CHECK(!net_init(&r->net, &r->ctx));
 	CHECK(!r->net.v12->reg_mr(no_comm, second, GRANULE, NCCL_PTR_CUDA, &mh));
 	CHECK(!r->net.v12->dereg_mr(no_comm, mh));
 	CHECK(!gpu.cu.cuMemUnmap((uintptr_t)second, GRANULE));
@@ -321,6 +324,8 @@ static void case_gpu_init(struct rank *r)
 	CHECK(!gpu.cu.cuDevicePrimaryCtxRelease_v2(0) && !gpu.cu.cuCtxSetCurrent(NULL));
 	CHECK(net_init(&r->net, &ctx) && strstr(net_warned(), "no GPU yet"), "%s", net_warned());
 	CHECK(!gpu.cu.cuDevicePrimaryCtxRetain(&gpu.ctx[0], 0));
+	CHECK(net_init(&r->net, &ctx), "of a GPU that the thread has not chosen");
+	CHECK(!gpu.cu.cuCtxSetCurrent(gpu.ctx[0]));
 	CHECK(!net_init(&r->net, &r->ctx));
 }
 
