@@ -34,9 +34,15 @@ static char net_names[DEVICES_MAX][5] = {"gx0",	 "gx1",	 "gx2",	 "gx3", "gx4",	"
 					 "gx6",	 "gx7",	 "gx8",	 "gx9", "gx10", "gx11",
 					 "gx12", "gx13", "gx14", "gx15"};
 
+/* NCCL joins what the ranks of a host tell, and may give a rank a device of another one. */
 static bool net_has(int dev)
 {
-	return dev >= 0 && dev < (int)plug.conf.nr_devices;
+	if (dev >= 0 && dev < (int)plug.conf.nr_devices)
+		return true;
+	say_warn("there is no device %d, as this process tells of %u: set the same GX_NCCL_DEVICES "
+		 "on all ranks of a host",
+		 dev, plug.conf.nr_devices);
+	return false;
 }
 
 /* A device has no PCI path: NCCL would take a GPU's for a card's. One receive at a time, because

@@ -540,7 +540,7 @@ static void all__refuse_ll(void **state)
 static void devices(unsigned nr, int mbps)
 {
 	struct nccl_props_v12 p[DEVICES_MAX], none;
-	void *ctx;
+	void *ctx, *mh;
 	int n = 0;
 
 	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
@@ -557,6 +557,13 @@ static void devices(unsigned nr, int mbps)
 			assert_true(p[i].guid != p[k].guid && p[i].name != p[k].name);
 	}
 	assert_int_equal(net_props_v12((int)nr, &none), NCCL_INVALID_ARGUMENT);
+	assert_non_null(strstr(fake.warned, "the same GX_NCCL_DEVICES on all ranks of a host"));
+	fake.warned[0] = 0;
+	assert_int_equal(net_connect(ctx, (int)nr, &none, &mh, NULL), NCCL_INVALID_ARGUMENT);
+	assert_non_null(strstr(fake.warned, "GX_NCCL_DEVICES"));
+	fake.warned[0] = 0;
+	assert_int_equal(net_listen(ctx, (int)nr, &none, &mh), NCCL_INVALID_ARGUMENT);
+	assert_non_null(strstr(fake.warned, "GX_NCCL_DEVICES"));
 	assert_int_equal(net_props_v12(-1, &none), NCCL_INVALID_ARGUMENT);
 	assert_int_equal(proc_close(ctx), NCCL_OK);
 }
