@@ -218,6 +218,19 @@ int meet_accept(void *listen_comm, void **recv_comm)
 	return NCCL_OK;
 }
 
+void meet_put_back(void *listen_comm, struct comm *c)
+{
+	struct listen *l = listen_comm;
+
+	pthread_mutex_lock(&plug.lock);
+	c->meet_next = l->first;
+	if (!l->first)
+		l->end = &c->meet_next;
+	l->first = c;
+	l->nr_comms++;
+	pthread_mutex_unlock(&plug.lock);
+}
+
 /* Under plug.lock. */
 static void listen_unlist(struct listen *l)
 {

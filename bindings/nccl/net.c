@@ -6,6 +6,7 @@
 #include "net.h"
 #include "plug.h"
 
+#include <errno.h>
 #include <string.h>
 
 static int net_init(void **ctx, uint64_t comm_id, struct nccl_config *config, nccl_log_fn log,
@@ -131,11 +132,14 @@ int net_accept(void *listen_comm, void **recv_comm, struct nccl_dev_handle **rec
 	if (ret || !*recv_comm || !plug.conf.offload || !recv_dev || !*recv_dev)
 		return ret;
 	ret = offload_give(*recv_comm, *recv_dev);
-	if (ret) {
+	if (!ret)
+		return NCCL_OK;
+	if (ret == -EAGAIN) /* NCCL calls again */
+		meet_put_back(listen_comm, *recv_comm);
+	else
 		req_close(*recv_comm, false);
-		*recv_comm = NULL;
-	}
-	return ret;
+	*recv_comm = NULL;
+	return ret == -EAGAIN ? NCCL_OK : ret;
 }
 
 int net_close_send(void *send_comm)
@@ -181,8 +185,7 @@ int net_reg_mr_dma_buf(void *comm, void *data, size_t size, int type, uint64_t o
 
 int net_dereg_mr(void *comm, void *mh)
 {
-	(void)comm;
-	return proc_is_here() ? reg_drop(mh) : NCCL_OK;
+	return proc_is_here() ? reg_drop(comm, mh) : NCCL_OK;
 }
 
 /* ---- Requests ---- */

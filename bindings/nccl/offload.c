@@ -10,23 +10,23 @@
  * last. Slot and ring go on when irecvConsumed says that the device has copied, in the order of the
  * receives. Pieces are of a page, since the device code gives each to a warp.
  *
- * offload_open() and offload_close(): as proc.c. offload_give(), offload_drop(), offload_may_reg():
- * service threads. The others: the thread that posts on the comm; they neither call the system,
+ * offload_open() and offload_close(): as proc.c. offload_give(), offload_drop(), offload_may_reg(),
+ * offload_reg_ends(): service threads. The others: the thread that posts on the comm; they neither call the system,
  * allocate nor lock.
  */
 #include "plug.h"
 
+#include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define PAGE_B	 4096u
 #define REGS_MAX 3 /* NCCL's buffers of a comm: one for each of its protocols */
 
-/* How long accept waits for parts of closed comms. The keeper frees them as soon as it is told. */
-#define GIVE_TRIES_MAX 2000
-#define GIVE_NAP_NS    1000000
+/* While accept is called again for parts of closed comms. The keeper frees them when it is told. */
+#define GIVE_WAKE_NS 1000000
 
 #define PAGES(len) (((len) + PAGE_B - 1) / PAGE_B * PAGE_B)
 
@@ -43,7 +43,8 @@ static struct {
 	/* As long as the context is open. */
 	struct offload *all;
 	unsigned nr;
-	struct offload *unused; /* under plug.lock */
+	struct offload *unused; /* under plug.lock, as the next */
+	uint64_t woken_ns;	/* the keeper was last told that a part is wanted */
 } bounce;
 
 /* ---- The memory ---- */
@@ -161,8 +162,10 @@ static struct offload *part_take(bool *comes)
 	*comes = !o && part_comes();
 	if (o)
 		bounce.unused = o->next;
-	if (*comes)
+	if (*comes && gx_now() - bounce.woken_ns >= GIVE_WAKE_NS) {
+		bounce.woken_ns = gx_now();
 		keep_wake();
+	}
 	pthread_mutex_unlock(&plug.lock);
 	return o;
 }
@@ -173,10 +176,8 @@ int offload_give(struct comm *c, struct nccl_dev_handle *dev)
 	bool comes;
 
 	o = part_take(&comes);
-	for (unsigned i = 0; !o && comes && i < GIVE_TRIES_MAX; i++) {
-		nanosleep(&(struct timespec){.tv_nsec = GIVE_NAP_NS}, NULL);
-		o = part_take(&comes);
-	}
+	if (comes)
+		return -EAGAIN;
 	if (!o) {
 		say_warn("accept: the bounce memory has room for %u receiving comms: set "
 			 "GX_NCCL_BOUNCE_MB to more than %llu, or GX_NCCL_DEVICES to less",
@@ -204,7 +205,16 @@ void offload_drop(struct comm *c)
 
 bool offload_may_reg(struct comm *c)
 {
-	return c->offload->nr_regs++ < REGS_MAX;
+	if (c->offload->nr_regs >= REGS_MAX)
+		return false;
+	c->offload->nr_regs++;
+	return true;
+}
+
+void offload_reg_ends(struct comm *c)
+{
+	assert(c->offload->nr_regs);
+	c->offload->nr_regs--;
 }
 
 /* ---- Receives ---- */

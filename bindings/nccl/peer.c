@@ -164,6 +164,7 @@ static void peer_connect(struct peer *p)
 {
 	struct gx_connect_opts o = GX_INIT(o);
 	struct gx_conn *conn = NULL;
+	char why[WHY_B];
 	int ret;
 
 	o.link = plug.conf.link;
@@ -172,7 +173,11 @@ static void peer_connect(struct peer *p)
 	o.user = p;
 	ret = gx_connect(plug.gx, p->addr, &o, &conn);
 	pthread_mutex_lock(&plug.lock);
-	if (ret)
+	if (ret == -ENOSPC) {
+		snprintf(why, sizeof(why), "%s: a process talks with half as many others at most",
+			 gx_error());
+		peer_mark_down(p, why);
+	} else if (ret)
 		peer_mark_down(p, gx_error());
 	else
 		p->conn = conn; /* also when it has ended by now */

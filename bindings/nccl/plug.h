@@ -423,11 +423,13 @@ bool gpus_map(void *addr, size_t len, char why[WHY_B]);
 
 int offload_open(struct gx *gx); /* a value of enum nccl_result; the log says why */
 void offload_close(void);	 /* gx is closed, and no comm is left */
-/* accept: @c's messages go by NCCL's device code from now on. */
+/* accept: @c's messages go by NCCL's device code from now on. Return: a value of enum nccl_result;
+ * -EAGAIN: comms that are closed are about to give room back. */
 int offload_give(struct comm *c, struct nccl_dev_handle *dev);
 void offload_drop(struct comm *c); /* under plug.lock: no core writes there any more */
 /* A registration of NCCL's buffer. false: it is one too many, so it is not NCCL's own. */
 bool offload_may_reg(struct comm *c);
+void offload_reg_ends(struct comm *c);
 /* The next receive gets a slot, and *off, where it lands in the bounce memory. Return: 1; 0: there
  * is no room now; -1: there is never so much. */
 int offload_take(struct offload *o, uint64_t len, uint64_t *off);
@@ -486,6 +488,7 @@ void meet_close_say(struct comm *c, uint32_t count); /* tell the peer that @c is
 int meet_listen(const struct life *life, void *handle, void **listen_comm);
 int meet_connect(const struct life *life, void *handle, void **send_comm);
 int meet_accept(void *listen_comm, void **recv_comm);
+void meet_put_back(void *listen_comm, struct comm *c); /* what accept gave: it gives it again */
 int meet_close_listen(void *listen_comm);
 void meet_drop(const struct life *life); /* what is half made; its communicator has ended */
 void meet_sweep(void);			 /* the keeper: connects that nobody calls any more */
@@ -503,7 +506,7 @@ int req_close(void *comm, bool is_send);
 /* ---- reg.c ---- */
 
 int reg_make(struct comm *c, void *data, uint64_t size, int type, void **mh);
-int reg_drop(void *mh);
+int reg_drop(struct comm *c, void *mh); /* @c: that it was made for; NULL: closed by now */
 
 /* ---- proc.c ---- */
 

@@ -125,7 +125,7 @@ static bool reg_wait(struct reg *reg)
 	return true;
 }
 
-int reg_drop(void *mh)
+int reg_drop(struct comm *c, void *mh)
 {
 	struct reg *reg = mh;
 	int ret;
@@ -144,6 +144,8 @@ int reg_drop(void *mh)
 			 ret ? gx_error() : "a request does not end: is the process stopped?");
 		return NCCL_SYSTEM_ERROR;
 	}
+	if (!reg->mem && c && c->offload)
+		offload_reg_ends(c);
 	pthread_mutex_lock(&plug.lock);
 	*reg->at = reg->next;
 	if (reg->next)

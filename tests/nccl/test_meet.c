@@ -210,12 +210,44 @@ static void sweep__connect_without_a_communicator_goes_by_time(void **state)
 
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
+/* What accept gives back is the first again, and others still come behind it. */
+static void accept__put_back(void **state)
+{
+	struct comm *c[3] = {comm_new(false), comm_new(false), comm_new(false)};
+	struct listen l = {.end = &l.first};
+	void *got;
+
+	meet_put_back(&l, c[1]);
+	meet_put_back(&l, c[0]);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(meet_accept(&l, &got), NCCL_OK);
+		assert_ptr_equal(got, c[i]);
+		meet_put_back(&l, got);
+		assert_int_equal(l.nr_comms, 2 - i);
+		assert_int_equal(meet_accept(&l, &got), NCCL_OK);
+		assert_ptr_equal(got, c[i]);
+	}
+	meet_put_back(&l, c[1]);
+	*l.end = c[2]; /* as a peer's ask adds one */
+	l.end = &c[2]->meet_next;
+	for (unsigned i = 1; i < 3; i++) {
+		assert_int_equal(meet_accept(&l, &got), NCCL_OK);
+		assert_ptr_equal(got, c[i]);
+	}
+	assert_int_equal(meet_accept(&l, &got), NCCL_OK);
+	assert_null(got);
+	assert_ptr_equal(l.end, &l.first);
+	for (unsigned i = 0; i < 3; i++)
+		comm_free(c[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(sweep__good_connect_of_a_communicator_stays),
 		TEST(sweep__connect_of_a_communicator_ends_with_it),
 		TEST(sweep__connect_without_a_communicator_goes_by_time),
+		TEST(accept__put_back),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

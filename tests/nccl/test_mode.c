@@ -37,6 +37,10 @@ static struct {
 	bool late;	 /* a GPU was opened while cores ran */
 	int offload_ret; /* of offload_open() */
 	unsigned nr_offload;
+	int give_ret;	 /* of offload_give() */
+	bool asked;	 /* a peer has opened a comm */
+	bool was_closed; /* of req_close() */
+	unsigned nr_reg_ends;
 	bool no_reg; /* NCCL has registered its own buffers */
 	char warned[1024];
 } fake;
@@ -246,7 +250,15 @@ int meet_connect(const struct life *life, void *handle, void **send_comm)
 
 int meet_accept(void *listen_comm, void **recv_comm)
 {
+	*recv_comm = fake.asked ? &some_comm : NULL;
+	fake.asked = false;
 	return 0;
+}
+
+void meet_put_back(void *listen_comm, struct comm *c)
+{
+	assert_ptr_equal(c, &some_comm);
+	fake.asked = true;
 }
 
 int meet_close_listen(void *listen_comm)
@@ -266,7 +278,12 @@ void offload_close(void)
 
 int offload_give(struct comm *c, struct nccl_dev_handle *dev)
 {
-	return 0;
+	return fake.give_ret;
+}
+
+void offload_reg_ends(struct comm *c)
+{
+	fake.nr_reg_ends++;
 }
 
 bool offload_may_reg(struct comm *c)
@@ -291,6 +308,7 @@ int req_test(void *req, int *done, int *sizes)
 
 int req_close(void *comm, bool is_send)
 {
+	fake.was_closed = true;
 	return 0;
 }
 
@@ -669,6 +687,30 @@ static void cuda__without_a_gpu(void **state)
 	assert_int_equal(fake.nr_closed, 2);
 }
 
+/* Closed comms have the room that this one needs: it stays with its listener until they are gone. */
+static void accept_later(void)
+{
+	struct nccl_dev_handle handle, *dev = &handle;
+	void *comm;
+
+	fake.asked = true;
+	fake.give_ret = -EAGAIN;
+	for (unsigned i = 0; i < 3; i++) {
+		comm = &fake;
+		assert_int_equal(net_accept(&fake, &comm, &dev), NCCL_OK);
+		assert_null(comm);
+		assert_true(fake.asked && !fake.was_closed);
+	}
+	fake.give_ret = NCCL_OK;
+	assert_int_equal(net_accept(&fake, &comm, &dev), NCCL_OK);
+	assert_ptr_equal(comm, &some_comm);
+	fake.asked = true;
+	fake.give_ret = NCCL_SYSTEM_ERROR;
+	assert_int_equal(net_accept(&fake, &comm, &dev), NCCL_SYSTEM_ERROR);
+	assert_null(comm);
+	assert_true(!fake.asked && fake.was_closed);
+}
+
 /* gx opens no GPU. Receive buffers of NCCL are none of gx's. */
 static void unpack__options(void **state)
 {
@@ -696,6 +738,8 @@ static void unpack__options(void **state)
 	assert_int_equal(net_reg_mr(&some_comm, bytes, 8, NCCL_PTR_CUDA, &mh), NCCL_OK);
 	assert_int_equal(fake.nr_regs, 0);
 	assert_int_equal(net_dereg_mr(&some_comm, mh), NCCL_OK);
+	assert_int_equal(fake.nr_reg_ends, 1);
+	accept_later();
 	fake.no_reg = true;
 	assert_int_equal(net_reg_mr(&some_comm, bytes, 8, NCCL_PTR_CUDA, &mh), NCCL_INVALID_USAGE);
 	assert_int_equal(proc_close(ctx), NCCL_OK);

@@ -28,7 +28,8 @@ static struct peer peer;
 static struct gx_mem *const some_mem = (struct gx_mem *)(uintptr_t)64;
 static char *bounce; /* where the driver was asked to map it */
 static bool no_driver;
-static unsigned nr_warned;
+static unsigned nr_warned, nr_woken;
+static uint64_t now_ns;
 static struct comm *grave; /* the keeper is to free it */
 
 /* NCCL's receive buffer. */
@@ -96,8 +97,14 @@ void lane_end(struct lane *l, struct order *o)
 {
 }
 
+uint64_t gx_now(void)
+{
+	return now_ns;
+}
+
 void keep_wake(void)
 {
+	nr_woken++;
 	if (grave)
 		comm_free(grave);
 	grave = NULL;
@@ -113,7 +120,7 @@ static int setup(void **state)
 	plug.conf.ring_b = RING_B;
 	plug.conf.simple = true;
 	no_driver = false;
-	nr_warned = 0;
+	nr_warned = nr_woken = 0;
 	buf = malloc(BUF_B);
 	assert_non_null(buf);
 	reg.addr = buf;
@@ -472,6 +479,9 @@ static void irecv__too_much(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		assert_true(offload_may_reg(r.c));
 	assert_false(offload_may_reg(r.c));
+	offload_reg_ends(r.c);
+	assert_true(offload_may_reg(r.c));
+	assert_false(offload_may_reg(r.c));
 	assert_non_null(post(&r, buf, RING_B));
 }
 
@@ -524,11 +534,18 @@ static void give__part_of_a_closed_comm(void **state)
 
 	for (unsigned i = 0; i < PARTS; i++)
 		recv_open(&r[i]);
-	r[2].c->state = COMM_CLOSED;
+	r[2].c->state = COMM_CLOSED; /* a peer that is stopped: its core does not let go */
+	now_ns += 1000000;
+	assert_int_equal(recv_try(&more), -EAGAIN);
+	assert_int_equal(offload_give(more.c, &more.dev), -EAGAIN);
+	assert_int_equal(nr_woken, 1); /* NCCL calls accept without a pause */
 	grave = r[2].c;
-	recv_open(&more);
+	now_ns += 1000000;
+	assert_int_equal(offload_give(more.c, &more.dev), -EAGAIN);
 	assert_null(grave);
+	assert_int_equal(offload_give(more.c, &more.dev), NCCL_OK);
 	assert_int_equal(nr_warned, 0);
+	assert_int_equal(nr_woken, 2);
 	assert_int_equal(recv_try(&more), NCCL_SYSTEM_ERROR);
 }
 
