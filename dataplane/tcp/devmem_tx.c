@@ -73,7 +73,7 @@ int devmem_tx_ask(const struct zc_sys *sys, int fd, uint32_t id, uint64_t len)
 	ssize_t ret;
 
 	msg_name(&msg, ctl, id);
-	ret = sys->send(fd, &msg, true);
+	ret = sys->send(fd, &msg);
 	if (ret == -EFAULT)
 		return 0;
 	return ret < 0 ? (int)ret : -EPROTO;

@@ -5,7 +5,7 @@
  * poll core owns everything here, except where a comment names the control thread. Nothing
  * allocates after ep_connect. Calls into the kernel go through struct tcp_sys, never block, and leave
  * no reference to a caller's memory behind. Copies of a GPU (tcp_gpu.c, tcp_fetch.c) may, and sends
- * without a copy (tcp_zc.h).
+ * that a NIC reads from there (tcp_zc.h).
  */
 #ifndef GX_TCP_H
 #define GX_TCP_H
@@ -242,7 +242,7 @@ struct tcp_ep {
 	union {
 		struct {
 			bool tx_bare; /* frozen: ... or goes so */
-			bool tx_zc;   /* frozen: sockets send without a copy */
+			bool tx_zc;   /* frozen: a NIC may send memory of GPUs */
 		};
 		uint16_t tx_more; /* any of these: tcp_tx() has more to do */
 	};
@@ -308,7 +308,7 @@ struct link_tcp {
 	uint32_t nr_held;		   /* fragments of all eps */
 	uint32_t drop_seq;		   /* memory freed from here on may still be staged */
 	bool has_feeds;			   /* ctl, before GPUs are opened: sockets may have feeds */
-	const struct zc_sys *zc_sys;	   /* ctl: of sends without a copy */
+	const struct zc_sys *zc_sys;	   /* ctl: of sends that a NIC reads */
 	struct tcp_ep *zc_eps;		   /* list: the kernel has sends of theirs */
 	struct uring_rx *uring;		   /* ctl, before the first socket; NULL: by recv() */
 	void *uring_pool;		   /* ctl: its area, of the arena; NULL: a test's */

@@ -29,13 +29,15 @@ static int tcp_check(const struct gx_opts *o)
 	if (o->tcp_tx > GX_TCP_TX_AUTO)
 		return gx_fail(-EINVAL, "gx_opts.tcp_tx %llu is not known: take a GX_TCP_TX_ value",
 			       (unsigned long long)o->tcp_tx);
-	if (o->tcp_tx_nic && o->tcp_tx != GX_TCP_TX_DEVMEM && o->tcp_tx != GX_TCP_TX_AUTO)
+	if (o->tcp_tx_nic && !o->tcp_tx)
 		return gx_fail(-EINVAL,
 			       "gx_opts.tcp_tx_nic '%.64s' goes with gx_opts.tcp_tx devmem or auto",
 			       o->tcp_tx_nic);
-	if (o->tcp_tx == GX_TCP_TX_DEVMEM && !o->tcp_tx_nic)
-		return gx_fail(-EINVAL, "gx_opts.tcp_tx devmem needs the interface that "
-					"connections leave by: set gx_opts.tcp_tx_nic, as eth0");
+	if (o->tcp_tx && !o->tcp_tx_nic)
+		return gx_fail(-EINVAL,
+			       "gx_opts.tcp_tx %s needs the interface that connections leave by: "
+			       "set gx_opts.tcp_tx_nic, as eth0",
+			       o->tcp_tx == GX_TCP_TX_DEVMEM ? "devmem" : "auto");
 	if (o->tcp_rx > GX_TCP_RX_ZCRX_GPU)
 		return gx_fail(-EINVAL, "gx_opts.tcp_rx %u is not known: take a GX_TCP_RX_ value",
 			       o->tcp_rx);
@@ -111,6 +113,7 @@ static int tcp_tx_start(struct gx *gx)
 	if (!ret || must)
 		return ret;
 	gx_warn("link tcp sends memory of GPUs by host memory: %s", gx_error());
+	gx->opts.tcp_tx = GX_TCP_TX_COPY;
 	return 0;
 }
 
@@ -167,11 +170,6 @@ static void tcp_describe(struct gx *gx, struct gx_text *text)
 	const struct tcp_ctx *t = gx->link[GX_LINK_TCP];
 	char line[256];
 
-	if (gx->opts.tcp_tx)
-		core_say(text, "tcp tx   without a copy%s\n",
-			 gx->opts.tcp_tx == GX_TCP_TX_ZEROCOPY
-				 ? ""
-				 : ", until the kernel copies all the same");
 	if (t->tx) {
 		tcp_tx_dev_text(t->tx, line, sizeof(line));
 		core_say(text, "tcp tx   %s\n", line);

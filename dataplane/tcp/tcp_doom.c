@@ -36,12 +36,11 @@ static void op_doom(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 	}
 	tcp_op_pad(e, i);
 	tcp_ctl_put(e, &cancel);
-	if (op->held && tcp_zc_keep(e, i))
+	if (op->held) {
+		tcp_zc_keep(e, i);
 		return;
-	if (op->held)
-		tcp_fetch_cut(e, op);
-	else
-		tcp_fetch_end(e, op);
+	}
+	tcp_fetch_end(e, op);
 	tcp_op_complete(e, i, err, 0);
 }
 

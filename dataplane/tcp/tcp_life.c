@@ -41,9 +41,9 @@ void tcp_ep_leave(struct tcp_ep *e)
 	atomic_store_explicit(&ep->detached, true, memory_order_release);
 }
 
-/* Without sends of MSG_ZEROCOPY the kernel references no memory between two calls. So everything ends
- * at once, unless a GPU copies; then the endpoint leaves when the last block with bytes of it comes
- * back. */
+/* Without sends from device memory the kernel references no memory between two calls. So everything
+ * ends at once, unless a GPU copies; then the endpoint leaves when the last block with bytes of it
+ * comes back. */
 void tcp_fail(struct gx_ep *ep, int err)
 {
 	struct tcp_ep *e = tcp_of(ep);

@@ -214,7 +214,7 @@ static void ins_hold(const struct tcp_ep *e, struct drop *d)
 			drop_hold(d, e->in[i].mem);
 }
 
-/* No call into the kernel is under way, so only copies by GPUs hold memory, and sends of MSG_ZEROCOPY
+/* No call into the kernel is under way, so only copies by GPUs hold memory, and sends from there
  * (tcp_zc.h). */
 void link_tcp_drop(void *link, struct drop *d)
 {

@@ -6,7 +6,7 @@
  * first brought to host memory (tcp_fetch.c). Frames without payload go by socket 0, before chunks.
  * Runs on the polling core.
  *
- * Most functions are compiled twice: with @zc for sockets that send without a copy (tcp_zc.h), and
+ * Most functions are compiled twice: with @zc for sockets whose sends a NIC may read (tcp_zc.h), and
  * for all others, which pay nothing for that.
  */
 #include "tcp/tcp.h"
@@ -171,7 +171,7 @@ TX_TWICE unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, str
 			n = iov_add(iov, n, (const char *)o->hdr, TCP_HDR_B, &skip);
 		if (!o->len)
 			continue;
-		if (zc && skip < o->len && !o->gone && tcp_zc_wants(e, s, o, skip)) {
+		if (zc && skip < o->len && !o->gone && tcp_zc_wants(e, o)) {
 			*stops = true;
 			break;
 		}
@@ -203,10 +203,8 @@ static void out_end(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp
 	tcp_ctl_put(e, &end);
 }
 
-TX_TWICE void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n, const bool zc)
+TX_TWICE void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 {
-	bool held = false;
-
 	n += s->pos;
 	while (s->tail != s->head) {
 		const struct tcp_out *o = &s->out[s->tail % TCP_OUTS];
@@ -218,11 +216,9 @@ TX_TWICE void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n, const 
 		s->out_b -= len;
 		if (o->bare)
 			out_end(e, s, o);
-		if (zc)
-			held = tcp_zc_next(e, s);
 		if (o->op != TCP_NONE) {
 			e->ops[o->op].queued--;
-			if (e->ops[o->op].gpu && !held)
+			if (e->ops[o->op].gpu)
 				tcp_fetch_sent(e, &e->ops[o->op], o->chunk);
 		}
 		s->tail++;
@@ -267,7 +263,7 @@ TX_TWICE bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent, co
 	}
 	s->leads = e->leading;
 	e->sent_ns = e->now_ns;
-	sock_sent(e, s, (uint64_t)ret, zc);
+	sock_sent(e, s, (uint64_t)ret);
 	*sent += (uint64_t)ret;
 	/* The kernel is quicker with much at once: over loopback 7.4 GB/s in calls of 256 KiB, 8.6 in
 	 * those of 1 MiB. Where it has no room for as much, a queue would only be late. */
@@ -352,7 +348,7 @@ void tcp_tx_fetch(struct tcp_ep *e)
 	}
 }
 
-/* Sockets that send without a copy. And headers and ENDs of what has just left do not wait a turn. */
+/* Sockets whose sends a NIC may read. And headers and ENDs of what has just left do not wait a turn. */
 static __attribute__((noinline)) bool tx_more(struct tcp_ep *e)
 {
 	bool worked = false;

@@ -39,7 +39,7 @@ static int dev_look(struct tcp_tx_dev *d)
 	else if (f->nl_err || !f->netdev || !f->bind_tx)
 		ret = gx_fail(-EOPNOTSUPP,
 			      "gx_opts.tcp_tx_nic: %s: this kernel (%s) does not bind memory for "
-			      "sending%s. Use Linux 6.16 or newer, or gx_opts.tcp_tx zerocopy",
+			      "sending%s. Use Linux 6.16 or newer, or gx_opts.tcp_tx copy",
 			      d->name, f->kernel,
 			      f->nl_err == -ENOSYS ? ", as far as a gx without libmnl can see"
 						   : "");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sends of link tcp without a copy: what goes so, and how; see tcp_zc.h. Runs on the polling core;
- * open, close and say on the control path.
+ * Sends of link tcp by a NIC that reads memory of a GPU: what goes so, and how; see tcp_zc.h. Runs on
+ * the polling core; open, close and say on the control path.
  */
 #include "tcp/tcp_zc.h"
 #include "tcp/devmem_tx.h"
@@ -15,7 +15,6 @@
 
 #define ZC_STARVED_NS 1000000000ull /* no room for one send, and none is out */
 
-_Static_assert(!(TCP_OPS & (TCP_OPS - 1)), "an operation's index is a bit field of user");
 _Static_assert(TCP_ZC_DEPTH *TCP_SOCKS_MAX <= UINT16_MAX && TCP_OUTS * TCP_SOCKS_MAX <= UINT16_MAX,
 	       "op->held and op->queued count them");
 
@@ -23,29 +22,18 @@ _Static_assert(TCP_ZC_DEPTH *TCP_SOCKS_MAX <= UINT16_MAX && TCP_OUTS * TCP_SOCKS
 
 static int sock_open(struct tcp_ep *e, unsigned i)
 {
-	unsigned how = e->ep.core->gx->opts.tcp_tx;
-	struct zc_cfg cfg = {.sys = e->link->zc_sys,
-			     .fd = e->sock[i].fd,
-			     .depth = TCP_ZC_DEPTH,
-			     .may_copy = true,
-			     .insists = how == GX_TCP_TX_ZEROCOPY};
+	struct zc_cfg cfg = {.sys = e->link->zc_sys, .fd = e->sock[i].fd, .depth = TCP_ZC_DEPTH};
 	struct tcp_zc_sock *z = &e->zc->sock[i];
 	int ret = zc_tx_open(&cfg, &z->tx);
 
 	if (ret == -ENOMEM)
 		return gx_fail(ret, "no memory for a data socket that sends without a copy");
-	if (ret && how == GX_TCP_TX_ZEROCOPY)
+	if (ret && e->ep.core->gx->opts.tcp_tx == GX_TCP_TX_DEVMEM)
 		return gx_fail(ret,
-			       "gx_opts.tcp_tx zerocopy: the kernel sends from no such socket "
+			       "gx_opts.tcp_tx devmem: the kernel sends from no such socket "
 			       "without a copy (%s): take auto, or copy",
 			       strerror(-ret));
-	if (ret && !i)
-		gx_info("peer %s: what leaves over link tcp is copied: the kernel sends from no "
-			"such socket without a copy (%s)",
-			e->ep.conn->peer_name, strerror(-ret));
-	if (ret)
-		return 0;
-	z->on = e->sock[i].tx_ended = true;
+	z->on = e->sock[i].tx_ended = !ret;
 	return 0;
 }
 
@@ -59,7 +47,6 @@ int tcp_zc_open(struct tcp_ep *e)
 	if (!e->zc)
 		return gx_fail(-ENOMEM, "no memory for sockets that send without a copy");
 	e->tx_zc = true;
-	e->zc->may_dev = tcp_tx_of(e->ep.core->gx);
 	for (unsigned i = 0; !ret && i < e->nr_socks; i++)
 		ret = sock_open(e, i);
 	return ret;
@@ -85,49 +72,7 @@ void tcp_zc_stats(struct tcp_ep *e, struct tcp_zc_sock *z)
 
 	gx_stat_add(st, GX_STAT_TCP_ZC_SENDS, now->sends - z->seen.sends);
 	gx_stat_add(st, GX_STAT_TCP_ZC_BYTES, now->bytes - z->seen.bytes);
-	gx_stat_add(st, GX_STAT_TCP_ZC_COPIED, now->copied - z->seen.copied);
-	gx_stat_add(st, GX_STAT_TCP_ZC_PLAIN, now->plain - z->seen.plain);
 	z->seen = *now;
-}
-
-bool tcp_zc_wants(const struct tcp_ep *e, const struct tcp_sock *s, const struct tcp_out *o,
-		  uint64_t off)
-{
-	const struct tcp_zc_sock *z = tcp_zc_of(e, s);
-	const struct tcp_op *op;
-
-	if (o->op == TCP_NONE)
-		return false;
-	if (off)
-		return z->began;
-	op = &e->ops[o->op];
-	if (op->dev)
-		return true;
-	if (o->len < TCP_ZC_MIN_B || z->tx->is_futile)
-		return false;
-	/* A copy gives the buffer back at once, and others want it. */
-	return !op->gpu || !stage_is_short(op->gpu->stage, e->now_ns);
-}
-
-void tcp_zc_off(const struct tcp_ep *e, struct tcp_sock *s)
-{
-	struct tcp_zc_sock *z = tcp_zc_of(e, s);
-
-	if (!z->tx->is_futile || z->began || zc_tx_held(z->tx) || !tcp_zc_sends(e, s) ||
-	    e->zc->dev_ok || (e->zc->may_dev && !e->zc->dev_asked))
-		return;
-	z->on = false;
-	s->tx_ended = false;
-}
-
-bool tcp_zc_next(struct tcp_ep *e, struct tcp_sock *s)
-{
-	struct tcp_zc_sock *z = tcp_zc_of(e, s);
-	bool began = z->began;
-
-	z->began = false;
-	tcp_zc_off(e, s);
-	return began;
 }
 
 static void zc_list(struct tcp_ep *e)
@@ -170,10 +115,24 @@ static int device_ask(struct tcp_ep *e, const struct tcp_tx_bind *b)
 		if (!tcp_zc_sends(e, s))
 			return -EOPNOTSUPP;
 		ret = devmem_tx_ask(e->link->zc_sys, s->fd, b->id, b->len);
-		if (ret == -EPROTO)
+		if (ret == -EPROTO) {
 			tcp_sock_tx_fail(e, s, ret, "the kernel has sent a byte that is not there");
+			tcp_zc_of(e, s)->on = false;
+		}
 	}
 	return ret;
+}
+
+/* No memory of a GPU goes so: the sockets send as those of others, and none of their sends is out. */
+static void socks_off(struct tcp_ep *e)
+{
+	for (unsigned i = 0; i < e->nr_socks; i++) {
+		struct tcp_zc_sock *z = &e->zc->sock[i];
+
+		if (z->on)
+			e->sock[i].tx_ended = e->sock[i].rx_ended;
+		z->on = false;
+	}
 }
 
 bool tcp_zc_device(struct tcp_ep *e, struct tcp_op *op)
@@ -189,6 +148,8 @@ bool tcp_zc_device(struct tcp_ep *e, struct tcp_op *op)
 		e->zc->dev_ok = !ret;
 		if (e->zc->dev_asked)
 			atomic_store_explicit(&e->zc->dev_err, ret, memory_order_relaxed);
+		if (e->zc->dev_asked && ret)
+			socks_off(e);
 	}
 	if (!e->zc->dev_ok)
 		return false;
@@ -213,13 +174,12 @@ void tcp_zc_say(struct gx_ep *ep)
 				     : strerror(-err));
 }
 
-static ssize_t device_post(const struct tcp_zc_sock *z, const struct tcp_op *op,
-			   const struct iovec *iov, uint64_t user)
+static ssize_t device_post(const struct tcp_zc_sock *z, const struct tcp_op *op, const char *at,
+			   uint32_t len, uint64_t user)
 {
 	const struct tcp_tx_bind *b = bind_of(op);
 	struct devmem_tx tx = {.zc = z->tx, .id = b->id, .len = b->len};
-	struct devmem_piece piece = {.off = (uint64_t)((const char *)iov->iov_base - b->base),
-				     .len = (uint32_t)iov->iov_len};
+	struct devmem_piece piece = {.off = (uint64_t)(at - b->base), .len = len};
 
 	return devmem_tx_post(&tx, &piece, 1, user);
 }
@@ -251,23 +211,16 @@ ssize_t tcp_zc_post(struct tcp_ep *e, struct tcp_sock *s, uint64_t *want)
 	struct tcp_zc_sock *z = tcp_zc_of(e, s);
 	const struct tcp_out *o = &s->out[s->tail % TCP_OUTS];
 	uint32_t off = s->pos - (o->bare ? 0 : TCP_HDR_B);
-	struct iovec iov = {(char *)o->data + off, o->len - off};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	uint64_t user = o->op + o->chunk * TCP_ZC_CHUNK;
 	ssize_t ret;
 
 	*want = o->len - off;
-	ret = e->ops[o->op].dev ? device_post(z, &e->ops[o->op], &iov, user)
-				: zc_tx_post(z->tx, &msg, user);
-	if (ret < 0 && e->ops[o->op].dev)
+	ret = device_post(z, &e->ops[o->op], o->data + off, o->len - off, o->op);
+	if (ret < 0)
 		tcp_sock_tx_fail(e, s, (int)ret, z->tx->why);
 	if (ret < 0)
 		return ret;
 	if (!ret)
 		return post_none(e, s, z);
-	if ((uint64_t)ret == *want)
-		zc_tx_name(z->tx, user + TCP_ZC_LAST);
-	z->began = true;
 	z->starved_ns = 0;
 	e->ops[o->op].held++;
 	e->zc->nr_out++;
@@ -278,16 +231,11 @@ ssize_t tcp_zc_post(struct tcp_ep *e, struct tcp_sock *s, uint64_t *want)
 
 /* ---- early ends ---- */
 
-bool tcp_zc_keep(struct tcp_ep *e, uint32_t i)
+void tcp_zc_keep(struct tcp_ep *e, uint32_t i)
 {
-	struct tcp_op *op = &e->ops[i];
-
-	if (op->gpu) /* the kernel reads buffers of ours */
-		return false;
-	op->late = true;
+	e->ops[i].late = true;
 	if (!e->zc->nr_late++)
 		e->zc->late_ns = e->link->core->now_ns;
-	return true;
 }
 
 void tcp_zc_end(struct tcp_ep *e)

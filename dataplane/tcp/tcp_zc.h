@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Link tcp sends payload without a copy, where gx_opts.tcp_tx asks for that: the kernel reads a long
- * payload where it lies, in memory of the program or of a GPU, or in a staging buffer. Headers,
- * trailers and short payload are copied.
+ * Link tcp sends payload of memory of a GPU from there, where gx_opts.tcp_tx asks for that and a NIC
+ * has bound the memory (tcp_tx_dev.h): the NIC reads it, later. Headers, trailers, short payload and
+ * host memory are copied.
  *
+ *   tcp_fetch.c  asks whether an operation may:                 tcp_zc_device()
  *   tcp_tx.c     offers the payload of a frame at a time:       tcp_zc_wants(), tcp_zc_post()
  *                which counts in op->held the sends that the kernel has not ended
  *   tcp_zc_end.c reads the error queues while there are some:   link_tcp_zc_poll()
@@ -11,12 +12,11 @@
  *   tcp_take.c   the peer is done with one:                     tcp_zc_done()
  *   tcp_life.c   its endpoint ends:                             tcp_zc_end()
  *
- * The rule: an operation completes when the kernel reads its memory no more. An early end costs no
+ * The rule: an operation completes when nobody reads its memory any more. An early end costs no
  * connection, so it waits for the peer to take the bytes that the kernel has. Where none of such
  * memory has come back for three peer time-outs, the connection ends. So it does where the peer said
  * that it has all, and the kernel keeps the memory as long. An endpoint that ends waits for
- * 200 ms, so that a close is an orderly one. Then it resets its sockets, and the kernel lets go. A
- * staging buffer is the link's, so an early end does not wait for it.
+ * 200 ms, so that a close is an orderly one. Then it resets its sockets, and the kernel lets go.
  *
  * A socket that is not here, or is switched off, sends by tcp_tx.c alone. open and close are control
  * path; all else runs on the polling core.
@@ -27,18 +27,13 @@
 #include "tcp/tcp.h"
 #include "tcp/zc_tx.h"
 
-/* The kernel's own words are that MSG_ZEROCOPY pays over around 10 KB
- * (Documentation/networking/msg_zerocopy.rst). A read of the error queue is ours beside that, and a
- * second send, because headers are copied. */
+/* Each send costs a read of the error queue, and a second send, because headers are copied. */
 #define TCP_ZC_MIN_B 32768
-#define TCP_ZC_LAST  TCP_OPS	    /* of a send's .user: no more of the chunk follows; */
-#define TCP_ZC_CHUNK (2u * TCP_OPS) /* ... one chunk; below both the operation */
 #define TCP_ZC_DEPTH 256 /* sends of a socket; net.core.optmem_max allows some 160 by default */
 
 struct tcp_zc_sock {
 	struct zc_tx *tx;    /* frozen; NULL: it copies */
 	bool on;	     /* it sends here, not by tcp_tx.c */
-	bool began;	     /* a part of the payload under way has left without a copy */
 	uint64_t look_ns;    /* the last read of its error queue */
 	uint64_t starved_ns; /* since then the kernel takes no send; 0: it does */
 	struct zc_stat seen; /* the part of the counters that the core's have */
@@ -55,7 +50,6 @@ struct tcp_zc {
 	uint64_t done_ns;	/* as late_ns */
 	uint64_t end_ns;	/* the endpoint has failed then */
 	uint64_t drop_ns;	/* and its sockets were reset; 0: not yet */
-	bool may_dev;		/* frozen: there is a NIC that may; nobody knows before dev_asked */
 	bool dev_asked, dev_ok; /* does a NIC send memory of GPUs by these sockets? */
 	_Atomic int dev_err;	/* why not: -errno; 0: it does, or nobody asked. ctl reads it */
 	bool dev_said;		/* ctl: it has warned of that */
@@ -78,28 +72,25 @@ static inline bool tcp_zc_sends(const struct tcp_ep *e, const struct tcp_sock *s
 int tcp_zc_open(struct tcp_ep *e);
 void tcp_zc_close(struct tcp_ep *e); /* control path; nothing is out any more */
 
-/** tcp_zc_wants() - Should the payload of @o, of which @off bytes have left, go without a copy? */
-bool tcp_zc_wants(const struct tcp_ep *e, const struct tcp_sock *s, const struct tcp_out *o,
-		  uint64_t off);
+/** tcp_zc_wants() - Does the payload of @o go without a copy? */
+static inline bool tcp_zc_wants(const struct tcp_ep *e, const struct tcp_out *o)
+{
+	return o->op != TCP_NONE && e->ops[o->op].dev;
+}
+
 /** tcp_zc_post() - Send the rest of the payload of @s's first frame; *want: how much that is. Return:
  * bytes; -EAGAIN: none now; -errno: the socket is lost. */
 ssize_t tcp_zc_post(struct tcp_ep *e, struct tcp_sock *s, uint64_t *want);
-/** tcp_zc_next() - The first frame has left. Return: its payload, or a part, went without a copy. */
-bool tcp_zc_next(struct tcp_ep *e, struct tcp_sock *s);
-
 /** tcp_zc_device() - Has a NIC bound the memory of @op, which is of a GPU, and is it to send from
  * there? Then the operation needs no buffers any more. */
 bool tcp_zc_device(struct tcp_ep *e, struct tcp_op *op);
 /** tcp_zc_say() - Control path: warn once if memory of GPUs goes by host memory. */
 void tcp_zc_say(struct gx_ep *ep);
 
-/** tcp_zc_off() - If the kernel copies all the same: from its next frame on @s sends as others do,
- * which is cheaper. Not where a NIC may yet send memory of GPUs by it. */
-void tcp_zc_off(const struct tcp_ep *e, struct tcp_sock *s);
 void tcp_zc_stats(struct tcp_ep *e, struct tcp_zc_sock *z);
 
-/** tcp_zc_keep() - @i, which is held, ends early. True: its completion waits. */
-bool tcp_zc_keep(struct tcp_ep *e, uint32_t i);
+/** tcp_zc_keep() - @i, which is held, ends early: its completion waits. */
+void tcp_zc_keep(struct tcp_ep *e, uint32_t i);
 /** tcp_zc_done() - The peer is done with @i, which is held; its mid is free. */
 void tcp_zc_done(struct tcp_ep *e, uint32_t i, int err);
 /** tcp_zc_end() - The endpoint has failed. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sends of link tcp without a copy: their ends, and those of operations and endpoints that wait for
- * them; see tcp_zc.h. Runs on the polling core.
+ * Sends of link tcp by a NIC that reads memory of a GPU: their ends, and those of operations and
+ * endpoints that wait for them; see tcp_zc.h. Runs on the polling core.
  */
 #include "tcp/tcp_zc.h"
 
@@ -33,21 +33,16 @@ static void op_released(struct tcp_ep *e, uint32_t i, uint64_t now_ns)
 	} else if (e->err) {
 		tcp_op_finish(e, i, early ? op->status : e->err, 0);
 	} else if (early) {
-		tcp_fetch_end(e, op);
 		tcp_op_complete(e, i, op->status, 0);
 	}
 }
 
 static void post_ended(struct tcp_ep *e, uint64_t user, uint64_t now_ns)
 {
-	uint32_t i = (uint32_t)(user % TCP_OPS);
-	struct tcp_op *op = &e->ops[i];
+	uint32_t i = (uint32_t)user;
 
 	e->zc->nr_out--;
-	op->held--;
-	if (op->gpu && user & TCP_ZC_LAST)
-		tcp_fetch_sent(e, op, user / TCP_ZC_CHUNK);
-	if (!op->held)
+	if (!--e->ops[i].held)
 		op_released(e, i, now_ns);
 }
 
@@ -63,7 +58,6 @@ static bool sock_reap(struct tcp_ep *e, struct tcp_sock *s, uint64_t now_ns)
 	tcp_zc_stats(e, z);
 	if (gx_unlikely(z->tx->is_deaf && !s->rx_ended))
 		tcp_sock_tx_fail(e, s, z->tx->err, z->tx->why);
-	tcp_zc_off(e, s);
 	return n > 0;
 }
 
@@ -186,7 +180,7 @@ static void ep_hold(const struct tcp_ep *e, struct drop *d)
 	for (uint32_t i = 0; i < e->ops_top && e->zc->nr_out; i++) {
 		const struct tcp_op *op = &e->ops[i];
 
-		if (op->held && !op->gpu && mem_is_dead(op->mem))
+		if (op->held && mem_is_dead(op->mem))
 			drop_hold(d, op->mem);
 	}
 }

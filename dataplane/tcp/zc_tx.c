@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sending without a copy; see zc_tx.h. Runs on the polling core; open and close on the control path.
+ * The ends of sends without a copy; see zc_tx.h. Runs on the polling core; open and close on the control path.
  */
 #include "tcp/zc_tx.h"
 
@@ -13,10 +13,9 @@
 
 /* ---- system calls ---- */
 
-static ssize_t sys_send(int fd, const struct msghdr *msg, bool zero_copy)
+static ssize_t sys_send(int fd, const struct msghdr *msg)
 {
-	ssize_t ret =
-		sendmsg(fd, msg, MSG_DONTWAIT | MSG_NOSIGNAL | (zero_copy ? MSG_ZEROCOPY : 0));
+	ssize_t ret = sendmsg(fd, msg, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_ZEROCOPY);
 
 	return ret < 0 ? -errno : ret;
 }
@@ -73,7 +72,7 @@ static int note_read(const char *at, size_t len, struct zc_note *out)
 	memcpy(&e, at, sizeof(e));
 	if (e.ee_origin != SO_EE_ORIGIN_ZEROCOPY || e.ee_errno)
 		return 0;
-	*out = (struct zc_note){e.ee_info, e.ee_data, e.ee_code & SO_EE_CODE_ZEROCOPY_COPIED};
+	*out = (struct zc_note){e.ee_info, e.ee_data};
 	return 1;
 }
 
@@ -121,25 +120,15 @@ int zc_tx_open(const struct zc_cfg *cfg, struct zc_tx **out)
 	tx = calloc(1, sizeof(*tx) + cfg->depth * sizeof(tx->post[0]));
 	if (!tx)
 		return -ENOMEM;
-	tx->at = calloc(cfg->depth, sizeof(tx->at[0]));
-	if (!tx->at) {
-		free(tx);
-		return -ENOMEM;
-	}
 	tx->sys = cfg->sys;
 	tx->fd = cfg->fd;
 	tx->mask = cfg->depth - 1;
-	tx->may_copy = cfg->may_copy;
-	tx->insists = cfg->insists;
 	*out = tx;
 	return 0;
 }
 
 void zc_tx_close(struct zc_tx *tx)
 {
-	if (!tx)
-		return;
-	free(tx->at);
 	free(tx);
 }
 
@@ -160,21 +149,6 @@ static int tx_deafen(struct zc_tx *tx, int err, const char *why)
 	return tx_fail(tx, err, why);
 }
 
-/* The kernel has taken bytes. */
-static void post_add(struct zc_tx *tx, uint64_t user, bool plain)
-{
-	uint32_t i = tx->head++;
-
-	tx->post[i & tx->mask] =
-		(struct zc_post){.user = user, .is_plain = plain, .is_done = plain};
-	if (plain) {
-		tx->stat.plain++;
-		return;
-	}
-	tx->post[i & tx->mask].id = tx->id_head;
-	tx->at[tx->id_head++ & tx->mask] = i & tx->mask;
-}
-
 static ssize_t post_refused(struct zc_tx *tx, int err)
 {
 	tx->last = err;
@@ -193,24 +167,15 @@ static ssize_t post_refused(struct zc_tx *tx, int err)
 	case -EFAULT:
 	case -EINVAL:
 		return tx_fail(tx, err,
-			       "the kernel does not send that memory: it was unmapped, or it is of "
-			       "a device and its binding has ended");
+			       "the kernel does not send that memory of a device: its binding has "
+			       "ended");
 	default:
 		return tx_fail(tx, err, "the socket broke");
 	}
 }
 
-/* Refusals of a send without a copy that a copy may not meet: no room for its number or for locked
- * pages; pages that cannot be held (a mapping of a device, DAX). */
-static bool is_for_copies(ssize_t ret)
-{
-	return ret == -ENOBUFS || ret == -EFAULT;
-}
-
 ssize_t zc_tx_post(struct zc_tx *tx, const struct msghdr *msg, uint64_t user)
 {
-	bool may_copy = tx->may_copy && !msg->msg_control;
-	bool plain = tx->is_futile && may_copy;
 	ssize_t ret;
 
 	if (tx->err)
@@ -220,50 +185,34 @@ ssize_t zc_tx_post(struct zc_tx *tx, const struct msghdr *msg, uint64_t user)
 		tx->last = 0;
 		return 0;
 	}
-	ret = tx->sys->send(tx->fd, msg, !plain);
-	if (gx_unlikely(is_for_copies(ret) && may_copy && !plain)) {
-		plain = true;
-		ret = tx->sys->send(tx->fd, msg, false);
-	}
+	ret = tx->sys->send(tx->fd, msg);
 	if (ret <= 0)
 		return post_refused(tx, (int)ret);
-	if (!plain) {
-		tx->stat.sends++;
-		tx->stat.bytes += (uint64_t)ret;
-	}
-	post_add(tx, user, plain);
+	tx->post[tx->head++ & tx->mask] = (struct zc_post){.user = user};
+	tx->stat.sends++;
+	tx->stat.bytes += (uint64_t)ret;
 	return ret;
 }
 
 /* ---- ends ---- */
 
-static void note_copied(struct zc_tx *tx, const struct zc_note *n)
-{
-	tx->copies = n->is_copied ? tx->copies + 1 : 0;
-	if (n->is_copied)
-		tx->stat.copied += (uint64_t)(n->last - n->first) + 1;
-	if (tx->may_copy && !tx->insists && tx->copies >= ZC_COPIES)
-		tx->is_futile = true;
-}
-
 /* Each number of the range is of a send that has not ended yet. */
 static int note_take(struct zc_tx *tx, const struct zc_note *n)
 {
-	uint32_t out = tx->id_head - tx->id_tail;
-	uint32_t first = n->first - tx->id_tail, last = n->last - tx->id_tail;
+	uint32_t out = zc_tx_held(tx);
+	uint32_t first = n->first - tx->tail, last = n->last - tx->tail;
 
 	if (first >= out || last >= out || first > last)
 		return tx_deafen(tx, -EPROTO,
 				 "the kernel told of the end of a send that it never had");
 	for (uint32_t id = n->first; id != n->last + 1; id++) {
-		struct zc_post *p = &tx->post[tx->at[id & tx->mask]];
+		struct zc_post *p = &tx->post[id & tx->mask];
 
 		if (p->is_done)
 			return tx_deafen(tx, -EPROTO, "the kernel told twice of the end of a send");
 		p->is_done = true;
 	}
 	tx->stat.notes++;
-	note_copied(tx, n);
 	return 0;
 }
 
@@ -300,15 +249,11 @@ unsigned zc_tx_reap(struct zc_tx *tx, uint64_t users[], unsigned n)
 {
 	unsigned nr = 0;
 
-	for (unsigned i = 0; i < ZC_CALLS && tx->id_head != tx->id_tail && !tx->is_deaf; i++)
+	for (unsigned i = 0; i < ZC_CALLS && zc_tx_held(tx) && !tx->is_deaf; i++)
 		if (!notes_read(tx))
 			break;
-	while (nr < n && tx->tail != tx->head && tx->post[tx->tail & tx->mask].is_done) {
-		const struct zc_post *p = &tx->post[tx->tail++ & tx->mask];
-
-		users[nr++] = p->user;
-		tx->id_tail += !p->is_plain;
-	}
+	while (nr < n && zc_tx_held(tx) && tx->post[tx->tail & tx->mask].is_done)
+		users[nr++] = tx->post[tx->tail++ & tx->mask].user;
 	return nr;
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sending without a copy (MSG_ZEROCOPY): the kernel reads the source later, and says in the error
- * queue of the socket when it has finished. Until then the source must not change.
+ * The ends of sends without a copy (MSG_ZEROCOPY): the kernel, or a NIC, reads the source later, and
+ * the kernel says in the error queue of the socket when that has finished. Until then the source must
+ * not change. devmem_tx.h sends memory of a device this way.
  *
  *   zc_tx_post()  one sendmsg(): the kernel has taken bytes, all or the first ones
- *   zc_tx_reap()  sources that the kernel reads no more, in the order of their posts
- *   zc_tx_held()  how many it may still read
+ *   zc_tx_reap()  sources that nobody reads any more, in the order of their posts
+ *   zc_tx_held()  how many may still be read
  *
- * The kernel numbers the sends that it did so, from 0 on, and wraps at 2^32. It tells of ranges of
- * numbers. Where it had to copy all the same (loopback), it says so; then the next sends copy at
- * once, which is cheaper, and the counters tell. devmem_tx.h sends memory of a device this way.
+ * The kernel numbers the sends of a socket, from 0 on, and wraps at 2^32. It tells of ranges of
+ * numbers.
  *
  * The polling core that turns the socket owns everything here; open and close are for the control
  * path. A turn allocates nothing and logs nothing. The socket may be closed when zc_tx_held() is 0,
@@ -27,18 +27,16 @@
 #define ZC_DEPTH_MAX 65536
 #define ZC_CALLS     8	  /* reads of the error queue in one reap */
 #define ZC_NOTES     4	  /* ranges of one read */
-#define ZC_COPIES    8	  /* so many copied sends in a row, and the socket copies by itself */
 #define ZC_CTL_B     512u /* of control messages of one read */
 
 /* A range of sends that the kernel has finished: both ends included, it may wrap. */
 struct zc_note {
 	uint32_t first, last;
-	bool is_copied;
 };
 
 /* System calls. Each returns at once; -errno, never -1. owner: nobody, frozen */
 struct zc_sys {
-	ssize_t (*send)(int fd, const struct msghdr *msg, bool zero_copy);
+	ssize_t (*send)(int fd, const struct msghdr *msg); /* without a copy */
 	/* One message of the error queue; -EAGAIN: none. */
 	ssize_t (*note)(int fd, struct msghdr *msg);
 	/* The socket may be sent from without a copy. */
@@ -56,35 +54,26 @@ extern const struct zc_sys zc_sys_kernel;
 int zc_notes(const struct msghdr *msg, struct zc_note out[], unsigned max, unsigned *n);
 
 struct zc_stat {
-	uint64_t sends, bytes; /* that the kernel took without a copy, as far as it said then */
-	uint64_t copied;       /* of them: sends that it copied all the same */
-	uint64_t plain; /* sends that were copied at once: it pays not, or the kernel could not */
-	uint64_t notes; /* ranges */
-	uint64_t again, full; /* posts that the kernel, or the depth, had no room for */
-	uint64_t others;      /* messages of the error queue about other things */
+	uint64_t sends, bytes; /* that the kernel took */
+	uint64_t notes;	       /* ranges */
+	uint64_t again, full;  /* posts that the kernel, or the depth, had no room for */
+	uint64_t others;       /* messages of the error queue about other things */
 };
 
 struct zc_post {
 	uint64_t user;
-	uint32_t id; /* the kernel's number, unless is_plain */
-	bool is_plain, is_done;
+	bool is_done;
 };
 
-/* Of one socket. Posts form a ring, in [tail, head); likewise numbers, in [id_tail, id_head). */
+/* Of one socket. Posts form a ring, in [tail, head): the index of a post is the kernel's number. */
 struct zc_tx {
 	const struct zc_sys *sys;
 	int fd;
 	int err;	 /* sticky: the socket broke, or is_deaf */
 	const char *why; /* its text */
 	bool is_deaf;	 /* nothing is learned of sends any more */
-	bool may_copy;	 /* host memory: a post without control messages may be copied */
-	bool insists;	 /* also where the kernel copies */
-	bool is_futile;	 /* the kernel copies: so does the socket from now on */
 	int last;	 /* why the last post took no byte: the kernel's -errno; 0: the depth */
-	unsigned copies; /* that it told of in a row */
 	uint32_t head, tail, mask;
-	uint32_t id_head, id_tail;
-	uint32_t *at; /* id & mask: its post */
 	struct zc_stat stat;
 	struct zc_post post[];
 };
@@ -93,7 +82,6 @@ struct zc_cfg {
 	const struct zc_sys *sys;
 	int fd;		/* a connected TCP socket; stays the caller's */
 	unsigned depth; /* sends that may wait for their end; power of two */
-	bool may_copy, insists;
 };
 
 /** zc_tx_open() - Return: 0, -EINVAL, -ENOMEM, -errno: the kernel sends from no such socket without
@@ -109,12 +97,6 @@ void zc_tx_close(struct zc_tx *tx);
  * Return: bytes that were taken; 0: none now, try later; -errno: the socket is broken.
  */
 ssize_t zc_tx_post(struct zc_tx *tx, const struct msghdr *msg, uint64_t user);
-/** zc_tx_name() - The post that was just taken has another @user: how many bytes were taken is known
- * only now. */
-static inline void zc_tx_name(struct zc_tx *tx, uint64_t user)
-{
-	tx->post[(tx->head - 1) & tx->mask].user = user;
-}
 /** zc_tx_reap() - Up to @n posts that have ended. A system call if any is held. Return: how many; 0:
  * none now. tx->is_deaf: no more can come, and tx->why says why. */
 unsigned zc_tx_reap(struct zc_tx *tx, uint64_t users[], unsigned n);

@@ -142,22 +142,17 @@ enum gx_tcp_rx {
 
 /** enum gx_tcp_tx - How link tcp sends. */
 enum gx_tcp_tx {
-	/* The kernel copies. An operation that ends early completes at once. */
+	/* The kernel copies, payload of a GPU from pinned buffers. An operation that ends early
+	 * completes at once. */
 	GX_TCP_TX_COPY,
-	/* Payload of 32 KiB and more: the kernel sends it from where it lies (MSG_ZEROCOPY), memory of
-	 * a GPU from pinned buffers. An operation completes when the kernel reads its memory no more.
-	 * So one that ends early (gx_cancel(), its deadline, gx_mem_free()) waits until the peer has
-	 * taken the bytes that the kernel has; at the latest the end of the connection frees them.
-	 * gx_connect() fails where the kernel does not offer it. Where the kernel copies all the same
-	 * (loopback), this costs more than COPY. */
-	GX_TCP_TX_ZEROCOPY,
-	/* AUTO, and the NIC (.tcp_tx_nic) reads GPU payload in place (devmem TCP: Linux 6.16 and a NIC
-	 * with it). gx_open() fails, with the reason, where something is missing, and so does
+	/* Payload of 32 KiB and more in memory of a GPU: the NIC (.tcp_tx_nic) reads it there (devmem
+	 * TCP: Linux 6.16 and a NIC with it). An operation completes when nobody reads its memory any
+	 * more. So one that ends early (gx_cancel(), its deadline, gx_mem_free()) waits until the peer
+	 * has taken the bytes that the kernel has; at the latest the end of the connection frees them.
+	 * gx_open() fails, with the reason, where something is missing, and so do gx_connect() and
 	 * gx_mem_alloc() of GPU memory that the NIC does not take. No card has run it. */
 	GX_TCP_TX_DEVMEM,
-	/* As ZEROCOPY where the kernel offers it, until it has copied eight sends of a socket in a row
-	 * all the same. With .tcp_tx_nic also as DEVMEM, where nothing is missing. */
-	GX_TCP_TX_AUTO,
+	GX_TCP_TX_AUTO, /* as DEVMEM, where nothing is missing; else as COPY */
 };
 
 /** enum gx_switch - Zero is the default, as everywhere. */

@@ -70,11 +70,8 @@
 	  "puts, gets, long sends and receives of the verbs link for packets")                     \
 	X(VERBS_REDONE, verbs_redone, "chunks sent again because a queue pair had failed")         \
 	X(VERBS_QPS_LOST, verbs_qps_lost, "queue pairs that failed")                               \
-	X(TCP_ZC_SENDS, tcp_zc_sends, "sends of link tcp without a copy (MSG_ZEROCOPY)")           \
+	X(TCP_ZC_SENDS, tcp_zc_sends, "sends of link tcp by a NIC that reads memory of a GPU")     \
 	X(TCP_ZC_BYTES, tcp_zc_bytes, "payload bytes of them")                                     \
-	X(TCP_ZC_COPIED, tcp_zc_copied, "of these sends: the kernel copied all the same")          \
-	X(TCP_ZC_PLAIN, tcp_zc_plain,                                                              \
-	  "sends that were to go so and were copied: no room, pages that cannot be held")          \
 	X(TCP_ZC_LOST, tcp_zc_lost,                                                                \
 	  "of these sends: the kernel never told of their end; their connection was reset")        \
 	X(MAPS_MADE, maps_made, "memory of peers on this host that was mapped")                    \

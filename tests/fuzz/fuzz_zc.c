@@ -30,7 +30,7 @@ static const uint8_t *ctl;
 static size_t ctl_b;
 static int flags;
 
-static ssize_t fuzz_send(int fd, const struct msghdr *msg, bool zero_copy)
+static ssize_t fuzz_send(int fd, const struct msghdr *msg)
 {
 	return 1;
 }
@@ -56,7 +56,7 @@ static const struct zc_sys fuzz_sys = {.send = fuzz_send, .note = fuzz_note, .al
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct zc_cfg cfg = {.sys = &fuzz_sys, .depth = DEPTH, .may_copy = true};
+	struct zc_cfg cfg = {.sys = &fuzz_sys, .depth = DEPTH};
 	struct zc_note note[ZC_NOTES];
 	struct msghdr msg = {.msg_control = (void *)(data + HEAD_B)};
 	struct iovec iov = {"x", 1};
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	flags = data[1] & 1 ? MSG_CTRUNC : 0;
 	if (zc_tx_open(&cfg, &tx))
 		abort();
-	tx->id_head = tx->id_tail = first;
+	tx->head = tx->tail = first;
 	for (; n < data[0] % (DEPTH + 1u); n++)
 		CHECK(zc_tx_post(tx, &out, n) == 1);
 	zc_notes(&msg, note, ZC_NOTES, &nr);

@@ -267,12 +267,7 @@ bool is_local(const char *port)
 
 bool is_tcp(const char *port)
 {
-	return !strcmp(port, "tcp") || is_gpu(port) || is_zerocopy(port);
-}
-
-bool is_zerocopy(const char *port)
-{
-	return !strcmp(port, "zerocopy");
+	return !strcmp(port, "tcp") || is_gpu(port);
 }
 
 bool is_gpu(const char *port)
@@ -304,7 +299,6 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	o.pull = GX_PULL_ON; /* auto depends on the machine */
 	o.local = is_local(cfg->port) ? GX_AUTO : GX_OFF;
 	o.bounce = is_bounce(cfg->port) ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
-	o.tcp_tx = is_zerocopy(cfg->port) ? GX_TCP_TX_ZEROCOPY : GX_TCP_TX_COPY;
 	o.on_conn = node_on_conn;
 	o.arg = n;
 	ret = gx_open(&o, &n->gx);

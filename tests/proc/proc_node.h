@@ -58,10 +58,8 @@ struct node_event {
 struct node_cfg {
 	const char *port;     /* "local": the local link, over port shm; "tcp": link tcp; "tcp-gpu":
 				 the same with regions on GPU 0, the fake driver's, whose memory
-				 the CPU reaches; "uring", "uring-gpu": those with io_uring as
-				 what receives; "zerocopy": link tcp that sends without a
-				 copy; "bounce": port shm with its bounce pool on GPU
-				 0 */
+				 the CPU reaches; "bounce": port shm with its bounce pool on
+				 GPU 0 */
 	bool server, threads; /* threads: cores run on gx's own */
 	unsigned nr_cores, slots;
 	uint64_t timeout_ns, echo_b; /* echo_b: room of each echoing receive; 0: no echo */
@@ -93,7 +91,6 @@ struct node {
 
 bool is_local(const char *port);
 bool is_tcp(const char *port);
-bool is_zerocopy(const char *port);
 bool is_gpu(const char *port);
 bool is_bounce(const char *port);
 /* @op is to receive at @addr, in @block of @len bytes, which must be registered where the bounce

@@ -97,7 +97,7 @@ static void open__refused(void **state)
 	refused(-EOPNOTSUPP, SCRIPT_IF, "6.16");
 	script_reset();
 	script.no_netdev = true;
-	refused(-EOPNOTSUPP, SCRIPT_IF, "zerocopy");
+	refused(-EOPNOTSUPP, SCRIPT_IF, "gx_opts.tcp_tx copy");
 	tcp_tx_dev_close(NULL);
 }
 

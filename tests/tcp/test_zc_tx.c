@@ -21,7 +21,7 @@
 
 struct note {
 	uint32_t first, last;
-	uint8_t code, origin;
+	uint8_t origin;
 	uint32_t err;
 	int level, type; /* 0: IP_RECVERR */
 };
@@ -33,32 +33,27 @@ static struct {
 	size_t cut; /* bytes of control that the next message lacks */
 	struct note queue[QUEUE];
 	unsigned nr;
-	unsigned sends, reads, zero_copies;
+	unsigned sends, reads;
 	/* of the last send */
 	struct iovec iov[DEVMEM_TX_PIECES];
 	size_t nr_iov;
 	struct cmsghdr h;
 	uint32_t id;
-	bool was_zero_copy;
 } k;
 
-static ssize_t hand_send(int fd, const struct msghdr *msg, bool zero_copy)
+static ssize_t hand_send(int fd, const struct msghdr *msg)
 {
 	size_t sum = 0;
 
 	for (size_t i = 0; i < msg->msg_iovlen; i++)
 		sum += msg->msg_iov[i].iov_len;
 	k.sends++;
-	k.zero_copies += zero_copy;
-	k.was_zero_copy = zero_copy;
 	k.nr_iov = msg->msg_iovlen;
 	memcpy(k.iov, msg->msg_iov, GX_MIN(k.nr_iov, (size_t)DEVMEM_TX_PIECES) * sizeof(k.iov[0]));
 	if (msg->msg_control) {
 		memcpy(&k.h, msg->msg_control, sizeof(k.h));
 		memcpy(&k.id, (const char *)msg->msg_control + CMSG_LEN(0), sizeof(k.id));
 	}
-	if (k.answer == -ENOBUFS && !zero_copy)
-		return (ssize_t)sum;
 	return k.answer == INT64_MAX ? (ssize_t)sum : k.answer;
 }
 
@@ -74,7 +69,6 @@ static ssize_t hand_note(int fd, struct msghdr *msg)
 		return -EAGAIN;
 	e.ee_errno = k.queue[0].err;
 	e.ee_origin = k.queue[0].origin;
-	e.ee_code = k.queue[0].code;
 	e.ee_info = k.queue[0].first;
 	e.ee_data = k.queue[0].last;
 	h.cmsg_len = CMSG_LEN(sizeof(e));
@@ -96,22 +90,19 @@ static int hand_allow(int fd)
 
 static const struct zc_sys hand_sys = {.send = hand_send, .note = hand_note, .allow = hand_allow};
 
-static struct note *say(uint32_t first, uint32_t last, bool copied)
+static struct note *say(uint32_t first, uint32_t last)
 {
 	struct note *n = &k.queue[k.nr++];
 
 	assert_true(k.nr <= QUEUE);
-	*n = (struct note){.first = first,
-			   .last = last,
-			   .code = copied,
-			   .origin = SO_EE_ORIGIN_ZEROCOPY,
-			   .level = SOL_IP};
+	*n = (struct note){
+		.first = first, .last = last, .origin = SO_EE_ORIGIN_ZEROCOPY, .level = SOL_IP};
 	return n;
 }
 
-static struct zc_tx *tx_open(bool may_copy)
+static struct zc_tx *tx_open(void)
 {
-	struct zc_cfg cfg = {.sys = &hand_sys, .depth = DEPTH, .may_copy = may_copy};
+	struct zc_cfg cfg = {.sys = &hand_sys, .depth = DEPTH};
 	struct zc_tx *tx;
 
 	memset(&k, 0, sizeof(k));
@@ -164,17 +155,17 @@ static void open__refused(void **state)
 
 static void post__held(void **state)
 {
-	struct zc_tx *tx = tx_open(true);
+	struct zc_tx *tx = tx_open();
 
 	reap(tx, 0, 0);
 	assert_int_equal(k.reads, 0); /* nothing is out: no system call */
 	post_n(tx, 100, 3);
 	assert_int_equal(zc_tx_held(tx), 3);
 	reap(tx, 0, 0);
-	say(0, 1, false);
+	say(0, 1);
 	reap(tx, 100, 2);
 	assert_int_equal(zc_tx_held(tx), 1);
-	say(2, 2, false);
+	say(2, 2);
 	reap(tx, 102, 1);
 	assert_int_equal(tx->stat.sends, 3);
 	assert_int_equal(tx->stat.bytes, 21);
@@ -184,25 +175,25 @@ static void post__held(void **state)
 /* Ends come in any order; sources go back in the order of the posts. */
 static void reap__disorder(void **state)
 {
-	struct zc_tx *tx = tx_open(true);
+	struct zc_tx *tx = tx_open();
 
 	post_n(tx, 0, 6);
-	say(3, 5, false);
+	say(3, 5);
 	reap(tx, 0, 0);
-	say(0, 0, false);
+	say(0, 0);
 	reap(tx, 0, 1);
-	say(1, 2, false);
+	say(1, 2);
 	reap(tx, 1, 5);
 	zc_tx_close(tx);
 }
 
 static void reap__room(void **state)
 {
-	struct zc_tx *tx = tx_open(true);
+	struct zc_tx *tx = tx_open();
 	uint64_t users[2];
 
 	post_n(tx, 0, 3);
-	say(0, 2, false);
+	say(0, 2);
 	assert_int_equal(zc_tx_reap(tx, users, 2), 2);
 	assert_int_equal(zc_tx_reap(tx, users, 2), 1);
 	assert_int_equal(users[0], 2);
@@ -211,13 +202,13 @@ static void reap__room(void **state)
 
 static void post__full(void **state)
 {
-	struct zc_tx *tx = tx_open(true);
+	struct zc_tx *tx = tx_open();
 
 	post_n(tx, 0, DEPTH);
 	assert_int_equal(post(tx, 99), 0);
 	assert_int_equal(tx->stat.full, 1);
 	assert_int_equal(k.sends, DEPTH);
-	say(0, 0, false);
+	say(0, 0);
 	reap(tx, 0, 1);
 	post_n(tx, 99, 1);
 	zc_tx_close(tx);
@@ -226,13 +217,13 @@ static void post__full(void **state)
 /* The kernel's numbers wrap. */
 static void reap__wrap(void **state)
 {
-	struct zc_tx *tx = tx_open(true);
+	struct zc_tx *tx = tx_open();
 
-	tx->id_head = tx->id_tail = UINT32_MAX - 2;
+	tx->head = tx->tail = UINT32_MAX - 2;
 	post_n(tx, 0, 6);
-	say(UINT32_MAX - 2, 1, false);
+	say(UINT32_MAX - 2, 1);
 	reap(tx, 0, 5);
-	say(2, 2, false);
+	say(2, 2);
 	reap(tx, 5, 1);
 	assert_int_equal(tx->err, 0);
 	zc_tx_close(tx);
@@ -240,16 +231,13 @@ static void reap__wrap(void **state)
 
 static void post__refused(void **state)
 {
-	static const ssize_t later[] = {-EAGAIN, -EINTR, -ENOMEM};
-	struct zc_tx *tx = tx_open(false);
+	static const ssize_t later[] = {-EAGAIN, -EINTR, -ENOMEM, -ENOBUFS};
+	struct zc_tx *tx = tx_open();
 
 	for (size_t i = 0; i < GX_ARRAY_SIZE(later); i++) {
 		k.answer = later[i];
 		assert_int_equal(post(tx, 0), 0);
 	}
-	k.answer = -ENOBUFS; /* nothing but the device can read it */
-	assert_int_equal(post(tx, 0), 0);
-	assert_int_equal(k.zero_copies, 4);
 	assert_int_equal(zc_tx_held(tx), 0);
 	k.answer = 3;
 	assert_int_equal(post(tx, 0), 3);
@@ -258,68 +246,8 @@ static void post__refused(void **state)
 	assert_non_null(strstr(tx->why, "interface"));
 	k.answer = INT64_MAX;
 	assert_int_equal(post(tx, 1), -ENODEV);
-	say(0, 0, false);
+	say(0, 0);
 	assert_int_equal(zc_tx_held(tx), 1); /* it ends with the socket */
-	zc_tx_close(tx);
-}
-
-/* Host memory is copied where the kernel has no room; that has no number. */
-static void post__no_room(void **state)
-{
-	struct zc_tx *tx = tx_open(true);
-
-	post_n(tx, 0, 1);
-	k.answer = -ENOBUFS;
-	post_n(tx, 1, 1);
-	k.answer = INT64_MAX;
-	post_n(tx, 2, 1);
-	assert_int_equal(tx->stat.plain, 1);
-	say(0, 0, false);
-	reap(tx, 0, 2);
-	say(1, 1, false);
-	reap(tx, 2, 1);
-	zc_tx_close(tx);
-}
-
-/* The kernel copies all the same: so does the socket, and says so. */
-static void post__futile(void **state)
-{
-	struct zc_tx *tx = tx_open(true);
-	unsigned n = 0;
-
-	for (; n < ZC_COPIES; n++) {
-		assert_false(tx->is_futile);
-		post_n(tx, n, 1);
-		say(n, n, true);
-		reap(tx, n, 1);
-	}
-	assert_true(tx->is_futile);
-	assert_int_equal(tx->stat.copied, ZC_COPIES);
-	post_n(tx, n, 1);
-	assert_false(k.was_zero_copy);
-	reap(tx, n, 1);
-	assert_int_equal(tx->stat.plain, 1);
-	zc_tx_close(tx);
-}
-
-static void post__copied_at_times(void **state)
-{
-	struct zc_tx *tx = tx_open(true);
-
-	for (unsigned n = 0; n < 4 * ZC_COPIES; n++) {
-		post_n(tx, n, 1);
-		say(n, n, n % ZC_COPIES != 0);
-		reap(tx, n, 1);
-	}
-	assert_false(tx->is_futile);
-	zc_tx_close(tx);
-	tx = tx_open(false); /* of a device nobody can copy */
-	for (unsigned n = 0; n < 2 * ZC_COPIES; n++) {
-		post_n(tx, n, 1);
-		say(n, n, true);
-		reap(tx, n, 1);
-	}
-	assert_false(tx->is_futile);
 	zc_tx_close(tx);
 }
 
@@ -338,10 +266,10 @@ static void note__nonsense(void **state)
 		 {UINT32_MAX - 3, UINT32_MAX}};
 
 	for (size_t i = 0; i < GX_ARRAY_SIZE(t); i++) {
-		struct zc_tx *tx = tx_open(true);
+		struct zc_tx *tx = tx_open();
 
 		post_n(tx, 0, 5);
-		say(t[i].first, t[i].last, false);
+		say(t[i].first, t[i].last);
 		reap(tx, 0, 0);
 		assert_int_equal(tx->err, -EPROTO);
 		assert_non_null(tx->why);
@@ -353,20 +281,20 @@ static void note__nonsense(void **state)
 
 static void note__twice(void **state)
 {
-	struct zc_tx *tx = tx_open(true);
+	struct zc_tx *tx = tx_open();
 
 	post_n(tx, 0, 4);
-	say(1, 2, false);
-	say(2, 3, false);
+	say(1, 2);
+	say(2, 3);
 	reap(tx, 0, 0);
 	assert_int_equal(tx->err, -EPROTO);
 	assert_int_equal(zc_tx_held(tx), 4);
 	zc_tx_close(tx);
-	tx = tx_open(true);
+	tx = tx_open();
 	post_n(tx, 0, 2);
-	say(0, 0, false);
+	say(0, 0);
 	reap(tx, 0, 1);
-	say(0, 0, false); /* long gone */
+	say(0, 0); /* long gone */
 	reap(tx, 0, 0);
 	assert_int_equal(tx->err, -EPROTO);
 	zc_tx_close(tx);
@@ -375,16 +303,16 @@ static void note__twice(void **state)
 /* Messages about other things are none of ours. */
 static void note__others(void **state)
 {
-	struct zc_tx *tx = tx_open(true);
+	struct zc_tx *tx = tx_open();
 
 	post_n(tx, 0, 1);
-	say(0, 0, false)->origin = SO_EE_ORIGIN_ICMP;
-	say(0, 0, false)->err = ECONNREFUSED;
-	say(0, 0, false)->level = SOL_SOCKET;
-	say(0, 0, false)->type = IP_TTL;
+	say(0, 0)->origin = SO_EE_ORIGIN_ICMP;
+	say(0, 0)->err = ECONNREFUSED;
+	say(0, 0)->level = SOL_SOCKET;
+	say(0, 0)->type = IP_TTL;
 	reap(tx, 0, 0);
 	assert_int_equal(tx->stat.others, 4);
-	say(0, 0, false)->level = SOL_IPV6;
+	say(0, 0)->level = SOL_IPV6;
 	k.queue[0].type = IPV6_RECVERR;
 	reap(tx, 0, 1);
 	assert_int_equal(tx->err, 0);
@@ -393,22 +321,22 @@ static void note__others(void **state)
 
 static void note__cut(void **state)
 {
-	struct zc_tx *tx = tx_open(true);
+	struct zc_tx *tx = tx_open();
 
 	post_n(tx, 0, 1);
-	say(0, 0, false);
+	say(0, 0);
 	k.cut = 8;
 	reap(tx, 0, 0);
 	assert_int_equal(tx->err, -EPROTO);
 	zc_tx_close(tx);
-	tx = tx_open(true);
+	tx = tx_open();
 	post_n(tx, 0, 1);
-	say(0, 0, false);
+	say(0, 0);
 	k.flags = MSG_CTRUNC;
 	reap(tx, 0, 0);
 	assert_int_equal(tx->err, -EOVERFLOW);
 	zc_tx_close(tx);
-	tx = tx_open(true);
+	tx = tx_open();
 	post_n(tx, 0, 1);
 	k.note_err = -EBADF;
 	reap(tx, 0, 0);
@@ -419,11 +347,11 @@ static void note__cut(void **state)
 /* A turn reads the queue so often and no more. */
 static void reap__bounded(void **state)
 {
-	struct zc_tx *tx = tx_open(true);
+	struct zc_tx *tx = tx_open();
 
 	post_n(tx, 0, DEPTH);
 	for (uint32_t i = 0; i < DEPTH; i++)
-		say(i, i, false);
+		say(i, i);
 	reap(tx, 0, ZC_CALLS);
 	assert_int_equal(k.reads, ZC_CALLS);
 	reap(tx, ZC_CALLS, DEPTH - ZC_CALLS);
@@ -443,7 +371,6 @@ static void device__message(void **state)
 	k.answer = INT64_MAX;
 	assert_int_equal(devmem_tx_open(&cfg, &tx), 0);
 	assert_int_equal(devmem_tx_post(&tx, p, 2, 5), 1032);
-	assert_true(k.was_zero_copy);
 	assert_int_equal(k.nr_iov, 2);
 	assert_int_equal((uintptr_t)k.iov[0].iov_base, 100);
 	assert_int_equal(k.iov[0].iov_len, 1024);
@@ -453,7 +380,7 @@ static void device__message(void **state)
 	assert_int_equal(k.h.cmsg_len, CMSG_LEN(4));
 	assert_int_equal(k.id, 7);
 	assert_int_equal(devmem_tx_held(&tx), 1);
-	say(0, 0, false);
+	say(0, 0);
 	assert_int_equal(devmem_tx_reap(&tx, &user, 1), 1);
 	assert_int_equal(user, 5);
 	devmem_tx_close(&tx);
@@ -497,7 +424,7 @@ static uint32_t rnd(uint32_t n)
 	return (uint32_t)(st.rnd >> 33) % n;
 }
 
-static ssize_t storm_send(int fd, const struct msghdr *msg, bool zero_copy)
+static ssize_t storm_send(int fd, const struct msghdr *msg)
 {
 	uint64_t user = *(const uint64_t *)msg->msg_iov[0].iov_base;
 
@@ -505,16 +432,10 @@ static ssize_t storm_send(int fd, const struct msghdr *msg, bool zero_copy)
 	case 0:
 		return -EAGAIN;
 	case 1:
-		if (zero_copy)
-			return -ENOBUFS;
-		break;
+		return -ENOBUFS;
 	}
-	if (zero_copy) {
-		st.is_out[st.next & 0xffff] = true;
-		st.source[st.next++ & 0xffff] = user;
-	} else {
-		st.ended[user] = true;
-	}
+	st.is_out[st.next & 0xffff] = true;
+	st.source[st.next++ & 0xffff] = user;
 	return 1 + (ssize_t)rnd(8);
 }
 
@@ -536,7 +457,7 @@ static void storm_ends(void)
 	}
 	while (st.low != st.next && !st.is_out[st.low & 0xffff])
 		st.low++;
-	say(first, last, rnd(3) == 0);
+	say(first, last);
 }
 
 static const struct zc_sys storm_sys = {.send = storm_send, .note = hand_note, .allow = hand_allow};
@@ -544,7 +465,7 @@ static const struct zc_sys storm_sys = {.send = storm_send, .note = hand_note, .
 /* Each source goes back once, in its order, and not before the kernel has finished with it. */
 static void storm(uint32_t seed, uint32_t first_id)
 {
-	struct zc_cfg cfg = {.sys = &storm_sys, .depth = 256, .may_copy = true};
+	struct zc_cfg cfg = {.sys = &storm_sys, .depth = 256};
 	uint64_t posted = 0, reaped = 0, users[16];
 	struct zc_tx *tx;
 
@@ -553,7 +474,7 @@ static void storm(uint32_t seed, uint32_t first_id)
 	st.rnd = seed;
 	st.next = st.low = first_id;
 	assert_int_equal(zc_tx_open(&cfg, &tx), 0);
-	tx->id_head = tx->id_tail = first_id;
+	tx->head = tx->tail = first_id;
 	while (reaped < STORM) {
 		struct iovec iov = {&posted, 8};
 		struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
@@ -563,7 +484,6 @@ static void storm(uint32_t seed, uint32_t first_id)
 			posted += zc_tx_post(tx, &msg, posted) > 0;
 		if (k.nr < QUEUE / 2 && rnd(2))
 			storm_ends();
-		tx->is_futile = false; /* the storm goes on without a copy */
 		n = zc_tx_reap(tx, users, 1 + rnd(16));
 		assert_int_equal(tx->err, 0);
 		for (unsigned i = 0; i < n; i++) {
@@ -584,15 +504,14 @@ static void storm__ends(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(open__refused),  cmocka_unit_test(post__held),
-		cmocka_unit_test(reap__disorder), cmocka_unit_test(reap__room),
-		cmocka_unit_test(post__full),	  cmocka_unit_test(reap__wrap),
-		cmocka_unit_test(post__refused),  cmocka_unit_test(post__no_room),
-		cmocka_unit_test(post__futile),	  cmocka_unit_test(post__copied_at_times),
-		cmocka_unit_test(note__nonsense), cmocka_unit_test(note__twice),
-		cmocka_unit_test(note__others),	  cmocka_unit_test(note__cut),
-		cmocka_unit_test(reap__bounded),  cmocka_unit_test(device__message),
-		cmocka_unit_test(device__wrong),  cmocka_unit_test(storm__ends),
+		cmocka_unit_test(open__refused),   cmocka_unit_test(post__held),
+		cmocka_unit_test(reap__disorder),  cmocka_unit_test(reap__room),
+		cmocka_unit_test(post__full),	   cmocka_unit_test(reap__wrap),
+		cmocka_unit_test(post__refused),   cmocka_unit_test(note__nonsense),
+		cmocka_unit_test(note__twice),	   cmocka_unit_test(note__others),
+		cmocka_unit_test(note__cut),	   cmocka_unit_test(reap__bounded),
+		cmocka_unit_test(device__message), cmocka_unit_test(device__wrong),
+		cmocka_unit_test(storm__ends),
 	};
 
 	return cmocka_run_group_tests_name("zc_tx", tests, NULL, NULL);

@@ -129,7 +129,7 @@ const struct tcp_sys zc_script_tcp = {
 	.send = script_send, .recv = script_recv, .lead = script_send, .push = push_none};
 
 /* An offset in the dma-buf stands in place of an address. */
-static ssize_t device_send(int fd, const struct msghdr *msg, bool zero_copy)
+static ssize_t script_zc_send(int fd, const struct msghdr *msg)
 {
 	struct iovec iov = *msg->msg_iov;
 	uint64_t off = (uintptr_t)iov.iov_base;
@@ -137,9 +137,14 @@ static ssize_t device_send(int fd, const struct msghdr *msg, bool zero_copy)
 	uint32_t id;
 	ssize_t ret;
 
+	if (zc_script.nr_no_room) {
+		zc_script.nr_no_room--;
+		return -ENOBUFS;
+	}
+	assert_int_equal(msg->msg_iovlen, 1);
 	memcpy(&h, msg->msg_control, sizeof(h));
 	memcpy(&id, (const char *)msg->msg_control + CMSG_LEN(0), sizeof(id));
-	assert_true(zero_copy && msg->msg_controllen == CMSG_SPACE(sizeof(id)));
+	assert_true(msg->msg_controllen == CMSG_SPACE(sizeof(id)));
 	assert_int_equal(h.cmsg_type, DEVMEM_DMABUF);
 	if (zc_script.dev_err || id != zc_script.dev_id)
 		return zc_script.dev_err ? zc_script.dev_err : -EINVAL;
@@ -149,22 +154,6 @@ static ssize_t device_send(int fd, const struct msghdr *msg, bool zero_copy)
 	ret = line_send(fd, &iov, 1, true);
 	zc_script.dev_b += ret > 0 ? (uint64_t)ret : 0;
 	return ret;
-}
-
-static ssize_t script_zc_send(int fd, const struct msghdr *msg, bool zero_copy)
-{
-	if (zero_copy && zc_script.nr_no_room) {
-		zc_script.nr_no_room--;
-		return -ENOBUFS;
-	}
-	if (zero_copy && zc_script.nr_fault) {
-		zc_script.nr_fault--;
-		return -EFAULT;
-	}
-	assert_int_equal(msg->msg_iovlen, 1);
-	if (msg->msg_control)
-		return device_send(fd, msg, zero_copy);
-	return line_send(fd, msg->msg_iov, msg->msg_iovlen, zero_copy);
 }
 
 static ssize_t script_lead(int fd, const struct iovec *iov, unsigned n)
@@ -203,8 +192,7 @@ static void note_take(struct line *l, uint32_t *first, uint32_t *last)
 
 static ssize_t script_note(int fd, struct msghdr *msg)
 {
-	struct sock_extended_err e = {.ee_origin = SO_EE_ORIGIN_ZEROCOPY,
-				      .ee_code = zc_script.copies ? SO_EE_CODE_ZEROCOPY_COPIED : 0};
+	struct sock_extended_err e = {.ee_origin = SO_EE_ORIGIN_ZEROCOPY};
 	struct cmsghdr h = {
 		.cmsg_len = CMSG_LEN(sizeof(e)), .cmsg_level = SOL_IP, .cmsg_type = IP_RECVERR};
 	struct line *l = line_of(fd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A kernel that sends without a copy, for link tcp over socket pairs. It keeps a queue for each
+ * A kernel and a NIC that reads memory of a device to send it, for link tcp over socket pairs. It keeps a queue for each
  * sending socket, and reads a source when zc_pump() moves its bytes to the socket pair: as late as a
  * NIC would. So a source that changes, or is not there any more, shows. It tells of the end of a send
  * when the test lets it.
@@ -16,9 +16,7 @@ extern const struct zc_sys zc_script_zc;
 /* What it does from now on; zc_script_reset() sets all to 0. */
 extern struct zc_script {
 	bool is_quiet;	       /* it tells of no end */
-	bool copies;	       /* and says of each send that it copied */
 	unsigned nr_no_room;   /* so many sends without a copy get no number */
-	unsigned nr_fault;     /* of so many the pages cannot be held */
 	int allow_err;	       /* the answer to "may it?" */
 	int lie_first, lie_nr; /* lie_nr > 0: it tells of numbers that were not sent */
 	size_t room_b;	       /* of a socket's queue; 0: 256 KiB */

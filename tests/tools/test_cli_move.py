@@ -396,10 +396,6 @@ def link_is_chosen(tools):
             path = clean_path(tools.perf(command, s.addr, "-s", "4K", "-n", "50", "--link", "tcp", *more))
             expect(path["link"] == "tcp" and path["port"] == "tcp" and "asked for" in path["why"], path)
             expect((path["unpack"], path["bounce"], path["engine"], path["integrity"]) == ("direct", None, None, "none"), path)
-        # The client's sends, then those of the server, which answers gets.
-        for how, command in (("zerocopy", "put"), ("auto", "put"), ("zerocopy", "send"), ("zerocopy", "get")):
-            path = clean_path(tools.perf(command, s.addr, "-s", "256K", "-n", "50", "--link", "tcp", "--tcp-tx", how))
-            expect(path["link"] == "tcp", path)
         tools.gxperf("put", s.addr, "--link", "tcp", "--port", "udp").must(FAILED, "uses no port")
         tools.gxperf("get", s.addr, "--link", "tcp", "--unpack", "host").must(FAILED, "nothing is unpacked")
         tools.gxperf("put", s.addr, "--link", "tcp", "--sockets", "17").must(USAGE, "--sockets")
@@ -446,11 +442,6 @@ def link_is_chosen(tools):
         expect(path["link"] == "packet" and "no link local" in path["why"], path)
         tools.gxperf("put", s.addr, "--link", "local").must(FAILED, "the server does not offer it")
         tools.gxperf("put", s.addr, "--require", "local").must(FAILED, "packet")
-    with Server(tools, "--tcp-tx", "zerocopy") as s:
-        expect("tcp tx   without a copy" in s.log(), s.log())
-        clean_path(tools.perf("get", s.addr, "-s", "256K", "-n", "50", "--link", "tcp"))
-        expect(s.stat(tools, "tcp_zc_sends") >= 50, "the server has copied what it sent")
-        expect(s.stat(tools, "tcp_zc_lost") == 0, "sends that never ended")
     with Server(tools, "--link", "tcp") as s:
         expect(clean_path(tools.perf("put", s.addr, *small, "--link", "tcp"))["link"] == "tcp", s.log())
         expect(clean_path(tools.perf("put", s.addr, *small))["link"] == "packet", s.log())

@@ -65,7 +65,7 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic", "lo"], ["--tcp-rx-nic", "'lo'", "eth0:8-15"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx-nic", "eth0:8-15"], ["--tcp-rx devmem"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "copy", "--tcp-rx-nic", "eth0:8-15"], ["devmem, zcrx and zcrx-gpu"]),
-            (["--mem", "kv=host:1M", "--tcp-tx", "move"], ["move", "zerocopy"]),
+            (["--mem", "kv=host:1M", "--tcp-tx", "move"], ["move", "devmem"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx", "devmem"], ["--tcp-tx devmem", "--tcp-tx-nic", "eth0"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx-nic", "eth0"], ["--tcp-tx devmem or auto"]),
             (["--mem", "kv=host:1M", "--bounce", "gpu", "--crc-by", "cpu"], ["CPU cannot check", "--bounce host"]),

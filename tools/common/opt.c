@@ -365,7 +365,7 @@ int opt_tcp_rx(const char *text, unsigned *out)
 
 int opt_tcp_tx(const char *text, uint64_t *out)
 {
-	static const char *const names[] = {"copy", "zerocopy", "devmem", "auto"};
+	static const char *const names[] = {"copy", "devmem", "auto"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
@@ -557,7 +557,7 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
 		{"tcp-rx-gpu", "a number from 0 to 1023"},
 		{"tcp-rx-pool", "a size such as 64M or 1G"},
 		[OPT_GX_RDMA - OPT_GX_WINDOW] = {"rdma", "one of at most 8 devices"},
-		[OPT_GX_TCP_TX - OPT_GX_WINDOW] = {"tcp-tx", "copy, zerocopy, devmem or auto"},
+		[OPT_GX_TCP_TX - OPT_GX_WINDOW] = {"tcp-tx", "copy, devmem or auto"},
 	};
 
 	if (key < OPT_GX_WINDOW || key > OPT_GX_TCP_TX_NIC)

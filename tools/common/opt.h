@@ -114,7 +114,7 @@ int opt_pull(const char *text, unsigned *out);
 /** opt_tcp_rx() - "copy", "devmem", "zcrx", "zcrx-gpu", as an enum gx_tcp_rx. Return: 0, -EINVAL. */
 int opt_tcp_rx(const char *text, unsigned *out);
 
-/** opt_tcp_tx() - "copy", "zerocopy", "devmem", "auto", as an enum gx_tcp_tx. Return: 0, -EINVAL. */
+/** opt_tcp_tx() - "copy", "devmem", "auto", as an enum gx_tcp_tx. Return: 0, -EINVAL. */
 int opt_tcp_tx(const char *text, uint64_t *out);
 
 /** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */

@@ -145,10 +145,9 @@ static const struct argp_option gx_options[] = {
 	 "default 256M",
 	 OPT_GX_GROUP},
 	{"tcp-tx", OPT_GX_TCP_TX, "HOW", 0,
-	 "How link tcp sends payload of 32K and more: copy (default), zerocopy (the kernel sends it "
-	 "from where it lies; an operation that ends early waits for that), auto (the same, until the "
-	 "kernel copies, as on loopback), devmem (as auto, and a NIC of Linux 6.16 reads memory of "
-	 "GPUs; no card has run it)",
+	 "How link tcp sends payload of 32K and more in memory of a GPU: copy (default), devmem (a "
+	 "NIC of Linux 6.16 reads it there; no card has run it), auto (as devmem, where nothing is "
+	 "missing)",
 	 OPT_GX_GROUP},
 	{"tcp-tx-nic", OPT_GX_TCP_TX_NIC, "IF", 0,
 	 "With devmem and auto: the interface that connections leave by", OPT_GX_GROUP},
