@@ -318,7 +318,7 @@ static void qp_quit(struct verbs_lane *l, struct verbs_qp *q, int state)
 {
 	if (qp_lives(state))
 		qp_fail(l, q, IBV_WC_FATAL_ERR);
-	/* Pairs with the acquire in verbs_gone.c: notes_taken is final. */
+	/* Pairs with the acquire in verbs_mend.c: notes_taken is final. */
 	atomic_store_explicit(&q->has_quit, true, memory_order_release);
 }
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The device of a context: which one, which port, which GID, and its events. Control path.
+ * The device of a context: which one, which port, which GID, its events, and which ports of peers it
+ * reaches. Control path.
  */
 #include "verbs/verbs_lane.h"
 
 #include "gx_internal/fork.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DEV_EVENTS_MAX 64 /* taken at a time */
+#define DEV_EVENTS_MAX 64     /* taken at a time */
+#define LID_MAX	       0xbfff /* of one port; beyond are those of groups */
 
 /* "mlx5_0:1:3,sl=3,tc=106" */
 struct dev_args {
@@ -99,11 +102,9 @@ static bool gid_is_zero(const union ibv_gid *gid)
 }
 
 /* ::ffff:a.b.c.d */
-static bool gid_is_ipv4(const union ibv_gid *gid)
+static bool gid_is_ipv4(const uint8_t gid[16])
 {
-	static const uint8_t head[12] = {[10] = 0xff, [11] = 0xff};
-
-	return !memcmp(gid->raw, head, sizeof(head));
+	return IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)gid);
 }
 
 static enum verbs_gid gid_type(const struct verbs_dev *dev, uint32_t index)
@@ -144,7 +145,7 @@ static int gid_rank(const struct verbs_dev *dev, int index, union ibv_gid *gid)
 		return 0;
 	*gid = dev->gids.at[index].gid;
 	rank += dev->gids.at[index].type == VERBS_GID_V2 ? 8 : 0;
-	if (gid_is_ipv4(gid))
+	if (gid_is_ipv4(gid->raw))
 		return rank + 4;
 	return rank + (gid->raw[0] == 0xfe && (gid->raw[1] & 0xc0) == 0x80 ? 0 : 2);
 }
@@ -193,7 +194,7 @@ static int gid_choose(struct verbs_dev *dev)
 			       dev->name, dev->port, asked >= 0 ? " at this index" : "");
 	dev->gid_type = dev->gids.at[dev->gid_index].type;
 	snprintf(dev->why, sizeof(dev->why), "GID %d%s%s%s", dev->gid_index,
-		 best > 8 ? ", RoCE v2" : "", gid_is_ipv4(&dev->gid) ? ", IPv4" : ", IPv6",
+		 best > 8 ? ", RoCE v2" : "", gid_is_ipv4(dev->gid.raw) ? ", IPv4" : ", IPv6",
 		 asked >= 0 ? ": asked for" : ": the best of the port");
 	return 0;
 }
@@ -539,4 +540,86 @@ bool verbs_dev_events(struct verbs_dev *dev)
 	if (dev->address_changed)
 		address_again(dev);
 	return !dev->removed;
+}
+
+/* ---- A port of the peer ---- */
+
+const char *verbs_gid_text(const uint8_t gid[16], char text[VERBS_GID_TEXT_MAX])
+{
+	return inet_ntop(AF_INET6, gid, text, VERBS_GID_TEXT_MAX);
+}
+
+static bool gid_is_loopback(const uint8_t gid[16])
+{
+	return gid_is_ipv4(gid) ? gid[12] == 127
+				: IN6_IS_ADDR_LOOPBACK((const struct in6_addr *)gid);
+}
+
+/* The address of one port, of whatever network? */
+static bool gid_is_unicast(const uint8_t gid[16])
+{
+	if (gid_is_ipv4(gid))
+		return gid[12] && gid[12] < 224;
+	return gid[0] != 0xff && !IN6_IS_ADDR_UNSPECIFIED((const struct in6_addr *)gid);
+}
+
+static int way_ethernet(const struct verbs_dev *dev, const struct verbs_port *peer)
+{
+	char own[VERBS_GID_TEXT_MAX], other[VERBS_GID_TEXT_MAX];
+
+	verbs_gid_text(dev->gid.raw, own);
+	verbs_gid_text(peer->gid, other);
+	if (!gid_is_unicast(peer->gid) ||
+	    (gid_is_loopback(peer->gid) && !gid_is_loopback(dev->gid.raw)))
+		return gx_fail(-EINVAL, "the GID %s of the peer's device is no address of a port",
+			       other);
+	if (gid_is_ipv4(peer->gid) != gid_is_ipv4(dev->gid.raw))
+		return gx_fail(-EOPNOTSUPP,
+			       "%s has GID %s, the peer's device %s: name two of IPv4, or two of "
+			       "IPv6",
+			       dev->name, own, other);
+	if (peer->gid_type && dev->gid_type && peer->gid_type != dev->gid_type)
+		return gx_fail(-EOPNOTSUPP,
+			       "GID %s of %s is of RoCE v%u, the peer's %s of v%u: name two of v2",
+			       own, dev->name, dev->gid_type, other, peer->gid_type);
+	return 0;
+}
+
+static int way_infiniband(const struct verbs_dev *dev, const struct verbs_port *peer)
+{
+	if (!peer->lid || peer->lid > LID_MAX)
+		return gx_fail(-EINVAL,
+			       "the LID %u of the peer's device is no address of a port: does a "
+			       "subnet manager run?",
+			       peer->lid);
+	if (!dev->wants_grh && !peer->wants_grh)
+		return 0;
+	if (gid_is_unicast(peer->gid) && gid_is_unicast(dev->gid.raw))
+		return 0;
+	return gx_fail(-EINVAL, "an end wants packets with GIDs, and %s has none: name a GID there",
+		       gid_is_unicast(dev->gid.raw) ? "the peer's device" : dev->name);
+}
+
+/* The peer's word is all there is: its device need not have the address of its sockets. */
+int verbs_way_check(const struct verbs_dev *dev, const struct verbs_port *peer)
+{
+	bool is_ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+
+	if (peer->is_ethernet != is_ethernet)
+		return gx_fail(-EOPNOTSUPP,
+			       "%s and the peer's device are on different networks (InfiniBand, "
+			       "Ethernet): name other devices",
+			       dev->name);
+	return is_ethernet ? way_ethernet(dev, peer) : way_infiniband(dev, peer);
+}
+
+/* InfiniBand has no way between subnets without a router. The length of an Ethernet network's prefix
+ * is not known: addresses that share more are nearer, up to where hosts begin at the latest. */
+unsigned verbs_way_near(const struct verbs_dev *dev, const struct verbs_port *peer)
+{
+	unsigned max = gid_is_ipv4(peer->gid) ? 120 : 64, n = 0;
+
+	while (n < max && !((dev->gid.raw[n / 8] ^ peer->gid[n / 8]) >> (7 - n % 8) & 1))
+		n++;
+	return n;
 }

@@ -90,11 +90,30 @@ static inline void verbs_dev_keep(struct verbs_dev *dev, void *mem)
 	dev->kept = k;
 }
 
+/** verbs_path_mtu() - Of the packets between two ports: enum ibv_mtu. */
+int verbs_path_mtu(const struct verbs_dev *dev, const struct verbs_port *peer);
+/** verbs_chunk_b() - The largest request that both devices take, at most @asked_b. */
+uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_port *peer,
+		       uint32_t asked_b);
+/** verbs_port_fill() - What our end of a connection says of a device. */
+void verbs_port_fill(const struct verbs_dev *dev, struct verbs_port *p);
+
+/* -- A port of the peer; control thread -- */
+
+#define VERBS_GID_TEXT_MAX 46
+const char *verbs_gid_text(const uint8_t gid[16], char text[VERBS_GID_TEXT_MAX]);
+/** verbs_way_check() - Can packets go between @dev and the device of @peer? Return: 0, -EINVAL,
+ * -EOPNOTSUPP with gx_error(). */
+int verbs_way_check(const struct verbs_dev *dev, const struct verbs_port *peer);
+/** verbs_way_near() - Of two ways that pass verbs_way_check(), which one stays in its own network,
+ * as far as GIDs tell? Higher is better. */
+unsigned verbs_way_near(const struct verbs_dev *dev, const struct verbs_port *peer);
+
+/* -- verbs_rails.c; any thread -- */
+
 /** verbs_rails_unfork() - Drivers map pages of the devices, which hold them as descriptors do: a child of
  * fork() does not get those that there are. Control path. */
 void verbs_rails_unfork(const struct verbs_rails *rails);
-
-/* -- verbs_rails.c; any thread -- */
 
 /** verbs_rails_near() - Of rails @of, as bits, those that are nearest to @gpu; all, if nothing is known. */
 uint32_t verbs_rails_near(const struct verbs_rails *r, const struct gx_gpu *gpu, uint32_t of);

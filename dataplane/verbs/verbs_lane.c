@@ -1,10 +1,132 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A turn of a lane, and its end. Runs on the polling core.
+ * A lane: the operations that it takes, its turn, and its end. A put or get of the user is posted at
+ * once as far as there is room; a pull is queued. Runs on the polling core.
  */
-#include "verbs/verbs_lane.h"
+#include "verbs/verbs_op.h"
 
 #include <errno.h>
+
+/* ---- Taken ---- */
+
+/* The peer's region that @op names, whole and with the right to it; NULL: packets report the
+ * error, if it is one. */
+static const struct verbs_region *region_find(const struct verbs_lane *l, const struct gx_op *op)
+{
+	const struct verbs_region *r = &l->region[op->token % GX_REGIONS_MAX];
+	unsigned access = op->kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
+
+	if (r->token != op->token || !(r->access & access))
+		return NULL;
+	if (op->remote_off > r->len || op->len > r->len - op->remote_off)
+		return NULL;
+	return r;
+}
+
+/* Do the bytes travel in the request? */
+static inline bool op_inlines(const struct verbs_lane *l, const struct gx_op *op)
+{
+	return op->kind == GX_OP_PUT && (!op->mem || op->mem->kind == GX_MEM_HOST) &&
+	       op->len <= l->inline_b;
+}
+
+/* What an operation has from its poster. */
+static inline void op_fill(struct verbs_op *op, const struct gx_op *user, struct gx_route *route,
+			   const struct verbs_region *r, const struct verbs_reg *reg)
+{
+	op->kind = (uint8_t)user->kind;
+	op->flags = user->flags & (user->kind == GX_OP_PUT ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
+							   : GX_OP_SILENT);
+	op->route = route;
+	op->user = user->user;
+	op->tag = user->tag;
+	op->deadline_ns = user->deadline_ns;
+	op->mem = user->mem;
+	op->mine = user->mem ? user->mem->addr + user->off : user->addr;
+	op->theirs = r->addr + user->remote_off;
+	op->lkey = reg ? reg->lkey : NULL;
+	op->rkey = r->rkey;
+	op->token = user->token;
+	op->len = user->len;
+	if (op->flags & GX_OP_IMM)
+		op->tell = (struct verbs_tell){.off = user->remote_off, .imm = user->imm};
+}
+
+/* Nothing of it is under way. */
+static inline void op_clear(struct verbs_op *op)
+{
+	op->used = true;
+	op->queued = op->redone = op->has_seq = op->pull = false;
+	op->place = 0;
+	op->status = 0;
+	op->posted_b = 0;
+	op->data_out = op->note_out = op->data_redo = 0;
+}
+
+static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route,
+			   const struct verbs_region *r, bool is_inline, uint32_t ways)
+{
+	struct verbs_op *op;
+
+	if (l->fail_err)
+		return -ENOTCONN;
+	if (l->nr_ops - l->nr_pulls == VERBS_OPS - VERBS_PULLS || !core_post_room(l->core))
+		return -EAGAIN;
+	op = &l->op[l->free[--l->nr_free]];
+	op_clear(op);
+	op_fill(op, user, route, r, reg_of(user->mem));
+	op->is_inline = is_inline;
+	op->ways = ways;
+	l->nr_ops++;
+	l->core->comps_due += core_comps(op->flags);
+	if (op->deadline_ns)
+		l->deadline_ns = GX_MIN(l->deadline_ns, op->deadline_ns);
+	tx_first(l, op);
+	return 0;
+}
+
+int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route)
+{
+	const struct verbs_region *r = region_find(l, user);
+	bool is_inline;
+	uint32_t ways;
+
+	if (!r)
+		return -EOPNOTSUPP;
+	is_inline = op_inlines(l, user);
+	ways = ways_first(l, reg_of(user->mem), is_inline, r->rails);
+	if (gx_unlikely(!ways))
+		ways = ways_rest(l, reg_of(user->mem), is_inline, r->rails);
+	return gx_likely(ways) ? op_begin(l, user, route, r, is_inline, ways) : -EOPNOTSUPP;
+}
+
+bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
+{
+	/* All of a pull's ways have keys (verbs_pull.c). */
+	uint32_t ways = ways_take(l, reg_of(p->mem), false, UINT32_MAX);
+	struct verbs_op *op;
+
+	if (l->fail_err || !ways || l->nr_pulls == VERBS_PULLS)
+		return false;
+	op = &l->op[l->free[--l->nr_free]];
+	*op = (struct verbs_op){.kind = GX_OP_GET,
+				.used = true,
+				.pull = true,
+				.place = p->place,
+				.mem = p->mem,
+				.mine = p->mine,
+				.theirs = p->theirs,
+				.lkey = p->lkey,
+				.rkey = p->rkey,
+				.ways = ways,
+				.len = p->len};
+	l->nr_ops++;
+	l->nr_pulls++;
+	op_queue(l, op);
+	return true;
+}
+
+/* ---- A turn ---- */
 
 static void lane_send(struct verbs_lane *l)
 {

@@ -1,27 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lane of the verbs link: the queue pairs that one endpoint uses, on its core. A lane knows no
- * packets: link_verbs.c puts it beside a packet link. verbs_lane.c opens and turns it, verbs_post.c
- * takes operations, verbs_op.c ends them, verbs_tx.c makes work requests, verbs_cq.c takes
- * completions, verbs_note.c has notifications. verbs_qp.c and verbs_mend.c make queue pairs and make
- * them anew, on the control thread.
- *
- * Who may touch a queue pair:
- *
- *   DOWN -> READY -> UP -> FAILED -> DRAINED -> READY
- *    ctl    core     core   core       ctl
- *
- *   READY, UP, FAILED -> DEAD    given up (verbs_mend_give_up()): it is no more
- *   FAILED, DRAINED -> DEAD      its device is gone, and others are left (verbs_gone.c)
- *
- * The word below a state is the owner of struct verbs_qp. READY takes notes, and the core sends
- * nothing yet: the control thread posts requests that prove the way (verbs_qp_probe()), and the core
- * makes the queue pair UP when the peer's device has answered them. So one is UP only over a way that
- * works. (While a connection is set up, its client does that for all of them: verbs_conn_prove().)
- * The core leaves both when it sees an error, and FAILED when every work request has come back. The
- * control thread resets the queue pair then, and hands it back when the peer has reset its end too
- * (verbs_mend.c). Only then may the core send again what had not been acknowledged: until the
- * peer's end is reset, a packet that is late could still land, over newer bytes.
+ * packets: link_verbs.c puts it beside a packet link. verbs_lane.c takes operations and turns it,
+ * verbs_op.c ends operations, verbs_tx.c makes work requests, verbs_cq.c takes completions, verbs_note.c has
+ * notifications. verbs_qp.c and verbs_mend.c make queue pairs and make them anew, on the control thread.
  *
  * The queue pairs of a lane may go by several ways, each between a device of ours and one of the
  * peer's. A way has a window of its own, so one that is slow holds back its own bytes alone.
@@ -29,94 +11,15 @@
 #ifndef GX_VERBS_LANE_H
 #define GX_VERBS_LANE_H
 
-#include "verbs/verbs_dev.h"
-#include "verbs/verbs_dial.h"
+#include "verbs/verbs_note.h"
+#include "verbs/verbs_qp.h"
 
-#define VERBS_SQ	  128		 /* send requests of a queue pair; power of two */
-#define VERBS_SENDS	  (VERBS_SQ - 1) /* of these, for the core; one is verbs_qp_mark()'s */
-#define VERBS_RQ	  128		 /* receives of a queue pair; power of two */
-#define VERBS_CREDIT_KEPT 16		 /* of these, for notes of credit */
-#define VERBS_BATCH	  16		 /* requests of one list */
-#define VERBS_OPS	  256		 /* operations of a lane; power of two */
-#define VERBS_PULLS	  32		 /* of these, for sends of the peer that we read */
-#define VERBS_SEQS	  256		 /* puts with an immediate under way; power of two */
-#define VERBS_NOTE_B	  48
-#define VERBS_SLOT_B	  64	     /* of a note in registered memory */
-#define VERBS_SMALL_B	  (8u << 10) /* up to here puts share a queue pair, */
-#define VERBS_SPREAD	  16 /* until it has so many requests out; then the next kick takes another */
-#define VERBS_TRIES	  8 /* queue pairs that one chunk, or the notes of a put, may bring down */
-#define VERBS_NO_OP	  UINT16_MAX
-
-enum verbs_qp_state {
-	VERBS_QP_DOWN,
-	VERBS_QP_READY,
-	VERBS_QP_UP,
-	VERBS_QP_FAILED,
-	VERBS_QP_DRAINED,
-	VERBS_QP_DEAD,
-};
-
-enum verbs_wr_kind { VERBS_WR_DATA, VERBS_WR_NOTE, VERBS_WR_CREDIT };
-
-/* What is known of a request that failed. The peer says how many notes it had taken, so
- * verbs_mend.c knows which requests had landed before its end was reset. */
-enum verbs_fate { VERBS_WR_UNKNOWN, VERBS_WR_LANDED, VERBS_WR_LOST };
-
-/* What a work request is for. Its number in the queue pair is the index. */
-struct verbs_wr {
-	uint64_t off;	 /* DATA: in the operation; NOTE: notes that were sent before it */
-	uint32_t len;	 /* DATA */
-	uint32_t number; /* in the queue pair, in the order of posting */
-	uint16_t op;	 /* index in lane->op; VERBS_NO_OP: of none */
-	uint8_t kind, part, fate;
-	uint8_t tries; /* DATA: queue pairs that failed with it */
-};
-
-/* owner: see above; state is written by its owner and read by both */
-struct verbs_qp {
-	struct ibv_qp *qp;
-	uint8_t index; /* in the lane */
-	/* Requests out of verbs_qp_probe(), and the first one was answered. ctl before READY, then
-	 * core */
-	uint8_t proving;
-	bool reached;
-	_Atomic bool holed;    /* core; ctl before it is attached: since it was UP, a write of no
-				  bytes was answered, and one of the path's MTU was not. ctl reads */
-	_Atomic bool proven;   /* it was UP in this life. core; ctl when DRAINED */
-	bool sick;	       /* ctl: the device says that this life has failed */
-	uint8_t end_tries;     /* ctl: verbs_mend_give_up() was refused so often */
-	_Atomic int state;     /* enum verbs_qp_state */
-	_Atomic bool want_err; /* core: the device refused requests: have it flush the others. ctl
-				  takes it */
-	_Atomic int status;    /* core: enum ibv_wc_status of the first error; for people */
-	uint8_t way;	       /* of the lane. Frozen */
-	/* verbs_gone.c, each set once: ctl: it ends; core: and looks at no completion of it any more;
-	 * ctl: DEAD, and the peer's end takes nothing of it in any more */
-	_Atomic bool quit, has_quit, settled;
-	uint32_t dead_taken; /* notes that the peer had taken; ctl writes it before settled */
-	bool judged;	     /* core: so fates of redo are known */
-	uint32_t gen;	     /* this life; ctl writes it before UP */
-	uint32_t head, tail; /* of sent, free-running: next free, oldest not acknowledged */
-	uint32_t nr_recvs;   /* receives that the device has */
-	uint32_t notes_sent, notes_known; /* in all; of these, taken as far as the peer has said */
-	uint32_t notes_taken, notes_told; /* the peer's; of these, as far as we have said */
-	uint32_t nr_pend;  /* requests of wr that are not posted yet; they are in sent */
-	uint32_t nr_again; /* slots of again to receive into */
-	uint32_t redo_head, redo_tail;	  /* of redo: next free, next to send */
-	uint8_t *send_slots, *recv_slots; /* VERBS_SQ, VERBS_RQ slots */
-	struct verbs_wr sent[VERBS_SQ];
-	struct verbs_wr redo[VERBS_SQ]; /* to send again once this is UP or DEAD */
-	struct ibv_send_wr wr[VERBS_BATCH];
-	struct ibv_sge sge[VERBS_BATCH];
-	uint32_t again[VERBS_BATCH];
-	/* While it is being connected, a thread of the device has qp, and owns READY beside the core: it
-	 * makes it UP or posts requests of verbs_qp_probe(). ctl may put qp into error meanwhile, and
-	 * else leaves it alone. */
-	struct verbs_dial dial;
-	struct ibv_qp_attr rtr, rts; /* frozen meanwhile, as is: */
-	bool dial_proves;
-	struct verbs_lane *lane;
-};
+#define VERBS_OPS     256	 /* operations of a lane; power of two */
+#define VERBS_PULLS   32	 /* of these, for sends of the peer that we read */
+#define VERBS_SEQS    256	 /* puts with an immediate under way; power of two */
+#define VERBS_SMALL_B (8u << 10) /* up to here puts share a queue pair, */
+#define VERBS_SPREAD  16 /* until it has so many requests out; then the next kick takes another */
+#define VERBS_TRIES   8	 /* queue pairs that one chunk, or the notes of a put, may bring down */
 
 /* The notes of a put with an immediate. owner: core */
 struct verbs_tell {
@@ -233,57 +136,20 @@ struct verbs_lane {
 	struct verbs_op op[VERBS_OPS];
 };
 
-static inline int qp_state(const struct verbs_qp *q)
-{
-	/* Pairs with the release in qp_goto(). */
-	return atomic_load_explicit(&q->state, memory_order_acquire);
-}
-
 static inline struct verbs_dev *qp_dev(const struct verbs_lane *l, const struct verbs_qp *q)
 {
 	return l->way[q->way].dev;
 }
 
-/** qp_goto() - The changes in the drawing above; verbs_qp.c. False: the control thread has given the
- * queue pair up meanwhile, or it is no longer in state @from. */
-bool qp_goto(struct verbs_qp *q, int from, int to);
-
-static inline uint64_t qp_bit(const struct verbs_qp *q)
-{
-	return 1ull << q->index;
-}
-
-/* Does it take notes? */
-static inline bool qp_lives(int state)
-{
-	return state == VERBS_QP_READY || state == VERBS_QP_UP;
-}
-
 /* -- verbs_qp.c; control thread -- */
 
 /** verbs_lane_open() - Make a lane of @nr_qps queue pairs, which are DOWN. @l->core, ep, region,
- * nr_ways, dev and peer of each, and qp_way are set; chunk_b and windows before it is used. Return: 0, -errno with gx_error(). */
+ * nr_ways, dev and peer of each, and qp_way are set; chunk_b and windows before it is used.
+ * Return: 0, -errno with gx_error(). */
 int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps);
 void verbs_lane_close(struct verbs_lane *l); /* accepts a half-open one */
-/** verbs_qp_reset() - Have the queue pair forget everything; receives are posted. @say: for the
- * peer. Return: 0, -errno. */
-int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say *say);
-/** verbs_qp_connect() - The peer's end is @say of @h: begin to connect, on a thread of the device. READY,
- * and with @prove the core makes it UP; else that thread. */
-void verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_port *h,
-		      const struct verbs_qp_say *own, const struct verbs_qp_say *say, bool prove);
-/** verbs_qp_connects() - Is that under way? */
-static inline bool verbs_qp_connects(const struct verbs_qp *q)
-{
-	return verbs_dial_is_out(&q->dial);
-}
-/** verbs_lane_connects() - Is that under way of any? */
+/** verbs_lane_connects() - Is one of its queue pairs being connected? */
 bool verbs_lane_connects(const struct verbs_lane *l);
-/** verbs_qp_error() - Have the device flush it. Return: 0; -errno: it was refused, and the queue pair
- * may go on. */
-int verbs_qp_error(struct verbs_lane *l, struct verbs_qp *q);
-bool verbs_qp_is_in_error(const struct verbs_lane *l, struct verbs_qp *q); /* asks the device */
-int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q); /* 0, errno as of the device */
 /** verbs_lane_event() - The device reports that @qp, or with NULL @cq, has failed. @fatal: and perhaps
  * does not flush it. */
 void verbs_lane_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
@@ -291,37 +157,10 @@ void verbs_lane_event(struct verbs_lane *l, const struct ibv_cq *cq, const struc
 /** verbs_way_broken() - Completions of the way are lost: nothing of it can be known any more. If no
  * other is left, the endpoint fails. Core, control thread. */
 void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w);
-/** verbs_qp_mark() - Post a write of no bytes. Of a queue pair that is FAILED, after
- * verbs_qp_error(): its completion says that all before it have ended. Return: 0, -EIO. */
-int verbs_qp_mark(struct verbs_qp *q);
-/** verbs_qp_probe() - Post verbs_probes() requests, whose completions say that the peer's device answers,
- * or why not: a write of no bytes, and, if the peer has memory for that, a write and a read of the
- * path's MTU. Nothing else is out. Return: 0, -EIO. */
-int verbs_qp_probe(struct verbs_lane *l, struct verbs_qp *q);
 static inline uint8_t verbs_probes(const struct verbs_lane *l, const struct verbs_qp *q)
 {
 	return l->way[q->way].probe.len ? 3 : 1;
 }
-/** verbs_probe_failed() - One of these has failed with @status. Whoever owns @q. */
-void verbs_probe_failed(struct verbs_qp *q, int status);
-/** verbs_path_mtu() - Of the packets between two ports: enum ibv_mtu. */
-int verbs_path_mtu(const struct verbs_dev *dev, const struct verbs_port *peer);
-/** verbs_chunk_b() - The largest request that both devices take, at most @asked_b. */
-uint32_t verbs_chunk_b(const struct verbs_dev *dev, const struct verbs_port *peer,
-		       uint32_t asked_b);
-/** verbs_port_fill() - What our end of a connection says of a device. */
-void verbs_port_fill(const struct verbs_dev *dev, struct verbs_port *p);
-
-/* -- verbs_way.c; control thread -- */
-
-#define VERBS_GID_TEXT_MAX 46
-const char *verbs_gid_text(const uint8_t gid[16], char text[VERBS_GID_TEXT_MAX]);
-/** verbs_way_check() - Can packets go between @dev and the device of @peer? Return: 0, -EINVAL,
- * -EOPNOTSUPP with gx_error(). */
-int verbs_way_check(const struct verbs_dev *dev, const struct verbs_port *peer);
-/** verbs_way_near() - Of two ways that pass verbs_way_check(), which one stays in its own network,
- * as far as GIDs tell? Higher is better. */
-unsigned verbs_way_near(const struct verbs_dev *dev, const struct verbs_port *peer);
 
 /* -- verbs_lane.c; core -- */
 
@@ -332,8 +171,6 @@ void verbs_lane_kick(struct verbs_lane *l);
 void verbs_lane_fail(struct verbs_lane *l, int err);
 /** verbs_lane_is_quiet() - After verbs_lane_fail(): is nothing out any more? */
 bool verbs_lane_is_quiet(const struct verbs_lane *l);
-
-/* -- verbs_post.c; core -- */
 
 /** verbs_post() - Take a put or a get. The caller kicks the lane. Return: 0; -EAGAIN; -EOPNOTSUPP: this
  * link cannot carry it, packets can. */
@@ -379,42 +216,7 @@ void tx_flush(struct verbs_lane *l); /* hand the lists to the device */
 
 bool cq_reap(struct verbs_lane *l);
 void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status);
-void qp_try_drained(struct verbs_qp *q);
 /* @wr is out no more and was not acknowledged. */
 void wr_redo(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr);
-/** verbs_redo_judge() - Say of what @q has to send again whether it landed. The peer had taken @taken
- * notes; verbs_mend.c. Whoever owns @q. */
-void verbs_redo_judge(struct verbs_qp *q, uint32_t taken);
-int verbs_wc_errno(int status); /* 0: send it again over another queue pair */
-int verbs_recv(struct verbs_qp *q, const uint32_t slots[], unsigned n, uint32_t lkey);
-
-/* -- verbs_note.c; core -- */
-
-struct verbs_note {
-	uint8_t kind; /* enum verbs_wr_kind: NOTE, CREDIT */
-	uint8_t part, nr_parts;
-	uint32_t seq;
-	uint32_t taken; /* notes that the sender of this one has taken from this queue pair */
-	uint64_t token, off, len, imm;
-};
-void verbs_note_put(uint8_t b[VERBS_NOTE_B], const struct verbs_note *n);
-int verbs_note_get(const uint8_t *b, uint32_t len, struct verbs_note *n); /* 0, -EPROTO */
-bool note_room(const struct verbs_qp *q); /* has the peer a receive for one more? */
-/* Is it time to tell the peer how many of its notes were taken? */
-static inline bool note_is_owed(const struct verbs_qp *q)
-{
-	return q->notes_taken - q->notes_told >= VERBS_RQ / 4;
-}
-void note_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint32_t len);
-
-/* The name of a request in its completion: queue pair, life, receive or not, number. */
-#define VERBS_ID_RECV (1ull << 55)
-#define VERBS_ID_MARK                                                                              \
-	(1ull << 54) /* of verbs_qp_mark(), verbs_qp_probe(); its number says nothing */
-static inline uint64_t wr_id(const struct verbs_qp *q, bool recv, uint32_t number)
-{
-	return (uint64_t)q->index << 56 | (recv ? VERBS_ID_RECV : 0) |
-	       (uint64_t)(q->gen & 0xff) << 32 | number;
-}
 
 #endif

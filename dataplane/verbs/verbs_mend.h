@@ -23,7 +23,7 @@ struct verbs_side {
 	bool held;
 	uint64_t held_ns;
 	uint8_t way;		  /* of the connection */
-	bool own_gone, peer_gone; /* that end is no more; verbs_gone.c */
+	bool own_gone, peer_gone; /* that end is no more; verbs_mend.c */
 	uint64_t stuck_ns;	  /* not 0: the life stuck_gen is in error since then */
 	uint32_t stuck_gen;
 	bool proven; /* client: its first life was answered */
@@ -67,8 +67,7 @@ void verbs_mend_stopped(struct verbs_lane *l);
  * happens before the core has run verbs_lane_fail(). */
 void verbs_mend_give_up(struct verbs_lane *l);
 
-/* -- verbs_gone.c: a queue pair that does not come back, while other ways of its lane work. Both
- * ends know rails. -- */
+/* -- A queue pair that does not come back, while other ways of its lane work. Both ends know rails -- */
 
 /** verbs_gone_step() - If it has quit, destroy it. True: send @m to the peer, as for
  * verbs_mend_step(). */

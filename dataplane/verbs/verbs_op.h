@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the beginning of an operation (verbs_post.c) shares with what comes after it (verbs_op.c): which
- * ways may carry its bytes, by the keys of both ends and by what works. On the polling core.
+ * Which ways may carry the bytes of an operation, by the keys of both ends and by what works. On the
+ * polling core.
  */
 #ifndef GX_VERBS_OP_H
 #define GX_VERBS_OP_H

@@ -367,7 +367,7 @@ static bool redo_may(struct verbs_lane *l, struct verbs_qp *q)
 
 	if (l->fail_err || qp_lives(state))
 		return true;
-	/* Pairs with the release in verbs_gone.c. */
+	/* Pairs with the release in verbs_mend.c. */
 	if (state != VERBS_QP_DEAD || !atomic_load_explicit(&q->settled, memory_order_acquire) ||
 	    q->head != q->tail)
 		return false;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "gx_internal/wire.h"
-#include "verbs/verbs_lane.h"
+#include "verbs/verbs_note.h"
 
 #define CHECK(cond)                                                                                \
 	do {                                                                                       \
