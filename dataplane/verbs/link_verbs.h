@@ -59,10 +59,7 @@ int conn_ways_check(const struct gx_conn *c);
 /* At each tick: what queue pairs that are not up mean for their way, and that for the lane. */
 void conn_ways_watch(struct gx_conn *c, uint64_t now_ns);
 
-/* -- verbs_away.c; control thread -- */
-
-void conn_said(const struct gx_conn *c);      /* the peer is told of our ports */
-void conn_addresses_watch(struct gx_conn *c); /* at each tick: are these addresses still there? */
+void conn_said(const struct gx_conn *c); /* the peer is told of our ports */
 
 /* -- verbs_probe.c; control thread -- */
 

@@ -177,7 +177,7 @@ bool verbs_dev_events(struct verbs_dev *dev);
  * gx_error(). */
 int verbs_dev_names(char name[][GX_NAME_MAX], unsigned max);
 
-/* -- verbs_reg.c; any thread: the device may take seconds -- */
+/* -- verbs_rails.c: of one device; any thread: the device may take seconds -- */
 
 /** verbs_reg_new() - Register @mem for our own requests. NULL: refused, said in the log. */
 struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem);
@@ -186,7 +186,7 @@ struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 void *verbs_share_new(struct verbs_dev *dev, const struct gx_mem *mem, unsigned access);
 void verbs_share_put(struct verbs_dev *dev, void *shared); /* of verbs_share_new(), and not kept */
 
-/* -- verbs_reg.c; control thread -- */
+/* -- verbs_rails.c: of one device; control thread -- */
 
 void verbs_reg_keep(struct verbs_dev *dev, struct verbs_reg *r); /* of verbs_reg_new() */
 void verbs_share_keep(struct verbs_reg *r, void *shared);	 /* it has none yet */

@@ -206,7 +206,7 @@ static int address_choose(struct verbs_dev *dev)
 }
 
 /* New connections take the address that there is now. Others look for theirs in the table: see
- * verbs_away.c. */
+ * verbs_ways.c. */
 static void address_again(struct verbs_dev *dev)
 {
 	char was[VERBS_GID_TEXT_MAX], now[VERBS_GID_TEXT_MAX];
