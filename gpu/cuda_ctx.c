@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Contexts of CUDA that GPUs of gx are opened in: a device's primary one, or one of gx's own
- * (gx_opts.gpu_own_context). Each is held by its GPU and by registrations of host memory, which end
+ * (gx_gpu_opts.own_context). Each is held by its GPU and by registrations of host memory, which end
  * with the context that they were made in. Any thread of the control path.
  */
 #include "cuda_priv.h"

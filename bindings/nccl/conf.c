@@ -128,19 +128,42 @@ static bool conf_cpus(struct conf *c)
 	return true;
 }
 
+/* "udp", "udp:port=7601", "dpdk:net_memif,id=0": cuts @text. */
+static bool conf_port(char *text, struct gx_port_name *p)
+{
+	char *more = strchr(text, ':');
+
+	*p = (struct gx_port_name){.name = text};
+	if (!more)
+		return true;
+	*more++ = 0;
+	if (strcmp(text, "dpdk") != 0) {
+		p->args = more;
+		return *text && *more;
+	}
+	p->device = more;
+	more += strcspn(more, ",");
+	if (*more) {
+		*more = 0;
+		p->args = more + 1;
+	}
+	return *p->device;
+}
+
 /* "shm;udp": a port of DPDK has commas in its name. */
 static bool conf_ports(struct conf *c)
 {
 	const char *text = conf_text("GX_NCCL_PORTS");
 	char *save = NULL;
+	bool good = true;
 
 	if (!text)
 		return true;
 	snprintf(c->ports_text, sizeof(c->ports_text), "%s", text);
-	for (char *p = strtok_r(c->ports_text, ";", &save); p && c->nr_ports < PORTS_MAX;
+	for (char *p = strtok_r(c->ports_text, ";", &save); p && c->nr_ports < PORTS_MAX && good;
 	     p = strtok_r(NULL, ";", &save))
-		c->ports[c->nr_ports++] = p;
-	if (c->nr_ports && strlen(text) < sizeof(c->ports_text))
+		good = conf_port(p, &c->ports[c->nr_ports++]);
+	if (good && c->nr_ports && strlen(text) < sizeof(c->ports_text))
 		return true;
 	say_warn("GX_NCCL_PORTS=%.80s: say ports of gx, as shm;udp", text);
 	return false;
@@ -235,10 +258,12 @@ static bool conf_pull(struct conf *c)
 					   [GX_PULL_OFF] = "off",
 					   [GX_PULL_ALLOW] = "allow"};
 
-	c->pull = GX_PULL_AUTO;
+	unsigned how = GX_PULL_AUTO;
+
 	if (!conf_word("GX_NCCL_PULL", hows, sizeof(hows) / sizeof(hows[0]),
-		       "auto, on, off or allow", &c->pull))
+		       "auto, on, off or allow", &how))
 		return false;
+	c->pull = (enum gx_pull)how;
 	if (c->cuda) /* long messages are in memory of a GPU, which no other process reads so */
 		c->pull = GX_PULL_OFF;
 	c->pull_over_b = ll_step();

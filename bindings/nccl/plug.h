@@ -62,7 +62,7 @@ struct order {
 	void (*run)(struct lane *l, struct order *o);
 };
 
-/* A core that does not turn for so long is stuck. It is more than gx_opts.gpu_timeout_ns. The keeper
+/* A core that does not turn for so long is stuck. It is more than gx_gpu_opts.timeout_ns. The keeper
  * looks so often meanwhile, else it was stopped, too. */
 #define STUCK_NS    6000000000ull
 #define STUCK_LOOKS 40
@@ -256,28 +256,28 @@ struct conf {
 	unsigned nr_cores;   /* 0: the plugin chooses */
 	int cpus[LANES_MAX]; /* nr_cpus of them */
 	unsigned nr_cpus;    /* 0: the plugin chooses */
-	const char *ports[PORTS_MAX];
+	struct gx_port_name ports[PORTS_MAX];
 	char ports_text[256];  /* where these lie */
 	unsigned nr_ports;     /* 0: gx's default */
 	char host[ADDR_B - 8]; /* address to listen at and to bind to */
 	bool near;	       /* it is loopback: other hosts do not reach it */
 	const char *link;      /* "packet", "local", "tcp", NULL: gx chooses */
-	unsigned pull;	       /* enum gx_pull */
-	unsigned pull_over_b;  /* gx_opts.pull_over_b */
-	unsigned help;	       /* test() helps cores to read: 0, 1, HELP_AUTO; .pull OFF: 0 */
-	bool cuda;	       /* NCCL may give memory of GPUs */
-	unsigned unpack;       /* .cuda: enum gx_unpack_mode; HOST unless a variable says else */
-	int gpus[GPUS_MAX];    /* .cuda: nr_gpus of them, CUDA ordinals */
-	unsigned nr_gpus;      /* 0: the plugin chooses */
-	bool simple;	       /* NCCL's protocol Simple alone is right */
-	bool offload;	       /* mode unpack: NCCL's kernels copy what was received */
-	uint64_t bounce_b;     /* the same: of the bounce memory */
-	uint32_t ring_b;       /* the same: of a comm's part of it */
-	bool busy;	       /* cores never sleep */
-	uint64_t timeout_ns;   /* of a silent peer */
-	uint64_t step_ns;      /* of a step of the set-up; not below SETUP_NS */
-	unsigned nr_devices;   /* that NCCL is told of */
-	int speed_mbps;	       /* of a device. 0: its part of CORE_MBPS for each core */
+	enum gx_pull pull;
+	unsigned pull_over_b; /* gx_host_opts.pull_over_b */
+	unsigned help;	      /* test() helps cores to read: 0, 1, HELP_AUTO; .pull OFF: 0 */
+	bool cuda;	      /* NCCL may give memory of GPUs */
+	unsigned unpack;      /* .cuda: enum gx_unpack_mode; HOST unless a variable says else */
+	int gpus[GPUS_MAX];   /* .cuda: nr_gpus of them, CUDA ordinals */
+	unsigned nr_gpus;     /* 0: the plugin chooses */
+	bool simple;	      /* NCCL's protocol Simple alone is right */
+	bool offload;	      /* mode unpack: NCCL's kernels copy what was received */
+	uint64_t bounce_b;    /* the same: of the bounce memory */
+	uint32_t ring_b;      /* the same: of a comm's part of it */
+	bool busy;	      /* cores never sleep */
+	uint64_t timeout_ns;  /* of a silent peer */
+	uint64_t step_ns;     /* of a step of the set-up; not below SETUP_NS */
+	unsigned nr_devices;  /* that NCCL is told of */
+	int speed_mbps;	      /* of a device. 0: its part of CORE_MBPS for each core */
 	unsigned latency_us;
 };
 

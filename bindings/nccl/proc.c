@@ -141,6 +141,7 @@ static void proc_stop(struct gx *gx)
 static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 {
 	const struct conf *c = &plug.conf;
+	struct gx_gpu_opts gpu = GX_INIT(gpu);
 	struct gx_opts o = GX_INIT(o);
 
 	o.nr_cores = nr_cores;
@@ -149,18 +150,18 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	o.nr_ports = c->nr_ports;
 	o.server = true;
 	o.insecure = !c->near;
-	o.busy_idle = c->busy;
-	o.idle_wait = true;
+	o.cores = GX_WITH(gx_core_opts, .busy = c->busy, .wait = true);
 	o.bind_host = c->host;
 	o.peer_timeout_ns = c->timeout_ns;
-	o.pull = c->pull;
-	o.pull_over_b = c->pull_over_b;
-	o.local = c->cuda || (c->link && strcmp(c->link, "local") != 0) ? GX_OFF : GX_AUTO;
+	o.host = GX_WITH(gx_host_opts, .pull = c->pull, .pull_over_b = c->pull_over_b,
+			 .local = c->cuda || (c->link && strcmp(c->link, "local") != 0) ? GX_OFF
+											: GX_AUTO);
 	if (c->cuda) {
-		o.unpack = c->unpack;
-		o.copy = GX_COPY_CE;
-		o.gpu_own_context = !conf_unpack_launches(c->unpack);
+		gpu.unpack = c->unpack;
+		gpu.copy = GX_COPY_CE;
+		gpu.own_context = !conf_unpack_launches(c->unpack);
 	}
+	o.gpu = &gpu;
 	o.on_conn = peer_on_conn;
 	o.on_msg = meet_on_msg;
 	return gx_open(&o, gx);

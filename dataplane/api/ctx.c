@@ -28,77 +28,75 @@ static int opts_check(const struct gx_opts *o)
 		return gx_fail(-EINVAL, "%u cores: at most %d", o->nr_cores, GX_CORES_MAX);
 	if (o->nr_ports > GX_HELLO_PORTS)
 		return gx_fail(-EINVAL, "%u ports: at most %d", o->nr_ports, GX_HELLO_PORTS);
-	if (o->chunk_b < 4096 || o->chunk_b > 64u << 20)
-		return gx_fail(-EINVAL, "chunk of %u bytes: 4K to 64M", o->chunk_b);
-	if (o->window < 1 || o->window > 1024)
-		return gx_fail(-EINVAL, "window of %u chunks: 1 to 1024", o->window);
-	if (o->quantum_b % 16 || o->quantum_b > GX_WIRE_QUANTUM_MAX ||
-	    (o->quantum_b && o->quantum_b < GX_WIRE_QUANTUM_MIN))
+	if (o->packet->chunk_b < 4096 || o->packet->chunk_b > 64u << 20)
+		return gx_fail(-EINVAL, "chunk of %u bytes: 4K to 64M", o->packet->chunk_b);
+	if (o->packet->window < 1 || o->packet->window > 1024)
+		return gx_fail(-EINVAL, "window of %u chunks: 1 to 1024", o->packet->window);
+	if (o->packet->quantum_b % 16 || o->packet->quantum_b > GX_WIRE_QUANTUM_MAX ||
+	    (o->packet->quantum_b && o->packet->quantum_b < GX_WIRE_QUANTUM_MIN))
 		return gx_fail(-EINVAL, "quantum of %u bytes: a multiple of 16 from %d to %d",
-			       o->quantum_b, GX_WIRE_QUANTUM_MIN, GX_WIRE_QUANTUM_MAX);
-	if (o->quantum_b > o->chunk_b)
+			       o->packet->quantum_b, GX_WIRE_QUANTUM_MIN, GX_WIRE_QUANTUM_MAX);
+	if (o->packet->quantum_b > o->packet->chunk_b)
 		return gx_fail(-EINVAL, "quantum of %u bytes is larger than a chunk of %u",
-			       o->quantum_b, o->chunk_b);
+			       o->packet->quantum_b, o->packet->chunk_b);
 	if (o->nr_allow_uids > 32)
 		return gx_fail(-EINVAL, "%u allowed users: at most 32", o->nr_allow_uids);
-	if (o->integrity > GX_INTEGRITY_MODE_CRC32C)
-		return gx_fail(-EINVAL, "integrity mode %d is not known", o->integrity);
-	if (o->huge > GX_OFF)
+	if (o->packet->integrity > GX_INTEGRITY_MODE_CRC32C)
+		return gx_fail(-EINVAL, "integrity mode %d is not known", o->packet->integrity);
+	if (o->host->huge > GX_OFF)
 		return gx_fail(-EINVAL, "a switch is GX_AUTO, GX_ON or GX_OFF, and not %d",
-			       o->huge);
-	if (o->pull > GX_PULL_ALLOW)
-		return gx_fail(-EINVAL, "gx_opts.pull %u is not known: take a GX_PULL_ value",
-			       o->pull);
-	if (!gx_unpack_is_known(o->unpack))
-		return gx_fail(-EINVAL, "unpack mode %d is not known", o->unpack);
-	if (o->crc_by > GX_CRC_BY_COPY)
-		return gx_fail(-EINVAL, "gx_opts.crc_by %d is not known", o->crc_by);
-	if (o->crc_by == GX_CRC_BY_COPY && !unpack_checks(o->unpack))
+			       o->host->huge);
+	if (o->host->pull > GX_PULL_ALLOW)
+		return gx_fail(-EINVAL, "gx_host_opts.pull %u is not known: take a GX_PULL_ value",
+			       o->host->pull);
+	if (!gx_unpack_is_known(o->gpu->unpack))
+		return gx_fail(-EINVAL, "unpack mode %d is not known", o->gpu->unpack);
+	if (o->packet->crc_by > GX_CRC_BY_COPY)
+		return gx_fail(-EINVAL, "gx_packet_opts.crc_by %d is not known", o->packet->crc_by);
+	if (o->packet->crc_by == GX_CRC_BY_COPY && !unpack_checks(o->gpu->unpack))
 		return gx_fail(
 			-EINVAL,
 			"unpack mode %s checks no payload while it copies: take kernel, auto or "
 			"host, or let the CPU check",
-			gx_unpack_name((enum gx_unpack)o->unpack));
-	if (o->bounce > GX_BOUNCE_CUDA)
-		return gx_fail(-EINVAL, "bounce pool %d is not known", o->bounce);
-	if (o->bounce == GX_BOUNCE_CUDA && o->unpack == GX_UNPACK_MODE_HOST)
-		return gx_fail(-EINVAL, "unpack host reads packets by the CPU, which cannot read a "
-					"bounce pool on a "
-					"GPU: take another gx_opts.unpack, or gx_opts.bounce host");
-	if (o->bounce == GX_BOUNCE_CUDA && o->crc_by == GX_CRC_BY_CPU)
-		return gx_fail(-EINVAL, "the CPU cannot check payload in a bounce pool on a GPU: "
-					"leave gx_opts.crc_by to gx, or take gx_opts.bounce host");
-	if ((unsigned)o->copy > DMA_RESIDENT && (unsigned)o->copy != DMA_KERNEL)
-		return gx_fail(-EINVAL, "copy engine %d is not known", o->copy);
-	if ((unsigned)o->copy == DMA_KERNEL && o->unpack > GX_UNPACK_MODE_RESIDENT)
+			gx_unpack_name((enum gx_unpack)o->gpu->unpack));
+	if (o->gpu->bounce > GX_BOUNCE_CUDA)
+		return gx_fail(-EINVAL, "bounce pool %d is not known", o->gpu->bounce);
+	if (o->gpu->bounce == GX_BOUNCE_CUDA && o->gpu->unpack == GX_UNPACK_MODE_HOST)
+		return gx_fail(-EINVAL,
+			       "unpack host reads packets by the CPU, which cannot read a "
+			       "bounce pool on a "
+			       "GPU: take another gx_gpu_opts.unpack, or gx_gpu_opts.bounce host");
+	if (o->gpu->bounce == GX_BOUNCE_CUDA && o->packet->crc_by == GX_CRC_BY_CPU)
+		return gx_fail(
+			-EINVAL,
+			"the CPU cannot check payload in a bounce pool on a GPU: "
+			"leave gx_packet_opts.crc_by to gx, or take gx_gpu_opts.bounce host");
+	if ((unsigned)o->gpu->copy > DMA_RESIDENT && (unsigned)o->gpu->copy != DMA_KERNEL)
+		return gx_fail(-EINVAL, "copy engine %d is not known", o->gpu->copy);
+	if ((unsigned)o->gpu->copy == DMA_KERNEL && o->gpu->unpack > GX_UNPACK_MODE_RESIDENT)
 		return gx_fail(-EINVAL,
 			       "copy engine kernel launches the unpack kernel, and unpack mode %s "
 			       "has none: take unpack mode auto, kernel or resident",
-			       gx_unpack_name((enum gx_unpack)o->unpack));
-	if (o->gpu_own_context > 1)
-		return gx_fail(-EINVAL, "gpu_own_context is 0 or 1, not %" PRIu64,
-			       o->gpu_own_context);
+			       gx_unpack_name((enum gx_unpack)o->gpu->unpack));
 	return 0;
 }
 
 static int opts_take(struct gx *gx, const struct gx_opts *user)
 {
-	static const char *const default_ports[] = {"shm", "udp"};
+	static const struct gx_port_name default_ports[] = {{.name = "shm"}, {.name = "udp"}};
 	struct gx_opts *o = &gx->opts;
 	int ret = core_struct_take("gx_opts", o, sizeof(*o), user);
 
+	if (!ret)
+		ret = core_groups_take(o, &gx->groups);
 	if (ret)
 		return ret;
 	o->nr_cores = o->nr_cores ? o->nr_cores : 1;
-	o->chunk_b = o->chunk_b ? o->chunk_b : 512 << 10;
-	o->window = o->window ? o->window : 16;
-	o->pull_over_b = o->pull_over_b ? o->pull_over_b : 64 << 10;
 	o->peer_timeout_ns = o->peer_timeout_ns ? o->peer_timeout_ns : 5000000000ull;
-	o->gpu_timeout_ns = o->gpu_timeout_ns ? o->gpu_timeout_ns : 5000000000ull;
 	if (!o->ports || !o->nr_ports) {
 		o->ports = default_ports;
 		/* The kernel's sockets cannot write to a GPU. */
-		o->nr_ports = o->bounce ? 1 : GX_ARRAY_SIZE(default_ports);
+		o->nr_ports = o->gpu->bounce ? 1 : GX_ARRAY_SIZE(default_ports);
 	}
 	ret = opts_check(o);
 	for (unsigned i = 0; !ret && i < GX_LINKS; i++)
@@ -112,55 +110,56 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	o->cpus = gx->cpus;
 	o->allow_uids = gx->uids;
 	gx->nr_cores = o->nr_cores;
-	gx->gpu_cfg = (struct gx_gpu_cfg){.unpack = (enum gx_unpack)o->unpack,
-					  .sms = o->sms,
-					  .own_context = o->gpu_own_context,
+	gx->gpu_cfg = (struct gx_gpu_cfg){.unpack = (enum gx_unpack)o->gpu->unpack,
+					  .sms = o->gpu->sms,
+					  .own_context = o->gpu->own_context,
 					  .delay_ns = ctx_host_delay_ns};
 	return 0;
 }
 
 /* ---- ports ---- */
 
-static int port_open(struct gx *gx, const char *option)
+static int port_open(struct gx *gx, const struct gx_port_name *named)
 {
 	struct gx_port_slot *s = &gx->port[gx->nr_ports];
-	const char *colon = strchr(option, ':');
 	const struct gx_port_ops *ops;
-	struct gx_port_cfg cfg = {.args = colon ? colon + 1 : "",
+	struct gx_port_cfg cfg = {.args = "",
 				  .arena = gx->arena,
 				  .pool = gx->pool,
 				  .pool_gpu = gx->pool_gpu,
 				  .gpus = gx->gpu,
-				  .gpu_timeout_ns = gx->opts.gpu_timeout_ns,
+				  .gpu_timeout_ns = gx->opts.gpu->timeout_ns,
 				  .nr_queues = gx->nr_cores,
 				  .cpus = gx->cpus,
-				  .slots = gx->opts.slots,
-				  .payload_b = gx->opts.quantum_b,
+				  .slots = gx->opts.packet->slots,
+				  .payload_b = gx->opts.packet->quantum_b,
 				  .instance = gx->instance,
-				  .huge = gx->opts.huge != GX_OFF,
+				  .huge = gx->opts.host->huge != GX_OFF,
 				  .bind_host =
 					  gx->opts.bind_host ? gx->opts.bind_host : "127.0.0.1",
 				  .server = gx->opts.server};
-	size_t len = strcspn(option, ",");
-	char name[GX_NAME_MAX];
+	size_t len;
 	int ret;
 
-	if (strlen(option) >= sizeof(s->name) || len >= sizeof(s->device))
-		return gx_fail(-EINVAL, "port '%s': at most %d bytes, and %d up to the first comma",
-			       option, GX_OPTION_MAX - 1, GX_NAME_MAX - 1);
-	if (colon && !colon[1])
-		return gx_fail(-EINVAL, "port '%s': nothing stands behind the colon: say %.*s",
-			       option, (int)(colon - option), option);
-	strcpy(s->name, option);
-	memcpy(s->device, option, len);
-	s->device[len] = 0;
-	snprintf(name, sizeof(name), "%.*s", (int)strcspn(option, ":"), option);
-	ops = gx_port_find(name);
+	if (!named->name || named->reserved)
+		return gx_fail(-EINVAL,
+			       "gx_opts.ports[%u]: a port needs a name, and .reserved is 0",
+			       gx->nr_ports);
+	len = core_port_text(named, s->name, sizeof(s->name));
+	if (len >= sizeof(s->name) || strcspn(s->name, ",") >= sizeof(s->device))
+		return gx_fail(-EINVAL,
+			       "port '%s': its name and device have at most %d bytes, with its "
+			       "arguments at most %d",
+			       named->name, GX_NAME_MAX - 1, GX_OPTION_MAX - 1);
+	memcpy(s->device, s->name, strcspn(s->name, ",")); /* the rest is 0 */
+	if (s->name[strlen(named->name)])
+		cfg.args = s->name + strlen(named->name) + 1;
+	ops = gx_port_find(named->name);
 	if (!ops)
-		return gx_fail(-ENODEV, "port '%s': %s", name, gx_port_why());
+		return gx_fail(-ENODEV, "port '%s': %s", named->name, gx_port_why());
 	ret = ops->open(&cfg, &s->port);
 	if (ret)
-		return gx_fail(ret, "port '%s': %s", option, gx_port_why());
+		return gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
 	snprintf(s->match, sizeof(s->match), "%s", s->port->speaks ? s->port->speaks : s->device);
 	gx->nr_ports++;
 	return 0;
@@ -170,11 +169,11 @@ static int port_open(struct gx *gx, const char *option)
  * reach the page is then refused when it is opened. */
 static int pool_open(struct gx *gx)
 {
-	int device = gx->opts.bounce_device;
+	int device = gx->opts.gpu->bounce_device;
 	char why[CORE_TEXT_MAX];
 	int ret;
 
-	if (gx->opts.bounce != GX_BOUNCE_CUDA)
+	if (gx->opts.gpu->bounce != GX_BOUNCE_CUDA)
 		return 0;
 	ret = gx_gpu_open(gx, device);
 	snprintf(why, sizeof(why), "%s", gx_error());
@@ -186,7 +185,7 @@ static int pool_open(struct gx *gx)
 		snprintf(why, sizeof(why), "cuda:%d: %s", device, gx_gpu_why());
 	}
 	return ret ? gx_fail(ret,
-			     "no bounce pool in GPU memory: %.400s; gx_opts.bounce host needs no GPU",
+			     "no bounce pool in GPU memory: %.400s; gx_gpu_opts.bounce host needs no GPU",
 			     why)
 		   : 0;
 }
@@ -203,7 +202,7 @@ static int ports_open(struct gx *gx)
 	int ret = 0;
 
 	for (unsigned i = 0; !ret && i < gx->opts.nr_ports; i++)
-		ret = port_open(gx, gx->opts.ports[i]);
+		ret = port_open(gx, &gx->opts.ports[i]);
 	gx->opts.ports = NULL; /* belongs to the caller */
 	for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
 		for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
@@ -254,11 +253,11 @@ static int core_open(struct gx *gx, unsigned i)
 	gx->core[i] = core;
 	core->gx = gx;
 	core->index = i;
-	if (gx->opts.idle_sleep_max_ns) {
-		idle.sleep_max_ns = gx->opts.idle_sleep_max_ns;
+	if (gx->opts.cores->sleep_max_ns) {
+		idle.sleep_max_ns = gx->opts.cores->sleep_max_ns;
 		idle.long_max_ns = 0;
 	}
-	if (gx->opts.busy_idle)
+	if (gx->opts.cores->busy)
 		idle.sleep_max_ns = 0;
 	core->comps = calloc(GX_COMPS_MAX, sizeof(*core->comps));
 	if (!core->comps || submit_core_open(core))
@@ -297,7 +296,7 @@ static int ctx_open(struct gx *gx)
 	uint32_t r;
 	int ret = gx_random(&r, sizeof(r));
 
-	if (gx->opts.pull == GX_PULL_ALLOW)
+	if (gx->opts.host->pull == GX_PULL_ALLOW)
 		pulls_allow();
 	if (!ret)
 		ret = gx_random(&gx->mem_ids, sizeof(gx->mem_ids));
@@ -380,7 +379,7 @@ static int conns_left(void *arg)
 /* Connections end on their cores, which only this thread turns by now. */
 static void ctx_drain(struct gx *gx)
 {
-	uint64_t until = gx_now_ns() + gx->opts.gpu_timeout_ns + 2000000000ull;
+	uint64_t until = gx_now_ns() + gx->opts.gpu->timeout_ns + 2000000000ull;
 
 	ctl_listen_stop(gx);
 	gx_uring_run_wait(gx->uring, close_conns, gx);

@@ -37,14 +37,14 @@ static void say_share(const struct gx_gpu *gpu, struct gx_text *text)
 
 static const char *crc_by_says(const struct gx_opts *o)
 {
-	if (o->crc_by == GX_CRC_BY_COPY)
+	if (o->packet->crc_by == GX_CRC_BY_COPY)
 		return "by who copies it, as asked for";
-	if (o->bounce == GX_BOUNCE_CUDA)
+	if (o->gpu->bounce == GX_BOUNCE_CUDA)
 		return "by who copies it, as the CPU cannot read the bounce pool; where that is "
 		       "not possible such connections are refused";
-	if (o->crc_by == GX_CRC_BY_CPU)
+	if (o->packet->crc_by == GX_CRC_BY_CPU)
 		return "by the CPU when it comes, as asked for";
-	if (o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL)
+	if (o->gpu->unpack == GX_UNPACK_MODE_AUTO || o->gpu->unpack == GX_UNPACK_MODE_KERNEL)
 		return "by the kernel that copies it into a GPU; by the CPU when it comes for host "
 		       "memory";
 	return "by the CPU when it comes (kernels check in unpack modes kernel and auto alone)";

@@ -17,7 +17,8 @@ static const char *absent_may(const struct gx *gx)
 
 static int absent_check(const struct gx_opts *opts)
 {
-	return opts->verbs || opts->nr_rails ? gx_fail(-ENODEV, "%s", absent_may(NULL)) : 0;
+	return opts->verbs->all || opts->verbs->nr_rails ? gx_fail(-ENODEV, "%s", absent_may(NULL))
+							 : 0;
 }
 
 static const struct gx_link_ctx_ops absent_ctx_ops = {

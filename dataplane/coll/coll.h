@@ -113,7 +113,7 @@ struct gx_group {
 	unsigned room_rank[GX_GROUP_BUFS_MAX]; /* that rank */
 	unsigned copier_of[GX_GROUP_BUFS_MAX]; /* buffer whose copier copies into this one */
 	char master[COLL_ADDR_MAX], addr[COLL_ADDR_MAX];
-	char port[GX_NAME_MAX], link[16];
+	char port[GX_NAME_MAX], port_device[GX_NAME_MAX], link[16]; /* "": not forced */
 	struct gx *gx;
 	struct gx_mem *mem[GX_GROUP_BUFS_MAX], *ctl_mem;
 	struct coll_peer *peer;	     /* [nr_ranks] */

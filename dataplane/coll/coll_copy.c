@@ -67,7 +67,7 @@ static bool copier_reap(struct coll_worker *w, struct coll_copier *c, uint64_t n
 		if (status == GX_BLOCK_PENDING) {
 			if (c->stream->ops->fault(c->stream))
 				copier_fault(w, c, gx_gpu_why());
-			else if (now_ns - copy->since_ns > w->group->gx->opts.gpu_timeout_ns)
+			else if (now_ns - copy->since_ns > w->group->gx->opts.gpu->timeout_ns)
 				copier_fault(w, c, "it does not end");
 			break;
 		}

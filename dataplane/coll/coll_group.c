@@ -70,7 +70,9 @@ static void opts_take(struct gx_group *g)
 	g->opts.connect_timeout_ns =
 		o->connect_timeout_ns ? o->connect_timeout_ns : GROUP_CONNECT_NS;
 	snprintf(g->master, sizeof(g->master), "%s", o->master);
-	snprintf(g->port, sizeof(g->port), "%s", o->port ? o->port : "");
+	snprintf(g->port, sizeof(g->port), "%s", o->port ? o->port->name : "");
+	snprintf(g->port_device, sizeof(g->port_device), "%s",
+		 o->port && o->port->device ? o->port->device : "");
 	snprintf(g->link, sizeof(g->link), "%s", o->link ? o->link : "");
 	snprintf(g->job, sizeof(g->job), "%s", o->job ? o->job : "");
 }
@@ -226,7 +228,8 @@ GX_EXPORT int gx_group_open(const struct gx_group_opts *user, struct gx_group **
 	}
 	g->opts.bufs = NULL; /* belongs to the caller */
 	g->opts.gx = NULL;
-	g->opts.master = g->opts.host = g->opts.port = g->opts.link = g->opts.job = NULL;
+	g->opts.master = g->opts.host = g->opts.link = g->opts.job = NULL;
+	g->opts.port = NULL;
 	*out = g;
 	return 0;
 }

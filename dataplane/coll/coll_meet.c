@@ -279,11 +279,14 @@ static bool is_worth_again(int err)
 static int peer_try(struct gx_group *g, struct coll_peer *peer, uint64_t left_ns,
 		    struct gx_conn **out)
 {
+	const struct gx_port_name port = {.name = g->port,
+					  .device = g->port_device[0] ? g->port_device : NULL};
 	struct gx_connect_opts co = GX_INIT(co);
 	struct gx_conn *conn;
 	int ret;
 
-	co.port = g->port[0] ? g->port : NULL;
+	co.ports = g->port[0] ? &port : NULL;
+	co.nr_ports = g->port[0] ? 1 : 0;
 	co.link = g->link[0] ? g->link : NULL;
 	co.lanes = gx_nr_cores(g->gx);
 	co.timeout_ns = GX_MIN(left_ns, 5000000000ull);

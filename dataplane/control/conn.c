@@ -189,7 +189,7 @@ static void conn_fault(struct gx_conn *c, const struct gx_ep *ep, int err)
 		conn_down(c, err,
 			  "a GPU here failed, or did not end a copy into the bounce pool of peer "
 			  "%s within %.1f s",
-			  c->peer_name, c->gx->opts.gpu_timeout_ns / 1e9);
+			  c->peer_name, c->gx->opts.gpu->timeout_ns / 1e9);
 	else if (err == -EFAULT)
 		conn_down(c, err,
 			  "the kernel cannot read or write the memory of an operation with peer "

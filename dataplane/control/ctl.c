@@ -462,21 +462,22 @@ static int connect_port_find(const struct ctl_conn *cc, const char *name, size_t
 	return -1;
 }
 
-/* The user may only force ports of this context, one or "one;another". */
-static int connect_port(struct ctl_conn *cc, const char *port)
+/* The user may only force ports of this context. */
+static int connect_port(struct ctl_conn *cc, const struct gx_connect_opts *o)
 {
 	const struct gx *gx = cc->ctl->gx;
-	size_t len;
+	char text[GX_OPTION_MAX];
 
-	for (const char *at = port; at; at = at[len] ? at + len + 1 : NULL) {
-		int i;
+	for (unsigned n = 0; n < o->nr_ports; n++) {
+		size_t len = o->ports[n].name ? core_port_text(&o->ports[n], text, sizeof(text))
+					      : sizeof(text);
+		int i = len < sizeof(text) ? connect_port_find(cc, text, len) : -1;
 
-		len = strcspn(at, ";");
-		i = connect_port_find(cc, at, len);
 		if (i < 0)
-			return gx_fail(
-				-ENODEV, "port %.*s is not opened here%s: name it in gx_opts.ports",
-				(int)GX_MIN(len, 64), at, cc->nr_wanted ? ", or not so often" : "");
+			return gx_fail(-ENODEV,
+				       "port %.64s is not opened here%s: name it in gx_opts.ports",
+				       o->ports[n].name ? text : "without a name",
+				       cc->nr_wanted ? ", or not so often" : "");
 		if (cc->nr_wanted && strcmp(gx->port[i].match, cc->forced))
 			return gx_fail(-EINVAL,
 				       "ports %.64s and %.64s are of two kinds, and the lanes of a "
@@ -570,14 +571,14 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	cc->lanes_max = opts ? opts->lanes : 0;
 	cc->nr_socks = opts && opts->sockets ? (unsigned)GX_MIN(opts->sockets, UINT8_MAX) : 1;
 	if (cc->nr_socks > GX_SOCKS_MAX) {
-		ret = gx_fail(-EINVAL, "gx_connect_opts.sockets is %llu: 1 to %d",
-			      (unsigned long long)opts->sockets, GX_SOCKS_MAX);
+		ret = gx_fail(-EINVAL, "gx_connect_opts.sockets is %u: 1 to %d", opts->sockets,
+			      GX_SOCKS_MAX);
 		goto err_free;
 	}
 	cc->nr_qps = opts ? (unsigned)GX_MIN(opts->queue_pairs, 1000) : 0;
 	cc->timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
-	ret = connect_port(cc, opts ? opts->port : NULL);
+	ret = opts ? connect_port(cc, opts) : 0;
 	if (!ret)
 		ret = connect_link(cc, opts ? opts->link : NULL);
 	if (!ret)

@@ -495,7 +495,7 @@ void ctl_fd_start(struct ctl_conn *cc)
 	if (!p) {
 		ctl_conn_fail(cc, -EOPNOTSUPP,
 			      "no Unix socket for shared memory: %s; take another port, as "
-			      "gx_connect_opts.port udp",
+			      "gx_connect_opts.ports udp",
 			      cc->no_share[0] ? cc->no_share : "the server has none");
 		return;
 	}

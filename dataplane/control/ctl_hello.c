@@ -67,8 +67,8 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 			       .pid = (uint32_t)getpid(),
 			       .uid = geteuid(),
 			       .nr_lanes = gx->nr_cores,
-			       .chunk_b = gx->opts.chunk_b,
-			       .window = gx->opts.window,
+			       .chunk_b = gx->opts.packet->chunk_b,
+			       .window = gx->opts.packet->window,
 			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC};
 	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
 	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
@@ -322,7 +322,7 @@ static bool lanes_pool(const struct ctl_conn *cc, int peer_i)
 static uint32_t connect_quantum(const struct ctl_conn *cc, int peer_i)
 {
 	const struct gx_port_caps *caps = &lanes_port(cc)->caps;
-	uint32_t own = cc->ctl->gx->opts.quantum_b, best, max;
+	uint32_t own = cc->ctl->gx->opts.packet->quantum_b, best, max;
 
 	best = cc->conn->peer.ports[peer_i].payload_best;
 	if (lanes_pool(cc, peer_i) && !own)
@@ -344,8 +344,8 @@ static uint32_t connect_integrity(const struct ctl_conn *cc)
 {
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
 
-	if (opts->integrity != GX_INTEGRITY_MODE_AUTO)
-		return opts->integrity - GX_INTEGRITY_MODE_NONE;
+	if (opts->packet->integrity != GX_INTEGRITY_MODE_AUTO)
+		return opts->packet->integrity - GX_INTEGRITY_MODE_NONE;
 	return lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS ? GX_INTEGRITY_NONE : GX_INTEGRITY_CRC;
 }
 
@@ -353,13 +353,14 @@ static uint32_t connect_integrity(const struct ctl_conn *cc)
  * checks payload that its kernels copy. If the CPU copies, checking then gains nothing. */
 static uint8_t opts_crc_by_copy(const struct gx_opts *o, uint32_t integrity)
 {
-	bool kernels = o->unpack == GX_UNPACK_MODE_AUTO || o->unpack == GX_UNPACK_MODE_KERNEL;
+	bool kernels =
+		o->gpu->unpack == GX_UNPACK_MODE_AUTO || o->gpu->unpack == GX_UNPACK_MODE_KERNEL;
 
-	if (integrity != GX_INTEGRITY_CRC || o->crc_by == GX_CRC_BY_CPU ||
-	    !unpack_checks(o->unpack))
+	if (integrity != GX_INTEGRITY_CRC || o->packet->crc_by == GX_CRC_BY_CPU ||
+	    !unpack_checks(o->gpu->unpack))
 		return 0;
 	/* The CPU cannot check payload in the memory of a GPU. */
-	if (o->crc_by == GX_CRC_BY_COPY || o->bounce == GX_BOUNCE_CUDA)
+	if (o->packet->crc_by == GX_CRC_BY_COPY || o->gpu->bounce == GX_BOUNCE_CUDA)
 		return 1 << GX_MEM_HOST | 1 << GX_MEM_CUDA;
 	return kernels ? 1 << GX_MEM_CUDA : 0;
 }
@@ -383,17 +384,18 @@ static int connect_fill_portless(struct ctl_conn *cc)
 	const struct gx_link *link = cc->conn->link;
 	struct gx_hello_lanes *l = &cc->setup->local;
 
-	if (opts->integrity == GX_INTEGRITY_MODE_CRC32C)
-		return ctl_conn_refuse(cc, -EOPNOTSUPP,
-				       "link %s has no integrity crc32c: leave gx_opts.integrity "
-				       "to gx, or take link packet",
-				       link->name);
+	if (opts->packet->integrity == GX_INTEGRITY_MODE_CRC32C)
+		return ctl_conn_refuse(
+			cc, -EOPNOTSUPP,
+			"link %s has no integrity crc32c: leave gx_packet_opts.integrity "
+			"to gx, or take link packet",
+			link->name);
 	snprintf(l->port, sizeof(l->port), "%s", link->name);
 	l->link = (uint8_t)link->id;
 	l->nr_lanes = connect_nr_lanes(cc);
 	l->quantum = link->quantum_b;
-	l->chunk_b = opts->chunk_b;
-	l->window = opts->window;
+	l->chunk_b = opts->packet->chunk_b;
+	l->window = opts->packet->window;
 	l->integrity = GX_INTEGRITY_NONE;
 	l->peer_timeout_ns = opts->peer_timeout_ns;
 	return 0;
@@ -414,8 +416,8 @@ static int connect_fill(struct ctl_conn *cc)
 	if (ret)
 		return ret;
 	l->quantum = connect_quantum(cc, l->nr_ways ? l->ways[0].server : peer_i);
-	l->chunk_b = opts->chunk_b;
-	l->window = opts->window;
+	l->chunk_b = opts->packet->chunk_b;
+	l->window = opts->packet->window;
 	l->integrity = connect_integrity(cc);
 	lanes_crc_by_copy(cc->conn, l);
 	l->peer_timeout_ns = opts->peer_timeout_ns;
@@ -635,7 +637,7 @@ static uint32_t accept_quantum_max(const struct ctl_conn *cc, const struct gx_he
 
 	if (cc->conn->link->port == GX_LINK_PORT_NONE)
 		return cc->conn->link->quantum_b;
-	if (peer_i >= 0 && !cc->ctl->gx->opts.quantum_b && lanes_pool(cc, peer_i))
+	if (peer_i >= 0 && !cc->ctl->gx->opts.packet->quantum_b && lanes_pool(cc, peer_i))
 		max = GX_MAX(max, cc->conn->peer.ports[peer_i].payload_max);
 	return GX_MIN(max, (uint32_t)GX_WIRE_QUANTUM_MAX);
 }
@@ -651,9 +653,9 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 	l->quantum = GX_MIN(want->quantum, accept_quantum_max(cc, want)) & ~15u;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN)
 		return false;
-	l->chunk_b = GX_MIN(want->chunk_b, opts->chunk_b);
+	l->chunk_b = GX_MIN(want->chunk_b, opts->packet->chunk_b);
 	l->chunk_b = GX_MAX(l->chunk_b - l->chunk_b % l->quantum, l->quantum);
-	l->window = GX_MIN(want->window, opts->window);
+	l->window = GX_MIN(want->window, opts->packet->window);
 	l->integrity = want->integrity;
 	l->peer_timeout_ns = want->peer_timeout_ns;
 	if (!cc->proven) /* a stranger that has gone holds our resources so long */

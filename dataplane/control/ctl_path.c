@@ -19,9 +19,10 @@ void ctl_path_ports(const struct ctl *ctl, struct gx_hello *h)
 		snprintf(h->ports[i].name, sizeof(h->ports[i].name), "%s", gx->port[i].match);
 		h->ports[i].flags = caps->flags;
 		h->ports[i].payload_max = caps->payload_max;
-		h->ports[i].payload_best = gx->opts.quantum_b
-						   ? GX_MIN(gx->opts.quantum_b, caps->payload_max)
-						   : caps->payload_best;
+		h->ports[i].payload_best =
+			gx->opts.packet->quantum_b
+				? GX_MIN(gx->opts.packet->quantum_b, caps->payload_max)
+				: caps->payload_best;
 		for (unsigned j = 0; (caps->flags & GX_PORT_LOCAL) && j < sizeof(ctl->host_id); j++)
 			snprintf(h->ports[i].host + 2 * j, 3, "%02x", ctl->host_id[j]);
 		h->nr_ports = i + 1;
@@ -207,7 +208,7 @@ static int choose_refuse(struct ctl_conn *cc, bool other_host)
 	if (cc->forced[0] && choose_shares(cc->forced) && cc->no_share[0])
 		return ctl_conn_refuse(
 			cc, -EPERM,
-			"port %s cannot be had: %s: take gx_connect_opts.port udp, which shares none",
+			"port %s cannot be had: %s: take gx_connect_opts.ports udp, which shares none",
 			cc->forced, cc->no_share);
 	if (cc->forced[0] && other_host)
 		return ctl_conn_refuse(
@@ -319,7 +320,7 @@ static bool choose_may(const struct ctl_conn *cc, const struct gx_link *link)
 	if (link->port == GX_LINK_PORT_ANY)
 		return true;
 	return !cc->forced[0] && (link->port == GX_LINK_PORT_SHM ||
-				  cc->ctl->gx->opts.integrity != GX_INTEGRITY_MODE_CRC32C);
+				  cc->ctl->gx->opts.packet->integrity != GX_INTEGRITY_MODE_CRC32C);
 }
 
 /* The link with the highest score of those in @left, as bits. NULL: there is none. */

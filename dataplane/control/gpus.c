@@ -111,7 +111,7 @@ int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 		return gx_fail(-EOPNOTSUPP,
 			       "cuda:%d: what network cards write to the bounce pool on cuda:%d is "
 			       "seen by that GPU alone without a flush: take its memory, or "
-			       "gx_opts.bounce host",
+			       "gx_gpu_opts.bounce host",
 			       device, gx->pool_gpu->device);
 	cfg.device = device;
 	ret = gx_gpu_cuda_ops.open(&cfg, &gx->gpu[device]);

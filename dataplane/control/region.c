@@ -133,7 +133,7 @@ static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t le
  * memfd. */
 static bool host_alloc_memfd(struct gx_mem *mem, size_t len)
 {
-	bool huge = mem->gx->opts.huge != GX_OFF;
+	bool huge = mem->gx->opts.host->huge != GX_OFF;
 	void *p;
 
 	mem->fd = gx_memfd_open("gx-mem", len, &huge);
@@ -157,7 +157,7 @@ static bool host_alloc_private(struct gx_mem *mem, size_t len)
 {
 	void *p = MAP_FAILED;
 
-	if (mem->gx->opts.huge != GX_OFF)
+	if (mem->gx->opts.host->huge != GX_OFF)
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 	mem->huge = p != MAP_FAILED;
@@ -423,7 +423,7 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 	gx_uring_run_wait(call.gx->uring, free_run, mem);
 	seq = mem->drop_seq;
 	until_ns =
-		gx_now_ns() + (own ? MEM_FREE_OWN_NS : call.gx->opts.gpu_timeout_ns + MEM_FREE_NS);
+		gx_now_ns() + (own ? MEM_FREE_OWN_NS : call.gx->opts.gpu->timeout_ns + MEM_FREE_NS);
 	for (;;) {
 		drop_help(call.gx, seq);
 		if (!gx_uring_run_wait(call.gx->uring, left_run, &call))
@@ -573,7 +573,7 @@ static int share_check(const struct gx_mem *mem, const char *name, unsigned acce
 		return gx_fail(
 			-EOPNOTSUPP,
 			"region '%s': its host memory cannot be registered with cuda:%d, which has "
-			"the bounce pool: take gx_opts.bounce host",
+			"the bounce pool: take gx_gpu_opts.bounce host",
 			name, gx->pool_gpu->device);
 	return 0;
 }

@@ -239,7 +239,7 @@ GX_EXPORT void gx_core_stop(struct gx_core *core)
 	core_free(core);
 }
 
-/* gx_opts.idle_wait: the program's poller has nothing to do without a connection. */
+/* gx_core_opts.wait: the program's poller has nothing to do without a connection. */
 static bool user_asleep(const void *arg)
 {
 	return true;
@@ -254,7 +254,7 @@ GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_
 			       core->loop.nr_pollers);
 	return gx_loop_add(&core->loop,
 			   &(struct gx_poller){"user", fn, arg,
-					       core->gx->opts.idle_wait ? user_asleep : NULL});
+					       core->gx->opts.cores->wait ? user_asleep : NULL});
 }
 
 /* Return: 0: the kernel does not say. */

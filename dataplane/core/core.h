@@ -9,6 +9,7 @@
 #define GX_CORE_H
 
 #include "core/help.h"
+#include "core/opts.h"
 #include "gx/gx.h"
 #include "gx_internal/gpu.h"
 #include "gx_internal/loop.h"
@@ -224,7 +225,10 @@ struct gx_port_slot {
 };
 
 struct gx {
-	struct gx_opts opts; /* frozen; defaults filled in */
+	struct gx_opts opts; /* frozen; defaults filled in, and no group is NULL */
+	struct core_groups
+		groups; /* of .opts; frozen. The links read texts of the user in gx_open()
+				      alone */
 	int cpus[GX_CORES_MAX];
 	unsigned uids[32];
 	char instance[32]; /* "gx-PID-RANDOM" */

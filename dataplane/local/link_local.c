@@ -201,7 +201,7 @@ int link_local_gpu(struct link_local *l, struct gx_gpu *gpu)
 	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
 	if (l->dma[gpu->device])
 		return 0;
-	return dma_open(gpu, (enum dma_by)o->copy, o->gpu_timeout_ns, &l->dma[gpu->device]);
+	return dma_open(gpu, (enum dma_by)o->gpu->copy, o->gpu->timeout_ns, &l->dma[gpu->device]);
 }
 
 void link_local_close(struct link_local *l)
@@ -215,9 +215,9 @@ void link_local_close(struct link_local *l)
 
 static int local_check(const struct gx_opts *o)
 {
-	return o->local > GX_OFF
+	return o->host->local > GX_OFF
 		       ? gx_fail(-EINVAL, "a switch is GX_AUTO, GX_ON or GX_OFF, and not %d",
-				 o->local)
+				 o->host->local)
 		       : 0;
 }
 
@@ -270,7 +270,7 @@ static void local_describe(struct gx *gx, struct gx_text *text)
 {
 	static const char *const asked[] = {
 		[GX_COPY_CE] = "copy engines", [GX_COPY_RESIDENT] = "resident kernel"};
-	unsigned copy = gx->opts.copy, nr = 0;
+	unsigned copy = gx->opts.gpu->copy, nr = 0;
 	char line[256];
 	int n;
 
@@ -332,7 +332,7 @@ static void local_export(const struct gx_mem *mem, struct gx_hello_export *e)
 /* Port shm, which it goes with, is there. */
 static const char *local_fits(struct gx_link_path *path)
 {
-	path->quiet = !path->same_host || path->no_share || path->gx->opts.local == GX_OFF;
+	path->quiet = !path->same_host || path->no_share || path->gx->opts.host->local == GX_OFF;
 	if (!path->same_host)
 		return "the ends are on two hosts or in two network namespaces";
 	return path->no_share;

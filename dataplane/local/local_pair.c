@@ -54,7 +54,7 @@ static void pair_time(struct gx *gx, struct gx_gpu *by, uint8_t src, uint8_t dst
 	from = scratch_alloc(by, src);
 	to = scratch_alloc(by, dst);
 	if (from && to)
-		ret = dma_time(by, to, from, GX_MIN(gx->opts.gpu_timeout_ns, PAIR_TIMEOUT_NS),
+		ret = dma_time(by, to, from, GX_MIN(gx->opts.gpu->timeout_ns, PAIR_TIMEOUT_NS),
 			       &p->ce_ns, &p->resident_ns);
 	if (ret)
 		snprintf(p->why, sizeof(p->why), "%s", from && to ? strerror(-ret) : gx_gpu_why());
@@ -83,7 +83,7 @@ void local_pairs_time(struct gx_conn *c)
 	uint64_t until_ns = gx_now_ns() + PAIRS_NS;
 	struct gx *gx = c->gx;
 
-	if (!local_ctx(gx)->pairs || gx->opts.copy != GX_COPY_AUTO)
+	if (!local_ctx(gx)->pairs || gx->opts.gpu->copy != GX_COPY_AUTO)
 		return;
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
 		const struct local_map *m = &local_conn_of(c)->map[i];

@@ -147,7 +147,7 @@ void local_meet(struct gx_conn *c, int sock)
 
 const char *local_offered(const struct gx *gx)
 {
-	if (gx->opts.local == GX_OFF)
+	if (gx->opts.host->local == GX_OFF)
 		return "switched off";
 	for (unsigned i = 0; i < gx->nr_ports; i++)
 		if (!strcmp(gx->port[i].match, "shm"))

@@ -8,7 +8,7 @@
  *
  * Only a process of our own user is read: the memory of another user could keep the core waiting
  * for a page as long as that user likes. A hostile process of our own user can do that as well, and
- * gx_opts.pull OFF is for servers that expect one. Runs on the control thread.
+ * gx_host_opts.pull OFF is for servers that expect one. Runs on the control thread.
  */
 #include "local/local.h"
 
@@ -22,7 +22,7 @@
 /* Return: NULL, or why neither end of @c reads the other. */
 static const char *pull_not(const struct gx_conn *c)
 {
-	if (c->gx->opts.pull == GX_PULL_OFF)
+	if (c->gx->opts.host->pull == GX_PULL_OFF)
 		return "switched off";
 	if (c->agreed.integrity != GX_INTEGRITY_NONE)
 		return "integrity crc32c checks packets";
@@ -126,7 +126,7 @@ static bool pull_is_fast(struct gx *gx)
 static const char *probe_err(ssize_t err)
 {
 	if (err == -EPERM)
-		return "process_vm_readv: not permitted: set gx_opts.pull allow at the peer, or "
+		return "process_vm_readv: not permitted: set gx_host_opts.pull allow at the peer, or "
 		       "kernel.yama.ptrace_scope=0, or give both the capability SYS_PTRACE";
 	if (err == -ENOSYS)
 		return "process_vm_readv: the kernel does not have it";
@@ -149,8 +149,9 @@ void local_pull_probe(struct gx_conn *c)
 		n = pull_who_reads(&who, NULL, 0, 0);
 		why_not = n ? probe_err(n) : NULL;
 	}
-	if (!why_not && c->gx->opts.pull == GX_PULL_AUTO && !pull_is_fast(c->gx))
-		why_not = "process_vm_readv is slow here: gx_opts.pull on takes it all the same";
+	if (!why_not && c->gx->opts.host->pull == GX_PULL_AUTO && !pull_is_fast(c->gx))
+		why_not =
+			"process_vm_readv is slow here: gx_host_opts.pull on takes it all the same";
 	if (why_not) {
 		gx_info("peer %s: its long messages come as packets, not in one copy: %s",
 			c->peer_name, why_not);
@@ -158,7 +159,8 @@ void local_pull_probe(struct gx_conn *c)
 	}
 	l->pulls = who;
 	/* Pairs with the acquire in local_pull_over(); cores need no order. */
-	atomic_store_explicit(&l->rx->hdr.reads, c->gx->opts.pull_over_b, memory_order_release);
+	atomic_store_explicit(&l->rx->hdr.reads, c->gx->opts.host->pull_over_b,
+			      memory_order_release);
 }
 
 void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p)
@@ -167,7 +169,7 @@ void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p)
 
 	p->who = l->pulls;
 	p->own = getpid();
-	p->over_b = c->gx->opts.pull_over_b;
+	p->over_b = c->gx->opts.host->pull_over_b;
 	/* A peer that had no word to try may say what it likes. */
 	p->peer_reads = pull_not(c) ? NULL : &l->tx->hdr.reads;
 	p->we_read = &l->rx->hdr.reads;
@@ -184,7 +186,7 @@ uint64_t local_pull_over(const struct gx_conn *c)
 		return 0;
 	/* Pairs with the release in local_pull_probe() of the peer. */
 	peer_over_b = atomic_load_explicit(&l->tx->hdr.reads, memory_order_acquire);
-	return peer_over_b ? GX_MAX(peer_over_b, c->gx->opts.pull_over_b) : 0;
+	return peer_over_b ? GX_MAX(peer_over_b, c->gx->opts.host->pull_over_b) : 0;
 }
 
 const char *local_pull_text(const struct gx_conn *c)

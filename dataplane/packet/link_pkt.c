@@ -206,8 +206,8 @@ static int ep_pool_checks(const struct pkt_ep *e)
 		return 0;
 	return gx_fail(-EINVAL,
 		       "unpack %s does not check the CRC of payload, and the CPU cannot where the "
-		       "bounce pool is memory of cuda:%d: take gx_opts.unpack kernel or auto, "
-		       "gx_opts.bounce host, or gx_opts.integrity none",
+		       "bounce pool is memory of cuda:%d: take gx_gpu_opts.unpack kernel or auto, "
+		       "gx_gpu_opts.bounce host, or gx_packet_opts.integrity none",
 		       gx_unpack_name(gx->gpu_cfg.unpack), e->link->q->rx_gpu->device);
 }
 
@@ -421,7 +421,7 @@ const struct gx_ep_ops gx_link_pkt_ops = {
 
 static int link_bq_open(struct link_pkt *l, struct gx_gpu *by, struct block_q **out)
 {
-	int ret = block_open(by, l->q->rx_base, l->core->gx->opts.gpu_timeout_ns, out);
+	int ret = block_open(by, l->q->rx_base, l->core->gx->opts.gpu->timeout_ns, out);
 
 	if (!ret)
 		l->bqs[l->nr_bqs++] = *out;
@@ -460,11 +460,12 @@ int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu)
 	if (gpu->device < 0 || l->bq_gpu[gpu->device])
 		return 0;
 	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
-	/* The agreed chunk may be larger than gx_opts.chunk_b, because a chunk is a quantum at
+	/* The agreed chunk may be larger than gx_packet_opts.chunk_b, because a chunk is a quantum at
 	 * least. */
-	ret = stage_open(gpu, gx->arena, GX_MAX(gx->opts.chunk_b, (uint32_t)GX_WIRE_QUANTUM_MAX),
-			 GX_MIN(gx->opts.window, (uint32_t)STAGE_MSG_CHUNKS) + 2,
-			 gx->opts.gpu_timeout_ns, &l->stage[gpu->device]);
+	ret = stage_open(gpu, gx->arena,
+			 GX_MAX(gx->opts.packet->chunk_b, (uint32_t)GX_WIRE_QUANTUM_MAX),
+			 GX_MIN(gx->opts.packet->window, (uint32_t)STAGE_MSG_CHUNKS) + 2,
+			 gx->opts.gpu->timeout_ns, &l->stage[gpu->device]);
 	if (ret)
 		return ret;
 	return link_bq_open(l, gpu, &l->bq_gpu[gpu->device]);

@@ -82,7 +82,7 @@ static bool prove_fall(struct pkt_ep *e)
 static uint64_t prove_limit_ns(const struct pkt_ep *e)
 {
 	/* The receiver may be waiting for its GPU. */
-	return e->timer.peer_timeout_ns + (e->tx.begun ? e->ep.core->gx->opts.gpu_timeout_ns : 0);
+	return e->timer.peer_timeout_ns + (e->tx.begun ? e->ep.core->gx->opts.gpu->timeout_ns : 0);
 }
 
 /* Send a padded probe now and then until the peer acknowledges one. A probe counts as too large

@@ -98,7 +98,7 @@ static int udp_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 		return -ENOMEM;
 	if (cfg->pool) {
 		gx_port_why_set("port udp: the kernel's sockets cannot write to GPU memory: take "
-				"gx_opts.bounce host, or gx_opts.ports shm on one host");
+				"gx_gpu_opts.bounce host, or gx_opts.ports shm on one host");
 		free(p);
 		return -EOPNOTSUPP;
 	}

@@ -50,7 +50,7 @@ int shm_pool_open(struct shm_port *p, struct shm_queue *q, struct shm_peer *peer
 		gx_port_why_set(
 			"port shm: the peer's bounce pool is memory of its cuda:%u, and no GPU "
 			"is open here that could write there: open one by gx_gpu_open(), or "
-			"start the peer with gx_opts.bounce host",
+			"start the peer with gx_gpu_opts.bounce host",
 			addr.device);
 		return ret;
 	}
@@ -59,7 +59,7 @@ int shm_pool_open(struct shm_port *p, struct shm_queue *q, struct shm_peer *peer
 	if (ret) {
 		gx_port_why_set(
 			"port shm: no GPU of ours can write to the peer's bounce pool on its "
-			"cuda:%u: %s; start the peer with gx_opts.bounce host",
+			"cuda:%u: %s; start the peer with gx_gpu_opts.bounce host",
 			addr.device, gx_gpu_why());
 		return ret;
 	}

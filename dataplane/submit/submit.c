@@ -582,7 +582,7 @@ void submit_core_close(struct gx_core *core)
 {
 	if (!core->submit)
 		return;
-	marks_end(core->submit->marks, core->gx->opts.gpu_timeout_ns);
+	marks_end(core->submit->marks, core->gx->opts.gpu->timeout_ns);
 	free(core->submit->pool);
 	free(core->submit);
 	core->submit = NULL;

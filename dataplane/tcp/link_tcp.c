@@ -188,7 +188,7 @@ static void ep_ask_bare(struct tcp_ep *e)
 		return;
 	why = bare_why_not(e, dev, c->socks->nr_socks - 1);
 	if (why)
-		gx_warn("peer %s: what comes over link tcp is copied (gx_opts.tcp_rx copy): %s",
+		gx_warn("peer %s: what comes over link tcp is copied (gx_tcp_opts.rx copy): %s",
 			c->peer_name, why);
 	else
 		gx_info("peer %s: payload over link tcp comes into memory of cuda:%d", c->peer_name,
@@ -331,7 +331,7 @@ int link_tcp_open(struct gx_core *core, struct link_tcp **out)
 		return gx_fail(-ENOMEM, "no memory for link tcp of core %u", core->index);
 	l->core = core;
 	l->zc_sys = &zc_sys_kernel;
-	l->has_feeds = core->gx->opts.tcp_rx != GX_TCP_RX_COPY;
+	l->has_feeds = core->gx->opts.tcp->rx != GX_TCP_RX_COPY;
 	ret = tcp_uring_want(l);
 	if (ret)
 		link_tcp_close(l);

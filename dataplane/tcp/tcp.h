@@ -563,7 +563,7 @@ void tcp_feeds_end(struct link_tcp *l);
 
 /* -- tcp_uring.c: sockets that io_uring receives from -- */
 
-/** tcp_uring_want() - Control path: a ring with a queue of the NIC for @l, if gx_opts.tcp_rx asks for
+/** tcp_uring_want() - Control path: a ring with a queue of the NIC for @l, if gx_tcp_opts.rx asks for
  * it. Return: 0, -errno with gx_error(). */
 int tcp_uring_want(struct link_tcp *l);
 /** tcp_uring_close() - Control path: no GPU copies any more. */

@@ -26,31 +26,31 @@ static int tcp_check(const struct gx_opts *o)
 					   [GX_TCP_RX_ZCRX_GPU] = "zcrx-gpu"};
 	const char *mode;
 
-	if (o->tcp_tx > GX_TCP_TX_AUTO)
-		return gx_fail(-EINVAL, "gx_opts.tcp_tx %llu is not known: take a GX_TCP_TX_ value",
-			       (unsigned long long)o->tcp_tx);
-	if (o->tcp_tx_nic && !o->tcp_tx)
+	if (o->tcp->tx > GX_TCP_TX_AUTO)
+		return gx_fail(-EINVAL, "gx_tcp_opts.tx %llu is not known: take a GX_TCP_TX_ value",
+			       (unsigned long long)o->tcp->tx);
+	if (o->tcp->nic->tx && !o->tcp->tx)
 		return gx_fail(-EINVAL,
-			       "gx_opts.tcp_tx_nic '%.64s' goes with gx_opts.tcp_tx devmem or auto",
-			       o->tcp_tx_nic);
-	if (o->tcp_tx && !o->tcp_tx_nic)
+			       "gx_nic_opts.tx '%.64s' goes with gx_tcp_opts.tx devmem or auto",
+			       o->tcp->nic->tx);
+	if (o->tcp->tx && !o->tcp->nic->tx)
 		return gx_fail(-EINVAL,
-			       "gx_opts.tcp_tx %s needs the interface that connections leave by: "
-			       "set gx_opts.tcp_tx_nic, as eth0",
-			       o->tcp_tx == GX_TCP_TX_DEVMEM ? "devmem" : "auto");
-	if (o->tcp_rx > GX_TCP_RX_ZCRX_GPU)
-		return gx_fail(-EINVAL, "gx_opts.tcp_rx %u is not known: take a GX_TCP_RX_ value",
-			       o->tcp_rx);
-	mode = nics[o->tcp_rx];
-	if (!mode && o->tcp_rx_nic)
+			       "gx_tcp_opts.tx %s needs the interface that connections leave by: "
+			       "set gx_nic_opts.tx, as eth0",
+			       o->tcp->tx == GX_TCP_TX_DEVMEM ? "devmem" : "auto");
+	if (o->tcp->rx > GX_TCP_RX_ZCRX_GPU)
+		return gx_fail(-EINVAL, "gx_tcp_opts.rx %u is not known: take a GX_TCP_RX_ value",
+			       o->tcp->rx);
+	mode = nics[o->tcp->rx];
+	if (!mode && o->tcp->nic->rx)
 		return gx_fail(
 			-EINVAL,
-			"gx_opts.tcp_rx_nic '%.64s' goes with gx_opts.tcp_rx devmem, zcrx and zcrx-gpu",
-			o->tcp_rx_nic);
-	if (mode && !o->tcp_rx_nic)
+			"gx_nic_opts.rx '%.64s' goes with gx_tcp_opts.rx devmem, zcrx and zcrx-gpu",
+			o->tcp->nic->rx);
+	if (mode && !o->tcp->nic->rx)
 		return gx_fail(-EINVAL,
-			       "gx_opts.tcp_rx %s needs an interface and its queues: set "
-			       "gx_opts.tcp_rx_nic, as eth0:8-15",
+			       "gx_tcp_opts.rx %s needs an interface and its queues: set "
+			       "gx_nic_opts.rx, as eth0:8-15",
 			       mode);
 	return 0;
 }
@@ -61,17 +61,17 @@ static int tcp_zcrx_start(struct gx *gx)
 	struct tcp_ctx *t = gx->link[GX_LINK_TCP];
 	struct tcp_zcrx_cfg cfg = {.nic = &nic_sys_linux,
 				   .ring = &io_ring_sys_kernel,
-				   .where = gx->opts.tcp_rx_nic,
-				   .area_b = gx->opts.tcp_rx_b,
+				   .where = gx->opts.tcp->nic,
+				   .area_b = gx->opts.tcp->nic->rx_b,
 				   .nr_cores = gx->nr_cores};
 
-	return gx->opts.tcp_rx == GX_TCP_RX_ZCRX ? tcp_zcrx_open(&cfg, &t->zcrx) : 0;
+	return gx->opts.tcp->rx == GX_TCP_RX_ZCRX ? tcp_zcrx_open(&cfg, &t->zcrx) : 0;
 }
 
 static int tcp_needs_gpu(const struct gx_opts *o)
 {
-	return o->tcp_rx == GX_TCP_RX_DEVMEM || o->tcp_rx == GX_TCP_RX_ZCRX_GPU
-		       ? (int)o->tcp_rx_device
+	return o->tcp->rx == GX_TCP_RX_DEVMEM || o->tcp->rx == GX_TCP_RX_ZCRX_GPU
+		       ? (int)o->tcp->nic->rx_device
 		       : -1;
 }
 
@@ -83,12 +83,12 @@ static int tcp_dev_start(struct gx *gx)
 	struct tcp_dev_cfg cfg = {.nic = &nic_sys_linux,
 				  .sys = &devmem_sys_kernel,
 				  .arena = gx->arena,
-				  .where = gx->opts.tcp_rx_nic,
-				  .pool_b = gx->opts.tcp_rx_b,
+				  .where = gx->opts.tcp->nic,
+				  .pool_b = gx->opts.tcp->nic->rx_b,
 				  .nr_cores = gx->nr_cores};
 	int ret = 0;
 
-	if (gx->opts.tcp_rx == GX_TCP_RX_ZCRX_GPU)
+	if (gx->opts.tcp->rx == GX_TCP_RX_ZCRX_GPU)
 		cfg.ring = &io_ring_sys_kernel;
 	if (device >= 0) {
 		cfg.gpu = gx->gpu[device];
@@ -96,7 +96,7 @@ static int tcp_dev_start(struct gx *gx)
 	}
 	for (unsigned i = 0; t->dev && i < gx->nr_cores; i++)
 		tcp_dev_lend(t->dev, i, tcp_core(gx->core[i]));
-	gx->opts.tcp_rx_nic = NULL; /* belongs to the caller */
+	gx->groups.nic.rx = NULL; /* belongs to the caller */
 	return ret;
 }
 
@@ -104,23 +104,23 @@ static int tcp_dev_start(struct gx *gx)
 static int tcp_tx_start(struct gx *gx)
 {
 	struct tcp_ctx *t = gx->link[GX_LINK_TCP];
-	bool must = gx->opts.tcp_tx == GX_TCP_TX_DEVMEM;
+	bool must = gx->opts.tcp->tx == GX_TCP_TX_DEVMEM;
 	struct tcp_tx_dev_cfg cfg = {
-		.nic = &nic_sys_linux, .name = gx->opts.tcp_tx_nic, .must = must};
+		.nic = &nic_sys_linux, .name = gx->opts.tcp->nic->tx, .must = must};
 	int ret = cfg.name ? tcp_tx_dev_open(&cfg, &t->tx) : 0;
 
-	gx->opts.tcp_tx_nic = NULL; /* belongs to the caller */
+	gx->groups.nic.tx = NULL; /* belongs to the caller */
 	if (!ret || must)
 		return ret;
 	gx_warn("link tcp sends memory of GPUs by host memory: %s", gx_error());
-	gx->opts.tcp_tx = GX_TCP_TX_COPY;
+	gx->groups.tcp.tx = GX_TCP_TX_COPY;
 	return 0;
 }
 
 static int tcp_ctx_open(struct gx *gx)
 {
-	if (!gx->opts.tcp_rx_b)
-		gx->opts.tcp_rx_b = 256 << 20;
+	if (!gx->groups.nic.rx_b)
+		gx->groups.nic.rx_b = 256 << 20;
 	gx->link[GX_LINK_TCP] = calloc(1, sizeof(struct tcp_ctx));
 	return gx->link[GX_LINK_TCP] ? tcp_zcrx_start(gx) : gx_fail(-ENOMEM, "no memory");
 }
@@ -200,7 +200,7 @@ static int tcp_core_start(struct gx_core *core)
 	int ret = gx_loop_add(&core->loop,
 			      &(struct gx_poller){"tcp", link_tcp_poll, l, link_tcp_asleep});
 
-	if (!ret && core->gx->opts.tcp_tx != GX_TCP_TX_COPY)
+	if (!ret && core->gx->opts.tcp->tx != GX_TCP_TX_COPY)
 		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp tx", link_tcp_zc_poll, l,
 								   link_tcp_zc_asleep});
 	if (!ret)
@@ -224,7 +224,7 @@ static int tcp_mem_add(struct gx_mem *mem)
 
 static const char *tcp_mem_holder(const struct gx *gx)
 {
-	return gx->opts.tcp_tx ? "the kernel that sends it" : NULL;
+	return gx->opts.tcp->tx ? "the kernel that sends it" : NULL;
 }
 
 /* ---- a connection ---- */

@@ -236,18 +236,19 @@ static int gpu_open(struct link_tcp *l, struct gx_gpu *gpu, struct tcp_gpu *t)
 {
 	const struct gx_opts *o = &l->core->gx->opts;
 	struct gx_arena *arena = l->core->gx->arena;
-	unsigned nr = GX_MIN(GX_MAX(TCP_STAGE_B / o->chunk_b, TCP_STAGE_MIN), TCP_STAGE_MAX);
+	unsigned nr =
+		GX_MIN(GX_MAX(TCP_STAGE_B / o->packet->chunk_b, TCP_STAGE_MIN), TCP_STAGE_MAX);
 	int ret = gx_arena_map(arena, -1, TCP_RING_B, (void **)&t->ring);
 
 	t->device = (unsigned)gpu->device;
 	t->nr_stage = nr;
 	t->stage_share = GX_MAX(nr * 3 / 8, 2u);
 	if (!ret)
-		ret = stage_open(gpu, arena, o->chunk_b, nr, o->gpu_timeout_ns, &t->stage);
+		ret = stage_open(gpu, arena, o->packet->chunk_b, nr, o->gpu->timeout_ns, &t->stage);
 	if (!ret)
-		ret = block_open(gpu, gx_arena_base(arena), o->gpu_timeout_ns, &t->bq);
+		ret = block_open(gpu, gx_arena_base(arena), o->gpu->timeout_ns, &t->bq);
 	if (!ret && l->has_feeds)
-		ret = block_open(gpu, NULL, o->gpu_timeout_ns, &t->far);
+		ret = block_open(gpu, NULL, o->gpu->timeout_ns, &t->far);
 	return ret;
 }
 

@@ -86,8 +86,8 @@ static int feed_pull(struct tcp_feed *f, uint64_t want_b, struct tcp_frag frags[
 	f->is_short = !ret && uring_rx_is_short(u->rx, u->sock);
 	if (gx_unlikely(feed_starves(u))) {
 		f->why = "the kernel takes no page of its area back: the peer's packets do not "
-			 "come by the NIC's queue (gx_opts.tcp_rx_nic), or the area is smaller "
-			 "than the queue's ring (gx_opts.tcp_rx_b)";
+			 "come by the NIC's queue (gx_nic_opts.rx), or the area is smaller "
+			 "than the queue's ring (gx_nic_opts.rx_b)";
 		return -ENOBUFS;
 	}
 	return ret;
@@ -237,7 +237,7 @@ int tcp_uring_want(struct link_tcp *l)
 	l->uring_pool_b = tcp_zcrx_area_b(z);
 	ret = gx_arena_map(l->core->gx->arena, -1, l->uring_pool_b, &l->uring_pool);
 	if (ret)
-		return gx_fail(ret, "gx_opts.tcp_rx zcrx: no host memory for %" PRIu64 " MiB",
+		return gx_fail(ret, "gx_tcp_opts.rx zcrx: no host memory for %" PRIu64 " MiB",
 			       l->uring_pool_b >> 20);
 	return tcp_zcrx_take(z, l->core->index, l->uring_pool, &l->uring);
 }

@@ -126,11 +126,9 @@ int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m); /* 0, 
 
 /* -- verbs_rails.c -- */
 
-/** verbs_rails_open() - Open @first and the @nr_more others: each as verbs_dev_open() has it, or "all":
- * every device with an active port, up to VERBS_RAILS_MAX. Control path. Return: 0; -ENODEV,
- * -EINVAL, -ENOMEM with gx_error(). */
-int verbs_rails_open(const char *first, const char *const more[], uint64_t nr_more,
-		     struct verbs_rails **out);
+/** verbs_rails_open() - Open the devices that @o names, at least one. Return: 0, -errno with
+ * gx_error(). */
+int verbs_rails_open(const struct gx_verbs_opts *o, struct verbs_rails **out);
 void verbs_rails_close(struct verbs_rails *rails); /* accepts NULL */
 /** verbs_rails_lend() - As verbs_dev_lend(), with all rails. */
 void verbs_rails_lend(struct verbs_rails *rails);
@@ -161,9 +159,9 @@ int verbs_mem_put(struct verbs_rails *rails, const struct gx_mem *mem);
 
 /* -- verbs_dev.c; control path -- */
 
-/** verbs_dev_open() - Open "DEVICE[:PORT[:GID INDEX]]", or "auto": the first device with an active
- * port. Return: 0; -ENODEV, -EINVAL, -ENOMEM with gx_error(). */
-int verbs_dev_open(const char *option, struct verbs_dev **out);
+/** verbs_dev_open() - Open a device: without .device the first with an active port. Return: 0,
+ * -errno with gx_error(). */
+int verbs_dev_open(const struct gx_rail *rail, struct verbs_dev **out);
 void verbs_dev_close(struct verbs_dev *dev); /* no connection and no registration is left */
 /** verbs_dev_lend() - Peers may read memory that is registered from here on, as long sends go over
  * queue pairs. */
@@ -239,7 +237,7 @@ unsigned verbs_nr_regions(const struct gx_conn *c); /* that a rail reaches */
  * all of it that a device knows, so the program has to ask for that. */
 static inline bool verbs_lends(const struct gx_opts *o)
 {
-	return o->pull == GX_PULL_ON || o->pull == GX_PULL_ALLOW;
+	return o->host->pull == GX_PULL_ON || o->host->pull == GX_PULL_ALLOW;
 }
 
 /** verbs_pull_over() - Sends of more bytes go over the queue pairs, if both ends know the memory; 0:

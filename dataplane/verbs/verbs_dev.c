@@ -18,78 +18,15 @@
 #define DEV_EVENTS_MAX 64     /* taken at a time */
 #define LID_MAX	       0xbfff /* of one port; beyond are those of groups */
 
-/* "mlx5_0:1:3,sl=3,tc=106" */
-struct dev_args {
-	char name[GX_NAME_MAX]; /* "": any */
-	unsigned port;		/* 0: the first that is active */
-	int gid_index;		/* -1: choose */
-	unsigned sl, tc;	/* service level, traffic class */
-};
-
-static int args_number(const char **at, unsigned max, unsigned *out)
+static int rail_check(const struct gx_rail *r)
 {
-	char *end;
-	unsigned long v = strtoul(*at, &end, 10);
-
-	if (end == *at || v > max || (*end && *end != ':'))
-		return -EINVAL;
-	*at = *end ? end + 1 : end;
-	*out = (unsigned)v;
+	if (r->port > 255 || (r->has_gid && r->gid > 255) || r->sl > 15)
+		return gx_fail(
+			-EINVAL,
+			"gx_rail '%.64s': port 1 to 255 or 0, GID 0 to 255, service level 0 to "
+			"15",
+			r->device ? r->device : "");
 	return 0;
-}
-
-/* "sl=3,tc=106": each once at most, in any order. */
-static int args_more(const char *at, struct dev_args *a)
-{
-	bool has_sl = false, has_tc = false;
-	int used;
-
-	for (;; at += used + 1) {
-		used = 0;
-		if (!has_sl && sscanf(at, "sl=%3u%n", &a->sl, &used) == 1)
-			has_sl = true;
-		else if (!has_tc && sscanf(at, "tc=%3u%n", &a->tc, &used) == 1)
-			has_tc = true;
-		if (!used || a->sl > 15 || a->tc > 255)
-			return -EINVAL;
-		if (at[used] != ',')
-			return at[used] ? -EINVAL : 0;
-	}
-}
-
-static int args_get(const char *option, struct dev_args *a)
-{
-	size_t all = strcspn(option, ","), len;
-	const char *at = NULL;
-	char text[128];
-	unsigned gid;
-
-	*a = (struct dev_args){.gid_index = -1};
-	if (all >= sizeof(text) || (option[all] && args_more(option + all + 1, a)))
-		goto bad;
-	memcpy(text, option, all);
-	text[all] = 0;
-	len = strcspn(text, ":");
-	at = text + len + (text[len] != 0);
-	if (!len || len >= sizeof(a->name))
-		goto bad;
-	if (len != 4 || memcmp(text, "auto", 4))
-		memcpy(a->name, text, len);
-	if (*at && (args_number(&at, 255, &a->port) || !a->port))
-		goto bad;
-	if (*at) {
-		if (args_number(&at, 255, &gid))
-			goto bad;
-		a->gid_index = (int)gid;
-	}
-	if (*at)
-		goto bad;
-	return 0;
-bad:
-	return gx_fail(-EINVAL,
-		       "verbs device '%.80s': say auto, NAME, NAME:PORT or NAME:PORT:GID, such as "
-		       "mlx5_0:1:3, and behind it ,sl=0 to 15 or ,tc=0 to 255",
-		       option);
 }
 
 /* ---- The GID ---- */
@@ -271,7 +208,7 @@ static int port_choose(struct verbs_dev *dev, unsigned asked)
 }
 
 /* Ethernet carries it as one of the eight priorities of a VLAN. */
-static int sl_check(const struct verbs_dev *dev, const struct dev_args *a)
+static int sl_check(const struct verbs_dev *dev, const struct gx_rail *a)
 {
 	if (a->sl <= 7 || dev->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET)
 		return 0;
@@ -297,7 +234,7 @@ static uint32_t port_mbps(const struct ibv_port_attr *a)
 	return 1;
 }
 
-static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct dev_args *a)
+static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct gx_rail *a)
 {
 	int ret;
 
@@ -317,12 +254,12 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct de
 	if (ret)
 		return gx_fail(-ENODEV, "%s does not tell what it can do: %s", dev->name,
 			       strerror(ret));
-	dev->sl = (uint8_t)a->sl;
-	dev->traffic_class = (uint8_t)a->tc;
+	dev->sl = a->sl;
+	dev->traffic_class = a->tc;
 	ret = port_choose(dev, a->port);
 	if (!ret)
 		ret = sl_check(dev, a);
-	dev->gid_asked = a->gid_index;
+	dev->gid_asked = a->has_gid ? (int)a->gid : -1;
 	if (!ret)
 		ret = address_choose(dev);
 	if (ret)
@@ -366,15 +303,15 @@ static void dev_end(struct verbs_dev *dev)
 	dev->ctx = NULL;
 }
 
-static int list_try(struct verbs_dev *dev, const struct dev_args *a)
+static int list_try(struct verbs_dev *dev, const struct gx_rail *a)
 {
 	int n = 0, ret;
 	struct ibv_device **list = dev->api->get_device_list(&n);
 
 	ret = gx_fail(-ENODEV, "no RDMA device%s%s: ibv_devices lists those that there are",
-		      a->name[0] ? " " : "", a->name);
+		      a->device ? " " : "", a->device ? a->device : "");
 	for (int i = 0; list && i < n; i++) {
-		if (a->name[0] && strcmp(dev->api->get_device_name(list[i]), a->name))
+		if (a->device && strcmp(dev->api->get_device_name(list[i]), a->device))
 			continue;
 		ret = dev_try(dev, list[i], a);
 		if (!ret)
@@ -393,12 +330,11 @@ static void dev_free(struct verbs_dev *dev)
 	free(dev);
 }
 
-int verbs_dev_open(const char *option, struct verbs_dev **out)
+int verbs_dev_open(const struct gx_rail *rail, struct verbs_dev **out)
 {
 	struct verbs_dev *dev;
-	struct dev_args a;
 	const char *why;
-	int ret = args_get(option, &a);
+	int ret = rail_check(rail);
 
 	if (ret)
 		return ret;
@@ -408,7 +344,7 @@ int verbs_dev_open(const char *option, struct verbs_dev **out)
 	pthread_mutex_init(&dev->lock, NULL);
 	verbs_dials_init(&dev->dials);
 	dev->api = verbs_api(&why);
-	ret = dev->api ? list_try(dev, &a) : gx_fail(-ENODEV, "%s", why);
+	ret = dev->api ? list_try(dev, rail) : gx_fail(-ENODEV, "%s", why);
 	if (ret) {
 		dev_free(dev);
 		return ret;

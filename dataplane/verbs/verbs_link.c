@@ -13,24 +13,16 @@
 
 /* ---- a context ---- */
 
-static int verbs_check(const struct gx_opts *o)
-{
-	return !o->verbs && o->nr_rails
-		       ? gx_fail(-EINVAL, "gx_opts.rails: gx_opts.verbs names the first device")
-		       : 0;
-}
-
 /* Open the RDMA devices that the user names. Without a name there is no verbs link. */
 static int verbs_ctx_open(struct gx *gx)
 {
 	struct verbs_rails *rails = NULL;
 	int ret = 0;
 
-	if (gx->opts.verbs)
-		ret = verbs_rails_open(gx->opts.verbs, gx->opts.rails, gx->opts.nr_rails, &rails);
+	if (gx->opts.verbs->all || gx->opts.verbs->nr_rails)
+		ret = verbs_rails_open(gx->opts.verbs, &rails);
 	gx->link[GX_LINK_VERBS] = rails;
-	gx->opts.verbs = NULL; /* these belong to the caller */
-	gx->opts.rails = NULL;
+	gx->groups.verbs.rails = NULL; /* these belong to the caller */
 	if (rails && verbs_lends(&gx->opts))
 		verbs_rails_lend(rails);
 	return ret;
@@ -231,7 +223,7 @@ static bool verbs_fault(const struct gx_conn *c, int err, char *buf, size_t room
 /* ---- the object ---- */
 
 static const struct gx_link_ctx_ops ctx_ops = {
-	.check = verbs_check,
+	.check = link_none_check,
 	.open = verbs_ctx_open,
 	.needs_gpu = link_none_needs_gpu,
 	.start = link_none_ctx,

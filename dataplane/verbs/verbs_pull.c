@@ -72,7 +72,7 @@ uint64_t verbs_pull_over(const struct gx_conn *c)
 	if (!verbs_conn_of(c) || !verbs_conn_of(c)->has_rails || !verbs_lends(&c->gx->opts) ||
 	    !verbs_offer_lends(c))
 		return 0;
-	return c->gx->opts.pull_over_b;
+	return c->gx->opts.host->pull_over_b;
 }
 
 void verbs_pull_ep(struct verbs_ep *e)

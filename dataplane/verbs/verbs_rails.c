@@ -21,22 +21,22 @@
 
 /* ---- Opened ---- */
 
-static int rails_add(struct verbs_rails *r, const char *option)
+static int rails_add(struct verbs_rails *r, const struct gx_rail *rail)
 {
 	struct verbs_dev *dev;
 	int ret;
 
 	if (r->nr == VERBS_RAILS_MAX)
-		return gx_fail(-EINVAL, "verbs device '%.80s': a context has at most %d", option,
+		return gx_fail(-EINVAL, "gx_verbs_opts.rails: a context has at most %d",
 			       VERBS_RAILS_MAX);
-	ret = verbs_dev_open(option, &dev);
+	ret = verbs_dev_open(rail, &dev);
 	if (ret)
 		return ret;
 	for (unsigned i = 0; i < r->nr; i++) {
 		if (strcmp(r->dev[i]->name, dev->name) || r->dev[i]->port != dev->port)
 			continue;
 		verbs_dev_close(dev);
-		return gx_fail(-EINVAL, "verbs device '%.80s': %s port %u is named twice", option,
+		return gx_fail(-EINVAL, "gx_verbs_opts.rails: %s port %u is named twice",
 			       r->dev[i]->name, r->dev[i]->port);
 	}
 	dev->rail = (uint8_t)r->nr;
@@ -44,22 +44,17 @@ static int rails_add(struct verbs_rails *r, const char *option)
 	return 0;
 }
 
-static bool is_all(const char *option)
+/* Every device that can be used. @how: its marks. */
+static int rails_all(struct verbs_rails *r, const struct gx_rail *how)
 {
-	return !strncmp(option, "all", 3) && (!option[3] || option[3] == ',');
-}
-
-/* Every device that can be used. @more: what stands behind "all". */
-static int rails_all(struct verbs_rails *r, const char *more)
-{
-	char name[2 * VERBS_RAILS_MAX][GX_NAME_MAX], option[GX_NAME_MAX + 64];
+	char name[2 * VERBS_RAILS_MAX][GX_NAME_MAX];
 	int n = verbs_dev_names(name, GX_ARRAY_SIZE(name)), ret = n < 0 ? n : -ENODEV;
 
 	for (int i = 0; i < n && r->nr < VERBS_RAILS_MAX; i++) {
-		if ((size_t)snprintf(option, sizeof(option), "%s%s", name[i], more) >=
-		    sizeof(option))
-			return gx_fail(-EINVAL, "gx_opts.verbs: 'all%.60s...' is too long", more);
-		if (!rails_add(r, option))
+		const struct gx_rail rail = {
+			.device = name[i], .sl = how ? how->sl : 0, .tc = how ? how->tc : 0};
+
+		if (!rails_add(r, &rail))
 			ret = 0;
 		else
 			gx_info("link verbs goes without %s: %s", name[i], gx_error());
@@ -67,23 +62,25 @@ static int rails_all(struct verbs_rails *r, const char *more)
 	return ret; /* with the reason of the last one */
 }
 
-int verbs_rails_open(const char *first, const char *const more[], uint64_t nr_more,
-		     struct verbs_rails **out)
+int verbs_rails_open(const struct gx_verbs_opts *o, struct verbs_rails **out)
 {
 	struct verbs_rails *r;
-	int ret;
+	int ret = 0;
 
-	if (nr_more >= VERBS_RAILS_MAX || (nr_more && is_all(first)))
-		return gx_fail(-EINVAL, "RDMA devices: name 1 to %d, or 'all' alone",
-			       VERBS_RAILS_MAX);
+	if (o->nr_rails > VERBS_RAILS_MAX || (o->all && o->nr_rails > 1) ||
+	    (o->nr_rails && !o->rails))
+		return gx_fail(
+			-EINVAL,
+			"gx_verbs_opts.rails: name 1 to %d devices, or .all and one entry for "
+			"its marks",
+			VERBS_RAILS_MAX);
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return gx_fail(-ENOMEM, "no memory for verbs devices");
-	ret = is_all(first) ? rails_all(r, first + 3) : rails_add(r, first);
-	for (uint64_t i = 0; !ret && i < nr_more; i++)
-		ret = more[i] ? rails_add(r, more[i])
-			      : gx_fail(-EINVAL, "gx_opts.rails: entry %llu is NULL",
-					(unsigned long long)i);
+	if (o->all)
+		ret = rails_all(r, o->rails);
+	for (unsigned i = 0; !ret && !o->all && i < o->nr_rails; i++)
+		ret = rails_add(r, &o->rails[i]);
 	if (ret) {
 		verbs_rails_close(r);
 		return ret;

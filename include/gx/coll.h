@@ -91,8 +91,9 @@ struct gx_group_opts {
 	 * Each core is a lane of every connection and moves its part of each collective. All ranks
 	 * need the same number of cores. */
 	const struct gx_opts *gx;
-	const char *port,
-		*link; /* of every connection, see gx_connect_opts; NULL: the best there is */
+	/* Of every connection, see gx_connect_opts; NULL: the best there is. */
+	const struct gx_port_name *port; /* one */
+	const char *link;
 	const struct gx_group_buf *bufs; /* the same kinds, in the same order, at all ranks */
 	unsigned nr_bufs;		 /* at most GX_GROUP_BUFS_MAX */
 	/* A shard travels in puts of at most this; the same at all ranks. Default: 1 MiB from host

@@ -63,9 +63,7 @@
 #ifndef GX_H
 #define GX_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "gx/opts.h"
 
 /** GX_INIT() - Initialiser of a struct that begins with its size: struct gx_opts o = GX_INIT(o); */
 #ifdef __cplusplus
@@ -91,7 +89,7 @@ struct gx_init {
 extern "C" {
 #endif
 
-#define GX_API_VERSION 1
+#define GX_API_VERSION 2
 
 struct gx;	/* a context: cores, ports, memory, connections */
 struct gx_core; /* one polling loop */
@@ -99,7 +97,7 @@ struct gx_conn; /* a connection to a peer process */
 struct gx_ep;	/* a connection's end on one core (a lane) */
 struct gx_mem;	/* registered memory */
 
-/** gx_version() - "0.1.0". gx_api_version() - GX_API_VERSION of the library, to compare with the
+/** gx_version() - "0.2.0". gx_api_version() - GX_API_VERSION of the library, to compare with the
  * header's. The text is static. */
 const char *gx_version(void);
 int gx_api_version(void);
@@ -113,215 +111,45 @@ const char *gx_strerror(int status);
 
 /* ---- Context ---- */
 
-/** enum gx_unpack_mode - How the payload of packets gets from the bounce buffers to its place. */
-enum gx_unpack_mode {
-	GX_UNPACK_MODE_AUTO, /* GPU: kernel, and resident while blocks follow closely. CPU: host */
-	GX_UNPACK_MODE_KERNEL,	 /* one batched kernel launch for a burst */
-	GX_UNPACK_MODE_RESIDENT, /* a kernel takes blocks from a ring, and stays while some come */
-	GX_UNPACK_MODE_D2D,	 /* one copy of the driver for each fragment */
-	GX_UNPACK_MODE_HOST,	 /* the CPU gathers; one copy for each run of bytes */
-};
-
-/** enum gx_tcp_rx - How link tcp receives. */
-enum gx_tcp_rx {
-	GX_TCP_RX_COPY, /* the kernel copies, for memory of a GPU to host memory; the GPU from there */
-	/* The NIC puts payload for memory of a GPU there: devmem TCP, Linux 6.12 and newer, and a NIC that
-	 * has it. gx_open() fails, with the reason, where something is missing. No card has run
-	 * it. */
-	GX_TCP_RX_DEVMEM,
-	/* The NIC puts all of it into host memory, and the kernel copies nothing: zero-copy receive of
-	 * io_uring, Linux 6.15 and newer, and a NIC that has it, with a queue for each core. One thread
-	 * alone may turn a core. gx_open() fails, with the reason, where something is missing. No card
-	 * has run it. */
-	GX_TCP_RX_ZCRX,
-	/* As DEVMEM, and pages go back to the NIC without a system call: zero-copy receive of io_uring,
-	 * Linux 6.16 and newer, with a queue for each core. A byte of a payload socket that the NIC
-	 * leaves in host memory ends the connection. No card has run it. */
-	GX_TCP_RX_ZCRX_GPU,
-};
-
-/** enum gx_tcp_tx - How link tcp sends. */
-enum gx_tcp_tx {
-	/* The kernel copies, payload of a GPU from pinned buffers. An operation that ends early
-	 * completes at once. */
-	GX_TCP_TX_COPY,
-	/* Payload of 32 KiB and more in memory of a GPU: the NIC (.tcp_tx_nic) reads it there (devmem
-	 * TCP: Linux 6.16 and a NIC with it). An operation completes when nobody reads its memory any
-	 * more. So one that ends early (gx_cancel(), its deadline, gx_mem_free()) waits until the peer
-	 * has taken the bytes that the kernel has; at the latest the end of the connection frees them.
-	 * gx_open() fails, with the reason, where something is missing, and so do gx_connect() and
-	 * gx_mem_alloc() of GPU memory that the NIC does not take. No card has run it. */
-	GX_TCP_TX_DEVMEM,
-	GX_TCP_TX_AUTO, /* as DEVMEM, where nothing is missing; else as COPY */
-};
-
-/** enum gx_switch - Zero is the default, as everywhere. */
-enum gx_switch { GX_AUTO, GX_ON, GX_OFF };
-
-/** enum gx_integrity_mode - How a connection guards packets. */
-enum gx_integrity_mode {
-	GX_INTEGRITY_MODE_AUTO, /* none over ports that lose and damage nothing; else CRC-32C */
-	GX_INTEGRITY_MODE_NONE,
-	GX_INTEGRITY_MODE_CRC32C, /* over headers, control and payload */
-};
-
-/**
- * enum gx_crc_by - Who checks the CRC of payload that comes in, with integrity CRC32C. The CPU
- * always checks headers, control, and data inside of control packets, when a packet comes in.
- */
-enum gx_crc_by {
-	GX_CRC_BY_AUTO, /* kernels that copy into a GPU (unpack mode kernel, auto); else the CPU */
-	GX_CRC_BY_CPU,	/* the CPU, when a packet comes in. A wrong packet counts as lost */
-	GX_CRC_BY_COPY, /* the copying kernel or CPU. The receiver asks for a wrong packet again */
-};
-
-/** enum gx_copy_by - Who copies over the local link where memory of a GPU is at either end. */
-enum gx_copy_by {
-	GX_COPY_AUTO,	  /* copy engines. Exception: up to 64 KiB with at most two under way, the
-			 resident kernel if it measured faster */
-	GX_COPY_CE,	  /* copy engines alone: no SM is used */
-	GX_COPY_RESIDENT, /* the resident kernel for up to 64 KiB, else copy engines */
-};
-
-/** enum gx_bounce - Where ports put the payload of packets. Headers and control records are always
- * in host memory. */
-enum gx_bounce {
-	GX_BOUNCE_HOST, /* pinned host memory */
-	/* Memory of a GPU. gx_open() fails, with the reason, for ports that cannot write there. A
-	 * peer on port shm writes by a GPU of its own, which it must have opened. Host memory that
-	 * receives must then come from gx_mem_alloc() or be registered: the GPU copies there.
-	 * gx_open() refuses unpack mode host and GX_CRC_BY_CPU. CRC32C needs unpack mode kernel;
-	 * auto is kernel then. */
-	GX_BOUNCE_CUDA,
-};
-
-/**
- * enum gx_pull - May the receiver of a long message on this host read it out of the sender's
- * process (process_vm_readv), in one copy? Both ends must take the local link, run as one user, and
- * use no CRC32C. A connection tries it once, both ways, when it is made. Where the kernel does not
- * let a process read another one of its user, messages go as packets; gx_conn_info.why says which.
- *
- * The same for link verbs, between any hosts: may the devices of both ends read long sends out of one
- * another's registered memory? Only ON and ALLOW, at both ends, say yes, since a peer could then read
- * all memory of this context that the device knows, as long as the connection is up.
- */
-enum gx_pull {
-	/* This end reads where the kernel lets it, and does it fast: the call takes less than two
-	 * plain copies do. gx times both, once a context, for some milliseconds. The peer decides
-	 * for the other way. */
-	GX_PULL_AUTO,
-	GX_PULL_ON, /* the same, however long it takes */
-	/* Not in this context, neither way. For servers that do not trust clients of their own
-	 * user: a client's page that does not come (a file of FUSE, NFS) holds the core up. */
-	GX_PULL_OFF,
-	/* As ON. And where Yama forbids processes of a user to read one another (ptrace_scope 1),
-	 * this process allows it to all processes of its user, for good (PR_SET_PTRACER). They may
-	 * then trace it as well, as on hosts without Yama. Yama grants that to one process or to
-	 * all. */
-	GX_PULL_ALLOW,
-};
-
 enum gx_conn_event { GX_CONN_EVENT_UP, GX_CONN_EVENT_DOWN };
 
-/** struct gx_opts - What a context is made of. Zero means the default everywhere. Most programs set
- * the first group alone. "Tuning" trades memory for speed; the defaults are measured. */
+/**
+ * struct gx_opts - What a context is made of. Zero means the default everywhere. The pointers at the
+ * end are groups of options for parts of gx (gx/opts.h); NULL: the defaults. gx_open() copies all of
+ * it.
+ */
 struct gx_opts {
 	size_t size;
-	/* -- Cores, ports, peers -- */
-	unsigned nr_cores;	  /* default: one */
-	unsigned nr_ports;	  /* of .ports */
-	const int *cpus;	  /* CPU of each core, -1: not pinned; NULL: none is. Copied */
-	const char *const *ports; /* "shm", "udp", "dpdk:net_memif,...", in the order of preference.
-				     NULL: shm, udp (with .bounce: shm). Copied */
-	bool server;		  /* this process will listen: port dpdk takes more memory then */
-	bool insecure;	/* allow peers that are not on loopback or a Unix socket, in clear. Link tcp
-			   serves them whatever .ports has */
-	bool busy_idle; /* cores of gx_core_start() never sleep. Default: a core without work spins
-			   for 50 us, pauses for 1 ms, then sleeps up to 50 us at a time; after 0.1 s
-			   of idling each sleep lasts idle time / 2048, at most 400 us */
-	bool idle_wait; /* the program's own pollers (gx_core_poller()) have nothing to do while
-			   their core has no connection; see gx_core_start() */
-	unsigned nr_allow_uids;	    /* of .allow_uids */
-	const unsigned *allow_uids; /* users of this host, besides our own. gx serves their
-				       processes over every port and shares memory with them.
-				       Copied */
+	unsigned nr_cores; /* default: one */
+	unsigned nr_ports; /* of .ports */
+	const int *cpus;   /* CPU of each core, -1: not pinned; NULL: none is */
+	const struct gx_port_name
+		*ports;		/* in the order of preference. NULL: shm, udp (with a bounce
+					     pool on a GPU: shm) */
+	bool server;		/* this process will listen: port dpdk takes more memory then */
+	bool insecure;		/* allow peers that are not on loopback or a Unix socket, in clear.
+				     Link tcp serves them whatever .ports has */
+	unsigned nr_allow_uids; /* of .allow_uids */
+	const unsigned
+		*allow_uids;   /* users of this host, besides our own. gx serves their processes
+				       over every port and shares memory with them */
 	const char *bind_host; /* address that network ports bind to. NULL: 127.0.0.1, which other
-				  hosts do not reach. Read by gx_open() alone */
+				  hosts do not reach */
 	uint64_t peer_timeout_ns; /* silence after which a peer is lost; default 5 s */
-	uint64_t gpu_timeout_ns;  /* after which a copy of a GPU has failed; default 5 s */
 	/* Control thread. A connection came up, or is gone. @err: 0 (orderly), -errno; @why: in
-	 * words, valid during the call. */
+	 * words, valid during the call. gx_conn_info.reason says it to a program. */
 	void (*on_conn)(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 			const char *why);
 	/* Control thread. The peer has sent a message by gx_conn_msg(). @data: valid during the
 	 * call. */
 	void (*on_msg)(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
-	void *arg; /* of both */
-	/* -- Memory and GPUs -- */
-	enum gx_switch huge; /* huge pages. OFF: gx does not try; else gx takes them where there are
-				some */
-	enum gx_switch local; /* the local link, see gx_connect_opts.link. OFF: gx does not offer
-				 it, and host memory is private, on transparent huge pages where
-				 there are no others */
-	enum gx_integrity_mode integrity;
-	enum gx_crc_by crc_by;	    /* COPY is refused with an unpack mode that cannot check */
-	enum gx_unpack_mode unpack; /* how this end unpacks; the peer has an option of its own */
-	unsigned sms;		    /* SMs that an unpack may use; default: the backend's */
-	enum gx_copy_by copy;	    /* for GPUs that are opened */
-	enum gx_bounce bounce;	    /* where the payload of packets lands before it is unpacked */
-	int bounce_device;	    /* CUDA ordinal, for GX_BOUNCE_CUDA: that GPU is opened */
-	/* -- Tuning -- */
-	uint32_t chunk_b;   /* the part of a message that the window counts as one: 4 KiB to 64 MiB,
-			       default 512 KiB */
-	uint32_t window;    /* chunks of a message under way: 1 to 1,024, default 16 */
-	uint32_t slots;	    /* bounce buffers, for each peer or queue; default: the port's */
-	uint32_t quantum_b; /* payload of a packet: 1,280 to 65,520, a multiple of 16; default: the
-			       port's best. A peer with a bounce pool on a GPU is sent packets that
-			       fit its slots, unless one end sets this */
-	uint64_t idle_sleep_max_ns; /* no sleep of a core is longer; default: as .busy_idle says.
-				       Ignored with .busy_idle */
-	/* -- RDMA -- */
-	const char *verbs; /* the RDMA device of the verbs link: "auto" (the first with an active
-			      port), "NAME", "NAME:PORT" or "NAME:PORT:GID", as "mlx5_0:1:3". A
-			      service level and a traffic class may stand behind it, as
-			      "auto,sl=3,tc=106". All memory of the context is then registered with
-			      it. NULL: none. Read by gx_open() alone */
-	/* -- Messages in one copy, on one host or over link verbs -- */
-	/* .pull: enum gx_pull. .pull_over_b: the receiver reads messages longer than this directly
-	 * (default 64 KiB; of both ends' values the larger holds). They are sends, and puts and gets
-	 * of memory that the peer has not mapped. Shorter ones are faster as packets, and their bytes
-	 * land in whole words of 8. Link verbs: sends from and to registered memory; the receiver
-	 * compares the room of the receive. */
-	unsigned pull, pull_over_b;
-	/* -- More RDMA devices -- */
-	/* .rails: .nr_rails devices beside .verbs, up to 7, each spelled as .verbs is. A connection of
-	 * link verbs spreads its bytes over those that reach a device of the peer, by their speed,
-	 * and goes on while one works. In place of all, .verbs may be "all": every device with an
-	 * active port, up to 8. Read by gx_open() alone */
-	const char *const *rails;
-	uint64_t nr_rails;
-	/* -- How link tcp receives -- */
-	/* .tcp_rx: enum gx_tcp_rx. DEVMEM: .tcp_rx_nic is the interface and its queues, as
-	 * "eth0:8-15", prepared as gx_nic_step() says; gx binds .tcp_rx_b bytes of GPU
-	 * .tcp_rx_device to them (a multiple of 2 MiB, up to 4 GiB; default 256 MiB), and opens
-	 * that GPU. It serves connections with at least two data sockets whose peer can send so;
-	 * gx warns of others, and copies. ZCRX: .tcp_rx_nic likewise, with as many queues as cores;
-	 * the cores share .tcp_rx_b bytes of host memory, which gx pins, and .tcp_rx_device is not
-	 * used. gx warns of sockets whose packets cannot come there, and copies. ZCRX_GPU: as DEVMEM,
-	 * with as many queues as cores; a connection for whose sockets the NIC takes no flow rules
-	 * fails. Read by gx_open() alone */
-	unsigned tcp_rx, tcp_rx_device;
-	const char *tcp_rx_nic;
-	uint64_t tcp_rx_b;
-	/* -- Link tcp without a copy by the sender -- */
-	/* .tcp_tx: enum gx_tcp_tx. .tcp_tx_nic: the interface ("eth0") of connections that send from
-	 * GPU memory. Read by gx_open() alone */
-	const char *tcp_tx_nic;
-	uint64_t tcp_tx;
-	/* 1, else 0: each GPU has a CUDA context of gx's own. A program's call that blocks in the
-	 * driver then does not delay gx's copies. gx_op.stream is refused (docs/gpu.md). Read by
-	 * gx_open() */
-	uint64_t gpu_own_context;
+	void *arg;			     /* of both */
+	const struct gx_core_opts *cores;    /* how cores rest */
+	const struct gx_host_opts *host;     /* memory and messages within this host */
+	const struct gx_packet_opts *packet; /* packets: integrity, sizes */
+	const struct gx_gpu_opts *gpu;	     /* GPUs: who copies, how */
+	const struct gx_tcp_opts *tcp;
+	const struct gx_verbs_opts *verbs; /* NULL: no RDMA device is opened */
 };
 
 /**
@@ -378,14 +206,14 @@ int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uin
  *
  * Memory of gx_mem_reg() belongs to the caller again when this returns 0, and nothing of gx touches
  * it any more. So the call waits until each core has let go of it: for the next turn of a core that
- * another thread turns, for GPU copies that have begun, and with gx_opts.tcp_tx for bytes that the
+ * another thread turns, for GPU copies that have begun, and with gx_tcp_opts.tx for bytes that the
  * kernel still sends. The calling thread's own cores need no turn. The call does not wait for a peer
  * on this host that has mapped a GPU's memory itself over the local link; such a peer ends what it has
  * begun.
  * Memory of gx_mem_alloc() is freed when nothing uses it any more, perhaps after the call. If peers
  * may still be writing, that is later: when the last connection that knew of it has closed, or, for
  * GPU memory shared by cudaIpc, when every process that might still write has exited.
- * Return: 0; -EAGAIN: a core was not turned within gx_opts.gpu_timeout_ns and a second, or a peer did
+ * Return: 0; -EAGAIN: a core was not turned within gx_gpu_opts.timeout_ns and a second, or a peer did
  * not take what the kernel sends, or a thread was in gx_help() all the time, and memory of
  * gx_mem_reg() is still in use: have the core turned and call again; -EINVAL: it was freed before.
  */
@@ -405,7 +233,7 @@ int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t 
  *
  * While a peer's put is under way, do not read or write its range: bytes arrive in any order. Wait
  * for the completion (at the peer) or the notification (here). Where the copy checks the payload
- * (gx_opts.crc_by), wrong bytes may lie there until the peer has sent them again. They stay there
+ * (gx_packet_opts.crc_by), wrong bytes may lie there until the peer has sent them again. They stay there
  * when the put ends with an error.
  * @access: GX_ACCESS_ bits
  * Return: 0, -EEXIST (the name is taken), -EINVAL (the name is empty or over 63 bytes, or @mem was
@@ -428,8 +256,8 @@ bool gx_core_turn(struct gx_core *core, uint64_t now_ns);
 uint64_t gx_now(void); /* CLOCK_MONOTONIC, ns */
 
 /** gx_core_start() - Have gx run the core on a pinned thread of its own. A core that has no
- * connection, no queue and no poller of the program (or has gx_opts.idle_wait) sleeps until a
- * connection comes, and turns ten times a second meanwhile; with gx_opts.busy_idle no core sleeps.
+ * connection, no queue and no poller of the program (or has gx_core_opts.wait) sleeps until a
+ * connection comes, and turns ten times a second meanwhile; with gx_core_opts.busy no core sleeps.
  * Return: 0, -errno. [control] */
 int gx_core_start(struct gx_core *core);
 /** gx_core_stop() - Stop the core's thread and wait for its end. Another thread may turn the core
@@ -445,7 +273,7 @@ int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),
 
 /**
  * gx_help() - Copy a piece of a long message that @core reads out of a peer's process
- * (gx_opts.pull). For a thread that waits for such a message and has nothing else to do: its CPU
+ * (gx_host_opts.pull). For a thread that waits for such a message and has nothing else to do: its CPU
  * copies beside that of the core. Any thread may call, several at a time, and the core's thread, too.
  *
  * The call waits for nobody and takes no lock. It copies 128 KiB at most, which takes some 20 us, by
@@ -495,28 +323,27 @@ void gx_listen_stop(struct gx *gx);
 /** struct gx_connect_opts - Zero means: as the peer and this context agree. */
 struct gx_connect_opts {
 	size_t size;
-	const char *port;    /* force this port of the context: "shm", "udp", "dpdk:net_memif",
-				"dpdk:0000:3b:00.0" (up to the first comma, or all). NULL: the best
-				port that both ends have. Several of one kind, with ';' between
-				them: lanes take them in turn, so name them in the order of the
-				cores that are near them. The server's first port of that kind goes
-				with this end's first one, and so on. One that is silent ends the
-				connection, as a silent peer does. With fewer lanes than ports,
-				the last ones are left out. Link "verbs" takes one port */
+	/* Force these ports of the context (found by name and device). NULL: the best port that both
+	 * ends have. Several are of one kind: lanes take them in turn, so name them in the order of
+	 * the cores that are near them. The server's first port of that kind goes with this end's
+	 * first one, and so on. One that is silent ends the connection, as a silent peer does. With
+	 * fewer lanes than ports, the last ones are left out. Link "verbs" takes one port. */
+	const struct gx_port_name *ports;
+	unsigned nr_ports;
 	unsigned lanes;	     /* endpoints wanted; 0: as many as both ends have cores for */
 	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
+	unsigned sockets;    /* link "tcp": sockets of a lane, 1 to 16; default 1 */
 	uint64_t timeout_ns; /* for each step of the set-up; default 5 s */
 	/* "local": puts and gets go straight into and out of the peer's mapped memory, copied by
 	 * this end's CPU. Both ends must be on one host, with port shm open. "packet": by packets
-	 * over a port. NULL: packet when .port is named, else local where both ends can. The copy
+	 * over a port. NULL: packet when .ports are named, else local where both ends can. The copy
 	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
 	 * a GPU (see gx_gpu_open()); else packets reach that memory. "tcp": by TCP sockets of the
-	 * kernel, to the server's address; not with .port. NULL takes it as the last resort, with a
+	 * kernel, to the server's address; not with .ports. NULL takes it as the last resort, with a
 	 * warning, where the ends have no port in common. "verbs": by RDMA devices, which both ends
 	 * have named in gx_opts.verbs; packets over a port carry short sends, and memory that a
 	 * device does not register. NULL never takes it. */
 	const char *link;
-	uint64_t sockets;     /* link "tcp": sockets of a lane, 1 to 16; default 1 */
 	uint64_t queue_pairs; /* link "verbs": of the connection, all lanes together: 1 to 64, and
 				 one a lane at least; default 4 */
 	void *user; /* gx_conn_user() of the connection from the start, so that the first on_conn
@@ -574,7 +401,7 @@ struct gx_conn_info {
 	char bounce[16];      /* where packets to this end land: "host", "cuda:0" */
 	char peer_bounce[16]; /* where packets to the peer land; the peer counts its own GPUs */
 	uint64_t pull_over_b; /* what packets would carry to the peer goes in one copy if it is
-				 longer (gx_opts.pull); 0: it does not */
+				 longer (gx_host_opts.pull); 0: it does not */
 	/* What gx_post() takes on an endpoint, at least, while none of it ends: .ops_max operations,
 	 * of which .recvs_max receives and gets, of which .gets_max gets. All endpoints of a core
 	 * together: 4,096 completions that are due or not taken yet. 0: not known before it is up */
@@ -669,7 +496,7 @@ int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 
 /** gx_cancel() - Ask to end the operations of @ep with this .user that gx_post() took. Each
  * completes with -ECANCELED unless it is done first; over link "verbs", and "tcp" with
- * gx_opts.tcp_tx, when devices or the kernel have let go of its memory, at the latest when the peer is
+ * gx_tcp_opts.tx, when devices or the kernel have let go of its memory, at the latest when the peer is
  * lost. [core] Return: how many it found. */
 int gx_cancel(struct gx_ep *ep, uint64_t user);
 
@@ -689,11 +516,11 @@ struct gx_comp {
 	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
 		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
 		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU; link verbs: the device,
-		     * or the path again and again; gx_opts.pull: the kernel cannot read),
+		     * or the path again and again; gx_host_opts.pull: the kernel cannot read),
 		     * -ENETUNREACH (link verbs: no device is left that reaches the peer), -EBADMSG
 		     * (CRC-32C: the same bytes came wrong nine times, or too many at once: a memory
 		     * or a link corrupts them, or the source was changed meanwhile), -EFAULT (the
-		     * operation's memory was unmapped), -EPERM (gx_opts.pull: the kernel no longer
+		     * operation's memory was unmapped), -EPERM (gx_host_opts.pull: the kernel no longer
 		     * lets one process read the other) */
 	struct gx_ep *ep;
 	uint64_t user;	      /* of the operation; NOTIFY: 0 */
@@ -716,7 +543,7 @@ unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n);
  * A thread that turns no core posts through a queue: a ring to each core, and one back. The cores
  * take operations out of it in their turns, and put the completions of those operations into the
  * ring back. gx_poll() does not see them; it still returns GX_COMP_NOTIFY. Compared with gx_post(),
- * a queue costs a hand-over between two CPUs each way, and up to gx_opts.idle_sleep_max_ns where
+ * a queue costs a hand-over between two CPUs each way, and up to gx_core_opts.sleep_max_ns where
  * the core sleeps.
  *
  * Calls marked [queue] never block and take no lock.

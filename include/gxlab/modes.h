@@ -11,7 +11,7 @@
 /** GX_UNPACK_MODE_NONE - Nothing is copied: results are wrong by design. What the rest costs. */
 #define GX_UNPACK_MODE_NONE ((enum gx_unpack_mode)1000)
 
-/** GX_COPY_KERNEL - Copies over the local link by a launched kernel, on the SMs of gx_opts.sms. */
+/** GX_COPY_KERNEL - Copies over the local link by a launched kernel, on the SMs of gx_gpu_opts.sms. */
 #define GX_COPY_KERNEL ((enum gx_copy_by)1000)
 
 #endif

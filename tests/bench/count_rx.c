@@ -42,14 +42,16 @@ __attribute__((noipa)) bool client_turn(struct gx_core *core, uint64_t now)
 /* @pool: payload to it lands in the memory of a GPU. */
 static void context(struct gx **out, const char *who, bool pool)
 {
-	const char *const ports[] = {"shm"};
+	const struct gx_port_name ports[] = {{.name = "shm"}};
 	struct gx_opts opts = GX_INIT(opts);
 
 	opts.ports = ports;
 	opts.nr_ports = 1;
-	opts.integrity = strcmp(who, "none") ? GX_INTEGRITY_MODE_CRC32C : GX_INTEGRITY_MODE_NONE;
-	opts.crc_by = !strcmp(who, "copy") ? GX_CRC_BY_COPY : GX_CRC_BY_CPU;
-	opts.bounce = pool ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
+	opts.packet = GX_WITH(gx_packet_opts,
+			      .integrity = strcmp(who, "none") ? GX_INTEGRITY_MODE_CRC32C
+							       : GX_INTEGRITY_MODE_NONE,
+			      .crc_by = !strcmp(who, "copy") ? GX_CRC_BY_COPY : GX_CRC_BY_CPU);
+	opts.gpu = GX_WITH(gx_gpu_opts, .bounce = pool ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST);
 	check(gx_open(&opts, out), "open");
 }
 

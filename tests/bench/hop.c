@@ -50,7 +50,7 @@ static void pin(int cpu)
 
 static void open_one(struct gx **out)
 {
-	const char *const ports[] = {"shm"};
+	const struct gx_port_name ports[] = {{.name = "shm"}};
 	struct gx_opts opts = GX_INIT(opts);
 
 	opts.ports = ports;

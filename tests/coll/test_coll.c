@@ -26,6 +26,8 @@
 
 #include <cmocka.h>
 
+#include "common/opt_ctx.h"
+
 #define RANKS_MAX 4
 #define BUF_B	  (16u << 20)
 #define POISON	  0x6b
@@ -91,15 +93,17 @@ static void rank_open(struct rank *r, const char *master)
 	struct gx_group_buf bufs[2];
 	struct gx_group_opts o = rig->opts;
 	struct gx_opts gx = GX_INIT(gx);
+	struct opt_ports ports = {0};
 
 	for (unsigned i = 0; i < 2; i++)
 		bufs[i] = (struct gx_group_buf){.kind = on_gpu ? GX_MEM_CUDA : GX_MEM_HOST,
 						.device = on_gpu ? (int)(r->rank % nr_gpus) : 0,
 						.len = BUF_B};
-	gx.ports = &port;
+	assert_int_equal(opt_ports(port, &ports), 0);
+	gx.ports = ports.v;
 	gx.nr_ports = 1;
 	gx.nr_cores = rig->nr_cores;
-	gx.huge = GX_OFF;
+	gx.host = GX_WITH(gx_host_opts, .huge = GX_OFF);
 	gx.peer_timeout_ns = rig->peer_timeout_ns;
 	o.size = sizeof(o);
 	o.rank = r->rank;

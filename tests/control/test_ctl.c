@@ -271,11 +271,11 @@ static struct fake *fake_open(const char *name)
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_mutex_init(&f->gx.wait_lock, NULL);
 	pthread_cond_init(&f->cond, NULL);
-	f->gx.opts = (struct gx_opts){.chunk_b = 512 << 10,
-				      .window = 16,
-				      .peer_timeout_ns = 5000000000u,
-				      .on_msg = fake_on_msg,
-				      .arg = f};
+	f->gx.opts =
+		(struct gx_opts){.peer_timeout_ns = 5000000000u, .on_msg = fake_on_msg, .arg = f};
+	core_groups_point(&f->gx.opts, &f->gx.groups);
+	f->gx.groups.packet.chunk_b = 512 << 10;
+	f->gx.groups.packet.window = 16;
 	snprintf(f->gx.instance, sizeof(f->gx.instance), "gx-test-%d-%s", getpid(), name);
 	f->gx.nr_cores = CORES;
 	for (unsigned i = 0; i < CORES; i++) {
@@ -440,6 +440,10 @@ static int nop_run(void *arg)
 	} while (0)
 
 /* ---- Connecting ---- */
+
+static const struct gx_port_name udp[] = {{"udp"}, {"udp"}}, shm = {"shm"},
+				 shms[] = {{"shm2"}, {"shm3"}}, dpdk_x = {"dpdk", "x"},
+				 card = {"dpdk", "0000:01:00.0"};
 
 static int conn_new_run(void *arg)
 {
@@ -1081,7 +1085,7 @@ static void up__with_descriptors(void **state)
 static void up__without_descriptors(void **state)
 {
 	const struct gx_connect_opts opts = {
-		.size = sizeof(opts), .port = "udp", .lanes = 1, .first_core = 1};
+		.size = sizeof(opts), .ports = udp, .nr_ports = 1, .lanes = 1, .first_core = 1};
 	struct gx_conn *c;
 	char addr[32];
 
@@ -1103,7 +1107,7 @@ static void up__descriptors_of_one_end_only(void **state)
 	CTL_SET(server, ports[1].caps.flags,
 		GX_PORT_LOCAL); /* only the server's lanes carry some */
 	server_listen(addr);
-	both_up(addr, &(struct gx_connect_opts){.port = "udp"});
+	both_up(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 1});
 	wait_up(server, 1);
 	assert_string_equal(client->seen[0], "server lane 0");
 	assert_string_equal(server->seen[0], "");
@@ -1118,19 +1122,19 @@ static void up__other_host(void **state)
 	server_listen(addr);
 	c = both_up(addr, NULL);
 	assert_string_equal(c->why, "shm not usable: different host; udp");
-	client_connect(addr, &(struct gx_connect_opts){.port = "shm"});
+	client_connect(addr, &(struct gx_connect_opts){.ports = &shm, .nr_ports = 1});
 	wait_down(client, 1, -ENODEV);
 	assert_says(client->text, "two hosts");
 }
 
 static void up__server_has_less(void **state)
 {
-	const struct gx_connect_opts opts = {.port = "udp"};
+	const struct gx_connect_opts opts = {.ports = udp, .nr_ports = 1};
 	struct gx_conn *c;
 	char addr[32];
 
-	CTL_SET(server, gx.opts.chunk_b, 10000);
-	CTL_SET(server, gx.opts.window, 3);
+	CTL_SET(server, gx.groups.packet.chunk_b, 10000);
+	CTL_SET(server, gx.groups.packet.window, 3);
 	CTL_SET(server, gx.nr_cores, 1);
 	CTL_SET(server, ports[1].caps.payload_max, 1290);
 	server_listen(addr);
@@ -1139,7 +1143,7 @@ static void up__server_has_less(void **state)
 	assert_int_equal(c->agreed.chunk_b, 8960);
 	assert_int_equal(c->agreed.window, 3);
 	assert_int_equal(c->nr_lanes, 1);
-	CTL_SET(server, gx.opts.chunk_b, 1000); /* at least a quantum */
+	CTL_SET(server, gx.groups.packet.chunk_b, 1000); /* at least a quantum */
 	c = client_connect(addr, &opts);
 	wait_up(client, 2);
 	assert_int_equal(c->agreed.chunk_b, 1280);
@@ -1150,9 +1154,9 @@ static void up__options_of_the_client(void **state)
 	struct gx_conn *c;
 	char addr[32];
 
-	CTL_SET(client, gx.opts.quantum_b, 8192);
-	CTL_SET(client, gx.opts.integrity, GX_INTEGRITY_MODE_CRC32C);
-	CTL_SET(client, gx.opts.window, 2);
+	CTL_SET(client, gx.groups.packet.quantum_b, 8192);
+	CTL_SET(client, gx.groups.packet.integrity, GX_INTEGRITY_MODE_CRC32C);
+	CTL_SET(client, gx.groups.packet.window, 2);
 	CTL_SET(client, gx.opts.peer_timeout_ns, 123456789);
 	server_listen(addr);
 	c = both_up(addr, NULL);
@@ -1176,7 +1180,7 @@ static void up__pool_of_the_server(void **state)
 	wait_up(server, 1);
 	assert_int_equal(c->agreed.quantum, 32768);
 	assert_int_equal(server->up->agreed.quantum, 32768);
-	CTL_SET(client, gx.opts.quantum_b, 4096);
+	CTL_SET(client, gx.groups.packet.quantum_b, 4096);
 	c = client_connect(addr, NULL);
 	wait_up(client, 2);
 	assert_int_equal(c->agreed.quantum, 4096);
@@ -1193,7 +1197,7 @@ static void up__pool_of_the_client(void **state)
 	server_listen(addr);
 	c = both_up(addr, NULL);
 	assert_int_equal(c->agreed.quantum, GX_WIRE_QUANTUM_MAX);
-	CTL_SET(server, gx.opts.quantum_b, 8192);
+	CTL_SET(server, gx.groups.packet.quantum_b, 8192);
 	c = client_connect(addr, NULL);
 	wait_up(client, 2);
 	assert_int_equal(c->agreed.quantum, 8192);
@@ -1220,22 +1224,22 @@ static void fail__port_missing(void **state)
 
 	CTL_SET(server, gx.nr_ports, 1);
 	server_listen(addr);
-	client_connect(addr, &(struct gx_connect_opts){.port = "udp"});
+	client_connect(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 1});
 	wait_down(client, 1, -ENODEV);
 	assert_says(client->text, addr);
 	assert_says(client->text, "offers shm");
 	assert_says(client->text, "gx_opts.ports udp");
 	wait_down(server, 1, -ENODEV);
 	assert_says(server->text, "offers shm");
-	assert_int_equal(
-		ctl_connect(client_conn(), addr, &(struct gx_connect_opts){.port = "dpdk:x"}),
-		-ENODEV);
+	assert_int_equal(ctl_connect(client_conn(), addr,
+				     &(struct gx_connect_opts){.ports = &dpdk_x, .nr_ports = 1}),
+			 -ENODEV);
 	assert_says(gx_error(), "not opened here");
 	CTL_SET(client, gx.ctl->host_id[0], client->gx.ctl->host_id[0] ^ 1);
 	client_connect(addr, &(struct gx_connect_opts){.link = "packet"});
 	wait_down(client, 2, -ENODEV);
 	assert_says(client->text, "on another host");
-	CTL_SET(client, gx.opts.integrity, GX_INTEGRITY_MODE_CRC32C);
+	CTL_SET(client, gx.groups.packet.integrity, GX_INTEGRITY_MODE_CRC32C);
 	client_connect(addr, NULL);
 	wait_down(client, 3, -ENODEV);
 }
@@ -1254,9 +1258,9 @@ static void connect__port_by_what_it_speaks(void **state)
 		strcpy(slot->match, "dpdk:ethernet");
 	}
 	server_listen(addr);
-	both_up(addr, &(struct gx_connect_opts){.port = "dpdk:0000:01:00.0"});
+	both_up(addr, &(struct gx_connect_opts){.ports = &card, .nr_ports = 1});
 	CTL_SET(server, gx.nr_ports, 1);
-	client_connect(addr, &(struct gx_connect_opts){.port = "dpdk:0000:01:00.0"});
+	client_connect(addr, &(struct gx_connect_opts){.ports = &card, .nr_ports = 1});
 	wait_down(client, 1, -ENODEV);
 	assert_says(client->text, "gx_opts.ports dpdk:DEVICE");
 }
@@ -1278,7 +1282,7 @@ static void connect__several_ports(void **state)
 
 	two_udps();
 	server_listen(addr);
-	both_up(addr, &(struct gx_connect_opts){.port = "udp;udp"});
+	both_up(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 2});
 	wait_up(server, 1);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(ends[i]->up->nr_ways, 2);
@@ -1294,7 +1298,7 @@ static void connect__several_ports_one_lane(void **state)
 
 	two_udps();
 	server_listen(addr);
-	both_up(addr, &(struct gx_connect_opts){.port = "udp;udp", .lanes = 1});
+	both_up(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 2, .lanes = 1});
 	wait_up(server, 1);
 	assert_int_equal(client->up->nr_ways, 0);
 	assert_int_equal(server->up->nr_ways, 0);
@@ -1315,7 +1319,7 @@ static void connect__several_ports_with_pools(void **state)
 		fake_port_add(server, "shm", GX_PORT_LOCAL | GX_PORT_LOSSLESS, 4096, 8192);
 	}
 	server_listen(addr);
-	both_up(addr, &(struct gx_connect_opts){.port = "shm2;shm3"});
+	both_up(addr, &(struct gx_connect_opts){.ports = shms, .nr_ports = 2});
 	wait_up(server, 1);
 	assert_int_equal(client->up->nr_ways, 2);
 	assert_int_equal(client->up->agreed.quantum, GX_WIRE_QUANTUM_MAX);
@@ -1325,26 +1329,28 @@ static void connect__several_ports_with_pools(void **state)
 static void fail__several_ports(void **state)
 {
 	static const struct {
-		const char *port;
+		struct gx_port_name port[3];
+		unsigned nr;
 		int err;
 		const char *what;
-	} here[] = {{"udp;shm", -EINVAL, "two kinds"},
-		    {"udp;udp;udp", -ENODEV, "not so often"},
-		    {"udp;", -ENODEV, "not opened here"},
-		    {";udp", -ENODEV, "not opened here"}};
-	const struct gx_connect_opts opts = {.port = "udp;udp"};
+	} here[] = {{{{"udp"}, {"shm"}}, 2, -EINVAL, "two kinds"},
+		    {{{"udp"}, {"udp"}, {"udp"}}, 3, -ENODEV, "not so often"},
+		    {{{"udp"}, {""}}, 2, -ENODEV, "not opened here"},
+		    {{{NULL}, {"udp"}}, 2, -ENODEV, "not opened here"}};
+	const struct gx_connect_opts opts = {.ports = udp, .nr_ports = 2};
 	char addr[32];
 
 	two_udps();
 	server_listen(addr);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(here); i++) {
-		const struct gx_connect_opts o = {.port = here[i].port};
+		const struct gx_connect_opts o = {.ports = here[i].port, .nr_ports = here[i].nr};
 
 		assert_int_equal(ctl_connect(client_conn(), addr, &o), here[i].err);
 		assert_says(gx_error(), here[i].what);
 	}
 	assert_int_equal(ctl_connect(client_conn(), addr,
-				     &(struct gx_connect_opts){.port = "udp;udp", .link = "verbs"}),
+				     &(struct gx_connect_opts){
+					     .ports = udp, .nr_ports = 2, .link = "verbs"}),
 			 -EINVAL);
 	assert_says(gx_error(), "link verbs takes one port");
 	CTL_SET(server, ports[3].caps.payload_max, 1408);
@@ -2021,7 +2027,7 @@ static void link__the_best_that_fits(void **state)
 	assert_string_equal(c->link->name, "local");
 	assert_string_equal(c->why, "memory mapped");
 	assert_string_equal(c->gx->port[c->port].match, "shm");
-	c = both_up(addr, &(struct gx_connect_opts){.port = "udp"});
+	c = both_up(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 1});
 	assert_string_equal(c->link->name, "packet");
 	fake_quiet = false;
 	fake_fit = "there is no map";

@@ -392,7 +392,7 @@ static void peer_connect__refuses_and_says_why(void **state)
 
 	assert_int_equal(pipe(ends), 0);
 	connect_fails(f, none, &good, good.fd, good.pool_fd, -ENODEV, "gx_gpu_open()");
-	connect_fails(f, NULL, &good, good.fd, good.pool_fd, -ENODEV, "gx_opts.bounce host");
+	connect_fails(f, NULL, &good, good.fd, good.pool_fd, -ENODEV, "gx_gpu_opts.bounce host");
 	connect_fails(f, gpus, &good, good.fd, ends[0], -EPROTO, "bounce pool");
 	bad.len--;
 	connect_fails(f, gpus, &bad, good.fd, good.pool_fd, -EPROTO, "not a valid one");

@@ -506,7 +506,7 @@ static void call__in_a_turn_of_the_core(void **state)
 static void call__on_the_cores_own_thread(void **state)
 {
 	struct gx_opts o = GX_INIT(o);
-	const char *ports[] = {"udp"};
+	const struct gx_port_name ports[] = {{.name = "udp"}};
 	static char bytes[4096];
 	struct gx *gx;
 

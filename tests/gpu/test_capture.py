@@ -30,7 +30,7 @@ CLIENTS = (  # arguments of gxperf put, in turn
     ("--mem", "gpu", "--link", "packet", "--port", "udp", "-s", "64K"),
     ("--mem", "gpu", "--link", "packet", "--port", "shm", "-s", "64K"),
 )
-MODES = {"auto": (0, 16), "resident": (2, 0), "kernel": (1, 2)}  # gx_opts.unpack and .sms of the server
+MODES = {"auto": (0, 16), "resident": (2, 0), "kernel": (1, 2)}  # gx_gpu_opts.unpack and .sms of the server
 
 
 def skip(why):

@@ -338,7 +338,7 @@ MUTANTS = {
            [("dataplane/nic/nic_mode.c", "return f->bind_err == -EOPNOTSUPP || ", "return ")],
            ["nic_mode"]),
     "N4": ("nccl: mode cuda leaves it to gx to launch kernels",
-           [("bindings/nccl/proc.c", "\t\to.unpack = c->unpack;\n", "")],
+           [("bindings/nccl/proc.c", "\t\tgpu.unpack = c->unpack;\n", "")],
            ["nccl/nccl_mode"]),
     "N5": ("nccl: kernels of gx are taken where they wait behind NCCL's",
            [("bindings/nccl/conf.c", "strcmp(connections, \"1\") != 0)", "1)")],
@@ -347,7 +347,7 @@ MUTANTS = {
            [("bindings/nccl/reg.c", "gx_mem_reg(plug.gx, kind, device,", "gx_mem_reg(plug.gx, kind, 0,")],
            ["nccl/nccl_mode"]),
     "N7": ("nccl: mode cuda offers the local link, and the driver registers host memory",
-           [("bindings/nccl/proc.c", "o.local = c->cuda || ", "o.local = ")],
+           [("bindings/nccl/proc.c", ".local = c->cuda || ", ".local = ")],
            ["nccl/nccl_mode"]),
     "N8": ("nccl: the cores run when the GPUs are opened",
            [("bindings/nccl/proc.c", "\tif (!ret && !proc_gpus_open(gx)) {\n\t\tproc_stop(gx);\n\t\treturn NCCL_SYSTEM_ERROR;\n\t}\n"

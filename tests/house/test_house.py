@@ -184,7 +184,7 @@ def rule_rooms(house):
 
 
 LINK_BLIND = ("core", "control", "api")
-LINK_TABLE = "dataplane/api/links.c"
+LINK_TABLE = ("dataplane/api/links.c", "dataplane/core/opts.c", "dataplane/core/opts.h")  # gx.h has options by link
 LINK_NAMED = re.compile(r"\bGX_LINK_(?:PACKET|LOCAL|TCP|VERBS)\b|\b(?:gx_)?(?:link_)?(?:local|tcp|verbs)_\w+|(?:->|\.)(?:tcp|verbs)\b")
 LINK_HEADER = re.compile(r"\b(?:packet|local|tcp|verbs)/")
 LINK_NOT = ("tcp_port",)  # the port of a flow rule
@@ -194,7 +194,7 @@ def rule_links(house):
     """The rooms that serve all links go through struct gx_link: one table names them."""
     for path, text in house.sources(".c", ".h"):
         parts = path.split("/")
-        if parts[0] != "dataplane" or len(parts) < 3 or parts[1] not in LINK_BLIND or path == LINK_TABLE:
+        if parts[0] != "dataplane" or len(parts) < 3 or parts[1] not in LINK_BLIND or path in LINK_TABLE:
             continue
         for line, _, name in includes(text):
             if LINK_HEADER.match(name):

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -21,10 +22,20 @@
 
 static inline int common_gx_open(struct gx_opts o, const char *port, struct gx **gx)
 {
+	size_t len = strcspn(port, ":"); /* "dpdk:net_memif,id=0" */
+	char text[64];
+	const struct gx_port_name name = {.name = text,
+					  .device = port[len] ? port + len + 1 : NULL};
+	struct gx_packet_opts packet = GX_INIT(packet);
+
+	if (o.packet)
+		packet = *o.packet;
+	snprintf(text, sizeof(text), "%.*s", (int)len, port);
+	packet.slots = 128;
 	o.size = sizeof(o);
-	o.ports = &port;
+	o.ports = &name;
 	o.nr_ports = 1;
-	o.slots = 128;
+	o.packet = &packet;
 	return gx_open(&o, gx);
 }
 

@@ -62,12 +62,14 @@ void end_open(struct end *e, struct gx_opts o, const char *port)
 
 int rig_connect(struct rig *r, const char *link, const char *port)
 {
+	const struct gx_port_name name = {.name = port};
 	struct gx_connect_opts o = GX_INIT(o);
 	int ret;
 
 	common_gx_listen(r->server.gx, r->addr);
 	o.link = link;
-	o.port = port;
+	o.ports = &name;
+	o.nr_ports = port ? 1 : 0;
 	ret = gx_connect(r->client.gx, r->addr, &o, &r->client.conn);
 	if (ret)
 		return ret;

@@ -26,8 +26,9 @@
 
 static void end_make(struct end *e, const char *port, bool server, bool no_local, uint64_t timeout)
 {
-	struct gx_opts o = {
-		.server = server, .local = no_local ? GX_OFF : GX_AUTO, .peer_timeout_ns = timeout};
+	struct gx_opts o = {.server = server,
+			    .host = GX_WITH(gx_host_opts, .local = no_local ? GX_OFF : GX_AUTO),
+			    .peer_timeout_ns = timeout};
 	struct gx_mem *mem;
 
 	end_open(e, o, port);

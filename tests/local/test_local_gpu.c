@@ -31,7 +31,7 @@ static enum gx_copy_by engine;
 
 static void end_make(struct end *e, bool server)
 {
-	struct gx_opts o = {.server = server, .copy = engine};
+	struct gx_opts o = {.server = server, .gpu = GX_WITH(gx_gpu_opts, .copy = engine)};
 
 	end_open(e, o, "shm");
 	assert_int_equal(gx_mem_alloc(e->gx, GX_MEM_CUDA, server ? devices - 1 : 0, KV_B, &e->gpu),

@@ -86,7 +86,8 @@ static bool help(struct rig *r)
 
 /* ---- The rig ---- */
 
-static const struct gx_opts on = {.pull = GX_PULL_ON, .gpu_timeout_ns = 1000000};
+static const struct gx_opts on = {.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON),
+				  .gpu = GX_WITH(gx_gpu_opts, .timeout_ns = 1000000)};
 
 static struct rig *rig_make(void)
 {

@@ -51,14 +51,14 @@ static uint64_t stat_of(const struct rig *r, enum gx_stat_id id)
 
 static int setup(void **state)
 {
-	static const char *const ports[] = {"shm"};
+	static const struct gx_port_name ports[] = {{.name = "shm"}};
 	struct rig *r = calloc(1, sizeof(*r));
 	struct gx_opts o = GX_INIT(o);
 
 	assert_non_null(r);
 	o.ports = ports;
 	o.nr_ports = 1;
-	o.huge = GX_OFF;
+	o.host = GX_WITH(gx_host_opts, .huge = GX_OFF);
 	assert_int_equal(gx_open(&o, &r->gx), 0);
 	assert_int_equal(gx_mem_alloc(r->gx, GX_MEM_HOST, 0, 100, &r->put), 0);
 	assert_int_equal(gx_mem_alloc(r->gx, GX_MEM_HOST, 0, LEN, &r->get), 0);
@@ -74,6 +74,7 @@ static int setup(void **state)
 	r->ours->link[GX_LINK_LOCAL] = &r->local;
 	r->local.pairs = calloc(1, sizeof(*r->local.pairs));
 	assert_non_null(r->local.pairs);
+	core_groups_point(&r->ours->opts, &r->ours->groups);
 	r->conn.gx = r->ours;
 	r->conn.told[0] = r->mine;
 	r->conn.told[1] = r->put;
@@ -161,9 +162,9 @@ static void offered__by_options_and_ports(void **state)
 	struct rig *r = *state;
 
 	assert_null(local_offered(r->gx));
-	r->gx->opts.local = GX_OFF;
+	r->gx->groups.host.local = GX_OFF;
 	assert_string_equal(local_offered(r->gx), "switched off");
-	r->gx->opts.local = GX_AUTO;
+	r->gx->groups.host.local = GX_AUTO;
 	strcpy(r->gx->port[0].match, "udp");
 	assert_non_null(strstr(local_offered(r->gx), "shm"));
 }

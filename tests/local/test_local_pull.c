@@ -29,7 +29,7 @@
 #include "kit/common_gx.h"
 #include "local/local_rig.h"
 
-#define OVER_B	(64u << 10) /* the default of gx_opts.pull_over_b */
+#define OVER_B	(64u << 10) /* the default of gx_host_opts.pull_over_b */
 #define LONG_B	(4 * (uint64_t)PULL_PIECE_B)
 #define POISON	0x5b
 #define KILL_B	(64u << 20)
@@ -88,7 +88,8 @@ static const struct pull_sys scripted = {.read = script_read};
 
 /* ---- The rig ---- */
 
-static const struct gx_opts on = {.pull = GX_PULL_ON}; /* auto depends on the machine */
+static const struct gx_opts on = {
+	.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON)}; /* auto depends on the machine */
 
 static struct rig *rig_make(struct gx_opts client, struct gx_opts server)
 {
@@ -215,7 +216,8 @@ static void send__sizes_around_the_limit(void **state)
 /* Short messages go in their OPEN. A limit below that size changes nothing for them. */
 static void send__a_limit_below_an_open(void **state)
 {
-	static const struct gx_opts low = {.pull = GX_PULL_ON, .pull_over_b = 1};
+	const struct gx_opts low = {
+		.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON, .pull_over_b = 1)};
 	static const uint64_t sizes[] = {1, 2, GX_WIRE_INLINE_MAX, GX_WIRE_INLINE_MAX + 1};
 	struct rig *r = rig_make(low, low);
 	(void)state;
@@ -229,7 +231,8 @@ static void send__a_limit_below_an_open(void **state)
 
 static void send__the_larger_limit_counts(void **state)
 {
-	static const struct gx_opts far = {.pull = GX_PULL_ON, .pull_over_b = 2 * OVER_B};
+	const struct gx_opts far = {
+		.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON, .pull_over_b = 2 * OVER_B)};
 	(void)state;
 
 	for (unsigned i = 0; i < 2; i++) {
@@ -249,7 +252,8 @@ static void send__the_larger_limit_counts(void **state)
 
 static void send__as_packets_where_one_end_does_not_pull(void **state)
 {
-	static const struct gx_opts off = {.pull = GX_PULL_OFF}, allow = {.pull = GX_PULL_ALLOW};
+	const struct gx_opts off = {.host = GX_WITH(gx_host_opts, .pull = GX_PULL_OFF)},
+			     allow = {.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ALLOW)};
 	(void)state;
 
 	for (unsigned i = 0; i < 3; i++) {
@@ -430,9 +434,12 @@ static void options__refused(void **state)
 	struct gx *gx;
 	(void)state;
 
-	assert_int_equal(common_gx_open((struct gx_opts){.pull = GX_PULL_ALLOW + 1}, "shm", &gx),
-			 -EINVAL);
-	assert_non_null(strstr(gx_error(), "gx_opts.pull 4"));
+	assert_int_equal(
+		common_gx_open(
+			(struct gx_opts){.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ALLOW + 1)},
+			"shm", &gx),
+		-EINVAL);
+	assert_non_null(strstr(gx_error(), "gx_host_opts.pull 4"));
 }
 
 /* Without a word of the program's each end reads if that is fast. */
@@ -717,8 +724,9 @@ static void hostile__open_that_nobody_asked_for(void **state)
 /* The peer says that it reads although this end told it of no word. */
 static void hostile__it_says_that_it_reads(void **state)
 {
-	static const struct gx_opts crc = {.pull = GX_PULL_ON,
-					   .integrity = GX_INTEGRITY_MODE_CRC32C};
+	const struct gx_opts crc = {
+		.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON),
+		.packet = GX_WITH(gx_packet_opts, .integrity = GX_INTEGRITY_MODE_CRC32C)};
 	struct local_conn *l;
 	struct pull p = {0};
 	struct rig *r;
@@ -776,7 +784,10 @@ static struct rig *rig_of_child(int fd, uint64_t until)
 {
 	struct rig *r = rig_new();
 
-	end_open(&r->server, (struct gx_opts){.server = true, .pull = GX_PULL_ON}, "shm");
+	end_open(
+		&r->server,
+		(struct gx_opts){.server = true, .host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON)},
+		"shm");
 	common_gx_listen(r->server.gx, r->addr);
 	assert_int_equal(write(fd, r->addr, sizeof(r->addr)), sizeof(r->addr));
 	while (!atomic_load(&r->server.up) && gx_now() < until)

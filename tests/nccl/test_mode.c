@@ -24,7 +24,9 @@ static struct gx_core *const some_core = (struct gx_core *)(uintptr_t)192;
 static struct comm some_comm;
 static struct offload some_offload; /* of a receive comm of mode unpack */
 static struct {
-	struct gx_opts opts; /* of the last gx_open() */
+	struct gx_opts opts; /* of the last gx_open(), and its groups */
+	struct gx_gpu_opts gpu;
+	struct gx_host_opts host;
 	unsigned nr_open, nr_closed, nr_running, nr_gpus, nr_regs, nr_pci;
 	bool near_gpu; /* cpus_choose() was told of the GPU */
 	int gpus[GPUS_MAX];
@@ -50,6 +52,8 @@ static struct {
 int gx_open(const struct gx_opts *opts, struct gx **out)
 {
 	fake.opts = *opts;
+	fake.gpu = *opts->gpu;
+	fake.host = *opts->host;
 	fake.nr_open++;
 	*out = some_gx;
 	return 0;
@@ -406,8 +410,8 @@ static void host__takes_no_gpu(void **state)
 	open_and_reg(NCCL_PTR_CUDA, NCCL_INVALID_ARGUMENT);
 	assert_null(strstr(fake.warned, "GX_NCCL_MODE=unpack"));
 	assert_int_equal(fake.nr_gpus, 0);
-	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_AUTO);
-	assert_int_equal(fake.opts.local, GX_AUTO);
+	assert_int_equal(fake.gpu.unpack, GX_UNPACK_MODE_AUTO);
+	assert_int_equal(fake.host.local, GX_AUTO);
 }
 
 /* Cores go near the GPU of the thread that makes the communicator, unless CPUs are named. */
@@ -610,12 +614,12 @@ static void cuda__options(void **state)
 {
 	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
 	assert_int_equal(fake.kind, GX_MEM_HOST);
-	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_HOST);
-	assert_int_equal(fake.opts.copy, GX_COPY_CE);
-	assert_true(fake.opts.gpu_own_context);
+	assert_int_equal(fake.gpu.unpack, GX_UNPACK_MODE_HOST);
+	assert_int_equal(fake.gpu.copy, GX_COPY_CE);
+	assert_true(fake.gpu.own_context);
 	assert_string_equal(fake.warned, "");
-	assert_int_equal(fake.opts.local, GX_OFF);
-	assert_int_equal(fake.opts.pull, GX_PULL_OFF);
+	assert_int_equal(fake.host.local, GX_OFF);
+	assert_int_equal(fake.host.pull, GX_PULL_OFF);
 	assert_int_equal(fake.nr_gpus, 2);
 	assert_false(fake.late);
 	assert_int_equal(fake.gpus[0] + 10 * fake.gpus[1], 10);
@@ -660,9 +664,9 @@ static void unpack__with_one_connection(void **state)
 	}
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
 	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
-	assert_int_equal(fake.opts.unpack, GX_UNPACK_MODE_AUTO);
+	assert_int_equal(fake.gpu.unpack, GX_UNPACK_MODE_AUTO);
 	/* Contexts take turns on the SMs. */
-	assert_false(fake.opts.gpu_own_context);
+	assert_false(fake.gpu.own_context);
 	assert_non_null(strstr(fake.warned, "GX_NCCL_UNPACK=auto: a collective fails"));
 }
 
@@ -726,8 +730,8 @@ static void unpack__options(void **state)
 	}
 	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
 	assert_int_equal(fake.nr_offload + 10 * fake.nr_gpus, 1);
-	assert_int_equal(fake.opts.local, GX_AUTO);
-	assert_int_equal(fake.opts.pull, GX_PULL_AUTO);
+	assert_int_equal(fake.host.local, GX_AUTO);
+	assert_int_equal(fake.host.pull, GX_PULL_AUTO);
 	assert_int_equal(net_props_v12(0, &p), NCCL_OK);
 	assert_int_equal(p.device_type, NCCL_DEVICE_UNPACK);
 	assert_int_equal(p.device_version, NCCL_UNPACK_VERSION);

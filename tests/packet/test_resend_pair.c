@@ -2,7 +2,7 @@
 /*
  * Payload that goes wrong in the receiver's bounce buffers on a port that loses nothing (shm): two
  * contexts of one process, both turned by this thread. test_resend_pair shm: into host memory, with
- * gx_opts.crc_by = copy. test_resend_pair cuda: into memory of GPU 0, in the unpack modes that
+ * gx_packet_opts.crc_by = copy. test_resend_pair cuda: into memory of GPU 0, in the unpack modes that
  * check and in those for which the CPU does; exits 77 where there is no GPU. On a fake GPU, whose
  * memory the CPU may turn bits in, also with the bounce pool there.
  */
@@ -78,17 +78,21 @@ static void rot_install(void)
 
 static int setup(void **state)
 {
-	struct gx_opts o = {.integrity = GX_INTEGRITY_MODE_CRC32C, .unpack = mode, .huge = GX_OFF};
+	struct gx_packet_opts packet = {.size = sizeof(packet),
+					.integrity = GX_INTEGRITY_MODE_CRC32C};
+	struct gx_gpu_opts gpu = {.size = sizeof(gpu), .unpack = mode};
+	struct gx_opts o = {
+		.packet = &packet, .gpu = &gpu, .host = GX_WITH(gx_host_opts, .huge = GX_OFF)};
 	char addr[32];
 
 	if (kind == GX_MEM_HOST && !pool)
-		o.crc_by = GX_CRC_BY_COPY;
+		packet.crc_by = GX_CRC_BY_COPY;
 	want = malloc(KV_B);
 	got = malloc(KV_B);
 	assert_int_equal(common_gx_open(o, "shm", &client), 0);
 	o.server = true;
 	if (pool) {
-		o.bounce = GX_BOUNCE_CUDA;
+		gpu.bounce = GX_BOUNCE_CUDA;
 		assert_int_equal(gx_gpu_open(client, 0), 0);
 	}
 	assert_int_equal(common_gx_open(o, "shm", &server), 0);

@@ -436,7 +436,7 @@ static void open__refuses_what_is_missing(void **state)
 		assert_true(end_open(&e, CARD_ARG "1", cases[i].lanes,
 				     cases[i].late ? &late : &gpu) < 0);
 		if (!strstr(gx_port_why(), cases[i].says) ||
-		    !strstr(gx_port_why(), "gx_opts.bounce host") ||
+		    !strstr(gx_port_why(), "gx_gpu_opts.bounce host") ||
 		    !strstr(gx_port_why(), "net_null"))
 			fail_msg("\"%s\" expected: %s", cases[i].says, gx_port_why());
 		end_close(&e, 0);
@@ -468,13 +468,15 @@ struct pair {
 
 static struct pair *pair_open(enum gx_mem_kind kind, bool crc)
 {
-	struct gx_opts o = {.huge = GX_OFF,
-			    .integrity = crc ? GX_INTEGRITY_MODE_CRC32C : GX_INTEGRITY_MODE_NONE};
+	struct gx_opts o = {
+		.host = GX_WITH(gx_host_opts, .huge = GX_OFF),
+		.gpu = GX_WITH(gx_gpu_opts, .bounce = GX_BOUNCE_CUDA),
+		.packet = GX_WITH(gx_packet_opts, .integrity = crc ? GX_INTEGRITY_MODE_CRC32C
+								   : GX_INTEGRITY_MODE_NONE)};
 	struct pair *p = calloc(1, sizeof(*p));
 	char addr[32];
 
 	card_reset();
-	o.bounce = GX_BOUNCE_CUDA;
 	assert_int_equal(common_gx_open(o, "dpdk:" CARD_ARG "2", &p->client), 0);
 	o.server = true;
 	assert_int_equal(common_gx_open(o, "dpdk:" CARD_ARG "1", &p->server), 0);
@@ -578,7 +580,8 @@ static void put__no_slot_is_left(void **state)
 /* A GPU that does not see at once what a card writes to another one's memory. */
 static void open__gpu_that_does_not_see_the_pool(void **state)
 {
-	struct gx_opts o = {.huge = GX_OFF, .bounce = GX_BOUNCE_CUDA};
+	struct gx_opts o = {.host = GX_WITH(gx_host_opts, .huge = GX_OFF),
+			    .gpu = GX_WITH(gx_gpu_opts, .bounce = GX_BOUNCE_CUDA)};
 	struct gx_mem *own, *other;
 	struct gx *gx;
 

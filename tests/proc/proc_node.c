@@ -4,6 +4,7 @@
  * thread that turns the node, but for node_on_conn(), which gx's control thread calls.
  */
 #include "proc/proc_node.h"
+#include "common/opt_ctx.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -283,7 +284,7 @@ bool is_bounce(const char *port)
 void node_open(struct node *n, const struct node_cfg *cfg)
 {
 	bool over_shm = is_local(cfg->port) || is_bounce(cfg->port) || is_tcp(cfg->port);
-	const char *port = over_shm ? "shm" : cfg->port;
+	struct opt_ports ports = {0};
 	struct gx_opts o = GX_INIT(o);
 	int ret;
 
@@ -291,14 +292,17 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	n->cfg = *cfg;
 	pthread_mutex_init(&n->lock, NULL);
 	o.nr_cores = n->cfg.nr_cores = cfg->nr_cores ? cfg->nr_cores : 1;
-	o.ports = &port;
+	ret = opt_ports(over_shm ? "shm" : cfg->port, &ports);
+	CHECK(!ret, "port %s", cfg->port);
+	o.ports = ports.v;
 	o.nr_ports = 1;
-	o.slots = cfg->slots;
+	o.packet = GX_WITH(gx_packet_opts, .slots = cfg->slots);
 	o.peer_timeout_ns = cfg->timeout_ns;
 	o.server = cfg->server;
-	o.pull = GX_PULL_ON; /* auto depends on the machine */
-	o.local = is_local(cfg->port) ? GX_AUTO : GX_OFF;
-	o.bounce = is_bounce(cfg->port) ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST;
+	o.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON, /* auto depends on the machine */
+			 .local = is_local(cfg->port) ? GX_AUTO : GX_OFF);
+	o.gpu = GX_WITH(gx_gpu_opts,
+			.bounce = is_bounce(cfg->port) ? GX_BOUNCE_CUDA : GX_BOUNCE_HOST);
 	o.on_conn = node_on_conn;
 	o.arg = n;
 	ret = gx_open(&o, &n->gx);

@@ -1360,7 +1360,7 @@ static int test_run(void)
 /* Is there what @o asks for? If not, why. */
 static bool is_there(struct gx_opts o)
 {
-	const char *shm = "shm";
+	const struct gx_port_name shm = {.name = "shm"};
 	struct gx *gx;
 
 	o.ports = &shm;
@@ -1384,7 +1384,7 @@ int main(int argc, char *argv[])
 	struct gx_opts gpu = GX_INIT(gpu);
 	struct role r;
 
-	gpu.bounce = GX_BOUNCE_CUDA;
+	gpu.gpu = GX_WITH(gx_gpu_opts, .bounce = GX_BOUNCE_CUDA);
 	port = argc > 1 ? argv[1] : "shm";
 	if (is_gpu(port) && !getenv("GX_FAKE_CUDA")) {
 		printf("SKIP: %s reads memory of the GPU by the CPU: for the fake driver\n", port);

@@ -107,24 +107,24 @@ static void rig_node_open(struct rig *r, int node)
 {
 	const struct rig_cfg *c = &r->cfg;
 	struct gx_opts opts = GX_INIT(opts);
-	char port[32];
-	const char *ports[RIG_PORTS] = {port, port, port, port};
+	char net[32];
+	const struct gx_port_name port = {.name = "sim", .args = net},
+				  ports[RIG_PORTS] = {port, port, port, port};
 
 	gx_port_add(&port_sim_ops);
-	snprintf(port, sizeof(port), "sim:net=%u", sim_net_id(r->net));
+	snprintf(net, sizeof(net), "net=%u", sim_net_id(r->net));
 	opts.ports = ports;
 	opts.nr_ports = c->nr_ports;
 	opts.nr_cores = c->nr_cores;
-	opts.chunk_b = c->chunk_b;
-	opts.window = c->window;
-	opts.slots = c->slots;
-	opts.quantum_b = c->quantum_b;
-	opts.integrity = c->integrity ? GX_INTEGRITY_MODE_CRC32C : GX_INTEGRITY_MODE_NONE;
-	opts.crc_by = c->check;
+	opts.packet = GX_WITH(gx_packet_opts, .chunk_b = c->chunk_b, .window = c->window,
+			      .slots = c->slots, .quantum_b = c->quantum_b,
+			      .integrity = c->integrity ? GX_INTEGRITY_MODE_CRC32C
+							: GX_INTEGRITY_MODE_NONE,
+			      .crc_by = c->check);
 	opts.peer_timeout_ns = c->peer_timeout_ns;
-	opts.gpu_timeout_ns = c->gpu_timeout_ns;
+	opts.gpu = GX_WITH(gx_gpu_opts, .timeout_ns = c->gpu_timeout_ns);
 	opts.server = node == 1;
-	opts.huge = GX_OFF;
+	opts.host = GX_WITH(gx_host_opts, .huge = GX_OFF);
 	if (node == 1)
 		opts.on_conn = rig_on_conn;
 	opts.arg = r;
@@ -171,14 +171,15 @@ int rig_node(const struct rig *r, int side, unsigned conn)
 static void rig_connect(struct rig *r, unsigned i)
 {
 	struct gx_connect_opts opts = GX_INIT(opts);
-	char ports[128] = "";
+	char net[32];
+	const struct gx_port_name port = {.name = "sim", .args = net},
+				  ports[RIG_PORTS] = {port, port, port, port};
 	struct gx_conn *c;
 	unsigned nr = 0;
 
-	for (unsigned k = 0; k < r->cfg.nr_ports; k++)
-		snprintf(ports + strlen(ports), sizeof(ports) - strlen(ports), "%ssim:net=%u",
-			 k ? ";" : "", sim_net_id(r->net));
-	opts.port = r->cfg.nr_ports > 1 ? ports : NULL;
+	snprintf(net, sizeof(net), "net=%u", sim_net_id(r->net));
+	opts.ports = ports;
+	opts.nr_ports = r->cfg.nr_ports > 1 ? r->cfg.nr_ports : 0;
 	if (gx_connect(r->gx[rig_node(r, 0, i)], r->addr, &opts, &c) ||
 	    gx_conn_wait(c, 10 * SECOND))
 		fail_msg("connect: %s", gx_error());

@@ -55,7 +55,7 @@ static int setup(void **state)
 	/* Under the thread sanitizer, on a busy machine, a core of the peer may stand for seconds. */
 	common_rig_open(&rig,
 			(struct gx_opts){.nr_cores = CORES,
-					 .chunk_b = 16384,
+					 .packet = GX_WITH(gx_packet_opts, .chunk_b = 16384),
 					 .peer_timeout_ns = WAIT_NS / 2},
 			KV_B);
 	for (unsigned i = 0; i < CORES; i++)

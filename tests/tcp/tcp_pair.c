@@ -62,11 +62,12 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 	assert_true(s->gx && s->core);
 	memset(s->gx, 0, sizeof(*s->gx));
 	memset(s->core, 0, sizeof(*s->core));
-	s->gx->opts.chunk_b = CHUNK_B;
-	s->gx->opts.gpu_timeout_ns = GPU_TIMEOUT_NS;
+	core_groups_point(&s->gx->opts, &s->gx->groups);
+	s->gx->groups.packet.chunk_b = CHUNK_B;
+	s->gx->groups.gpu.timeout_ns = GPU_TIMEOUT_NS;
 	s->core->gx = s->gx;
 	s->core->comps = calloc(GX_COMPS_MAX, sizeof(*s->core->comps));
-	s->gx->opts.tcp_tx = pair_tx;
+	s->gx->groups.tcp.tx = pair_tx;
 	assert_int_equal(link_tcp_open(s->core, (struct link_tcp **)&s->core->link[GX_LINK_TCP]),
 			 0);
 	tcp_core(s->core)->zc_sys = pair_zc ? pair_zc : tcp_core(s->core)->zc_sys;

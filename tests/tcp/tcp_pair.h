@@ -70,7 +70,7 @@ void side_rest(const struct side *s); /* nothing is out */
 int side_post(struct pair *p, unsigned side, const struct gx_op *op);
 int side_fault(const struct pair *p, unsigned side);
 
-/* How pairs that are made from now on send (gx_opts.tcp_tx), and the calls for it; NULL: the kernel's.
+/* How pairs that are made from now on send (gx_tcp_opts.tx), and the calls for it; NULL: the kernel's.
  * Set both to 0 again. */
 extern unsigned pair_tx;
 extern const struct zc_sys *pair_zc;

@@ -67,7 +67,10 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 
 static void end_open(struct end *e, bool server, const char *port, enum gx_integrity_mode integrity)
 {
-	struct gx_opts o = {.server = server, .on_conn = on_conn, .arg = e, .integrity = integrity};
+	struct gx_opts o = {.server = server,
+			    .on_conn = on_conn,
+			    .arg = e,
+			    .packet = GX_WITH(gx_packet_opts, .integrity = integrity)};
 
 	assert_int_equal(common_gx_open(o, port, &e->gx), 0);
 	e->core = gx_core(e->gx, 0);
@@ -230,7 +233,8 @@ static void connect__refused(void **state)
 	struct gx_connect_opts o = GX_INIT(o);
 
 	o.link = "tcp";
-	o.port = "shm";
+	o.ports = &(struct gx_port_name){.name = "shm"};
+	o.nr_ports = 1;
 	assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), -EINVAL);
 	assert_non_null(strstr(gx_error(), "uses no port"));
 	assert_int_equal(rig_connect(r, TCP_SOCKS_MAX + 1), -EINVAL);

@@ -47,6 +47,8 @@ static int dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
 	return 0;
 }
 
+static const struct gx_nic_opts queues = {.rx = SCRIPT_IF, .rx_first = 8, .rx_queues = 2};
+
 static int rig_open(void **state)
 {
 	struct gx_gpu_cfg cfg = {0};
@@ -56,8 +58,10 @@ static int rig_open(void **state)
 	far_host = INADDR_LOOPBACK;
 	rs_open(&k, 3);
 	memset(&rig, 0, sizeof(rig));
-	rig.gx.opts = (struct gx_opts){
-		.tcp_rx = GX_TCP_RX_DEVMEM, .chunk_b = 65536, .gpu_timeout_ns = 1000000000};
+	core_groups_point(&rig.gx.opts, &rig.gx.groups);
+	rig.gx.groups.tcp.rx = GX_TCP_RX_DEVMEM;
+	rig.gx.groups.packet.chunk_b = 65536;
+	rig.gx.groups.gpu.timeout_ns = 1000000000;
 	rig.core.gx = &rig.gx;
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &rig.gpu), 0);
 	rig.gpu->device = 3;
@@ -70,7 +74,7 @@ static int rig_open(void **state)
 				       .sys = &devmem_sys_kernel,
 				       .arena = rig.gx.arena,
 				       .gpu = rig.gpu,
-				       .where = SCRIPT_IF ":8-9",
+				       .where = &queues,
 				       .pool_b = POOL_B,
 				       .nr_cores = 2};
 	return 0;
@@ -142,19 +146,23 @@ static void refused(int err, const char *word, const char *cure)
 
 static void open__bad_words(void **state)
 {
-	static const char *const bad[] = {
-		"",	  "nic0",    ":8-9",	  "nic0:",
-		"nic0:8", "nic0:8-", "nic0:8-9x", "interface-too-long:8-9"};
+	static const struct gx_nic_opts bad[] = {
+		{.rx = ""},
+		{.rx = NULL, .rx_first = 8, .rx_queues = 2},
+		{.rx = "", .rx_first = 8, .rx_queues = 2},
+		{.rx = "nic0", .rx_first = 8},
+		{.rx = "nic0", .rx_first = 8, .rx_queues = UINT32_MAX},
+		{.rx = "interface-too-long", .rx_first = 8, .rx_queues = 2}};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
-		rig.cfg.where = bad[i];
-		refused(-EINVAL, "gx_opts.tcp_rx_nic", "eth0:8-15");
+		rig.cfg.where = &bad[i];
+		refused(-EINVAL, "gx_nic_opts.rx", ".rx_queues");
 	}
-	rig.cfg.where = "nic1:8-9";
+	rig.cfg.where = GX_WITH(gx_nic_opts, .rx = "nic1", .rx_first = 8, .rx_queues = 2);
 	refused(-ENODEV, "nic1", "no interface");
-	rig.cfg.where = SCRIPT_IF ":8-9";
+	rig.cfg.where = &queues;
 	rig.cfg.pool_b = POOL_B + 4096;
-	refused(-EINVAL, "gx_opts.tcp_rx_b", "2M");
+	refused(-EINVAL, "gx_nic_opts.rx_b", "2M");
 }
 
 /* Each step that the operator has left out is named, with its command. */
@@ -176,10 +184,10 @@ static void open__nic_is_not_ready(void **state)
 static void open__gpu_cannot(void **state)
 {
 	rig.gpu->dma = GX_GPU_DMA_NONE;
-	refused(-EOPNOTSUPP, "flush", "gx_opts.tcp_rx copy");
+	refused(-EOPNOTSUPP, "flush", "gx_tcp_opts.rx copy");
 	rig.gpu->dma = GX_GPU_DMA_OWN;
 	rig.gpu->reads_host = true;
-	refused(-EOPNOTSUPP, "by the CPU", "gx_opts.unpack");
+	refused(-EOPNOTSUPP, "by the CPU", "gx_gpu_opts.unpack");
 	rig.gpu->reads_host = false;
 }
 
@@ -439,11 +447,11 @@ static void rings__refused(void **state)
 	zs.err = -EINVAL;
 	refused(-EINVAL, SCRIPT_IF " (driver", "6.16");
 	zs.err = 0;
-	rig.cfg.where = SCRIPT_IF ":8-8";
-	refused(-EINVAL, "each of the 2 cores", SCRIPT_IF ":8-9");
-	rig.cfg.where = SCRIPT_IF ":8-9";
+	rig.cfg.where = GX_WITH(gx_nic_opts, .rx = SCRIPT_IF, .rx_first = 8, .rx_queues = 1);
+	refused(-EINVAL, "each of the 2 cores", "name 2");
+	rig.cfg.where = &queues;
 	rig.cfg.pool_b = GX_HUGE_PAGE;
-	refused(-EINVAL, "gx_opts.tcp_rx_b", "2M");
+	refused(-EINVAL, "gx_nic_opts.rx_b", "2M");
 }
 
 /* The first socket has the headers, and recv(); the others' rules lead to the core's queue. */

@@ -224,9 +224,9 @@ static void open__refused(void **state)
 		struct tcp_ep *e = p->side[i].e;
 
 		tcp_zc_close(e);
-		p->side[i].gx->opts.tcp_tx = GX_TCP_TX_DEVMEM;
+		p->side[i].gx->groups.tcp.tx = GX_TCP_TX_DEVMEM;
 		assert_int_equal(tcp_zc_open(e), -EOPNOTSUPP);
-		assert_non_null(strstr(gx_error(), "gx_opts.tcp_tx devmem"));
+		assert_non_null(strstr(gx_error(), "gx_tcp_opts.tx devmem"));
 		tcp_zc_close(e);
 	}
 	zc_done(p);

@@ -572,7 +572,7 @@ static void end__nic_wants_no_pages(void **state)
 			side_turn(p, 1);
 		}
 		assert_int_equal(side_fault(p, 1), -ENOBUFS);
-		assert_non_null(strstr(b->e->ended_why, "gx_opts.tcp_rx_nic"));
+		assert_non_null(strstr(b->e->ended_why, "gx_nic_opts.rx"));
 		assert_true(p->now_ns - from_ns >= 2000 * MS);
 		rig_free(p);
 	}
@@ -636,21 +636,25 @@ static struct host {
 	struct tcp_ctx tcp;
 } host;
 
+static const struct gx_nic_opts queues = {.rx = SCRIPT_IF, .rx_first = 8, .rx_queues = 2};
+
 static int host_open(void **state)
 {
 	script_reset();
 	memset(&host, 0, sizeof(host));
 	rs_open(&k, 7);
 	zs_open(&zs, &k, NULL);
-	host.gx.opts = (struct gx_opts){
-		.tcp_rx = GX_TCP_RX_ZCRX, .chunk_b = CHUNK_B, .gpu_timeout_ns = GPU_TIMEOUT_NS};
+	core_groups_point(&host.gx.opts, &host.gx.groups);
+	host.gx.groups.tcp.rx = GX_TCP_RX_ZCRX;
+	host.gx.groups.packet.chunk_b = CHUNK_B;
+	host.gx.groups.gpu.timeout_ns = GPU_TIMEOUT_NS;
 	host.core.gx = &host.gx;
 	host.core.index = 1;
 	assert_int_equal(gx_arena_open(64 << 20, &host.gx.arena), 0);
 	host.gx.link[GX_LINK_TCP] = &host.tcp;
 	host.cfg = (struct tcp_zcrx_cfg){.nic = &script_sys,
 					 .ring = &ring_script_sys,
-					 .where = SCRIPT_IF ":8-9",
+					 .where = &queues,
 					 .area_b = POOL_B,
 					 .nr_cores = 2};
 	return 0;
@@ -723,23 +727,29 @@ static void open__sweeps_rules(void **state)
 
 static void open__bad_words(void **state)
 {
-	static const char *const bad[] = {"", "nic0", "nic0:8", "nic0:8-", ":8-9"};
+	static const struct gx_nic_opts bad[] = {
+		{.rx = ""},
+		{.rx = NULL, .rx_first = 8, .rx_queues = 2},
+		{.rx = "", .rx_first = 8, .rx_queues = 2},
+		{.rx = "nic0", .rx_first = 8},
+		{.rx = "nic0", .rx_first = 8, .rx_queues = UINT32_MAX},
+		{.rx = "interface-too-long", .rx_first = 8, .rx_queues = 2}};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
-		host.cfg.where = bad[i];
-		refused(-EINVAL, "gx_opts.tcp_rx_nic", "eth0:8-15");
+		host.cfg.where = &bad[i];
+		refused(-EINVAL, "gx_nic_opts.rx", ".rx_queues");
 	}
-	host.cfg.where = "nic1:8-9";
+	host.cfg.where = GX_WITH(gx_nic_opts, .rx = "nic1", .rx_first = 8, .rx_queues = 2);
 	refused(-ENODEV, "nic1", "no interface");
-	host.cfg.where = SCRIPT_IF ":8-8";
-	refused(-EINVAL, "each of the 2 cores", SCRIPT_IF ":8-9");
-	host.cfg.where = SCRIPT_IF ":8-9";
+	host.cfg.where = GX_WITH(gx_nic_opts, .rx = SCRIPT_IF, .rx_first = 8, .rx_queues = 1);
+	refused(-EINVAL, "each of the 2 cores", "name 2");
+	host.cfg.where = &queues;
 	host.cfg.area_b = POOL_B + 4096;
-	refused(-EINVAL, "gx_opts.tcp_rx_b", "2M");
+	refused(-EINVAL, "gx_nic_opts.rx_b", "2M");
 	host.cfg.area_b = 2 << 20; /* half of it a core */
-	refused(-EINVAL, "gx_opts.tcp_rx_b", "2M");
+	refused(-EINVAL, "gx_nic_opts.rx_b", "2M");
 	host.cfg.area_b = 6ull << 30;
-	refused(-EINVAL, "gx_opts.tcp_rx_b", "4G");
+	refused(-EINVAL, "gx_nic_opts.rx_b", "4G");
 }
 
 /* What the kernel, the driver or the operator lacks is named, with the cure. */
@@ -780,7 +790,7 @@ static void open__kernel_refuses(void **state)
 			link_tcp_open(&host.core, (struct link_tcp **)&host.core.link[GX_LINK_TCP]),
 			t[i].err);
 		assert_null(tcp_core(&host.core));
-		error_has("gx_opts.tcp_rx zcrx: " SCRIPT_IF " (driver");
+		error_has("gx_tcp_opts.rx zcrx: " SCRIPT_IF " (driver");
 		error_has("queue 9");
 		error_has(t[i].cure);
 		assert_int_equal(k.nr_open, 0);
@@ -796,7 +806,7 @@ static void open__no_ring(void **state)
 	assert_int_equal(
 		link_tcp_open(&host.core, (struct link_tcp **)&host.core.link[GX_LINK_TCP]),
 		-EPERM);
-	error_has("gx_opts.tcp_rx zcrx: the kernel gives no io_uring");
+	error_has("gx_tcp_opts.rx zcrx: the kernel gives no io_uring");
 	error_has("sysctl");
 }
 

@@ -27,11 +27,12 @@ static void says(const char *text, const char *want)
 
 static void flag_say__names_options(void **state)
 {
-	says("take gx_opts.bounce host, or gx_opts.ports shm", "take --bounce host, or --port shm");
+	says("take gx_gpu_opts.bounce host, or gx_opts.ports shm",
+	     "take --bounce host, or --port shm");
 	says("gx_opts.insecure", "--insecure");
 	says("nothing listens at a:1: run gx_listen() on a:1 there",
 	     "nothing listens at a:1: run gxd --listen a:1 there");
-	says("(gx_opts.slots)gx_opts.slots.", "(--slots)--slots.");
+	says("(gx_packet_opts.slots)gx_packet_opts.slots.", "(--slots)--slots.");
 }
 
 static void flag_say__other_words_stay(void **state)
@@ -41,7 +42,7 @@ static void flag_say__other_words_stay(void **state)
 					   "gx_opts",
 					   "gx_opts.",
 					   "gx_opts.bounc",
-					   "gx_opts.bounce_device 3",
+					   "gx_gpu_opts.bounce_device 3",
 					   "gx_opts.slots2",
 					   "gx_listen() failed"};
 

@@ -256,7 +256,7 @@ static void opt_integrity__names_and_numbers(void **state)
 
 static void opt_pull__names(void **state)
 {
-	unsigned how;
+	enum gx_pull how;
 
 	assert_int_equal(opt_pull("auto", &how), 0);
 	assert_int_equal(how, GX_PULL_AUTO);
@@ -272,7 +272,7 @@ static void opt_pull__names(void **state)
 static void opt_tcp_tx__names(void **state)
 {
 	static const char *const names[] = {"copy", "devmem", "auto"};
-	uint64_t how;
+	enum gx_tcp_tx how;
 
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(opt_tcp_tx(names[i], &how), 0);
@@ -357,27 +357,6 @@ static void opt_sizes__refuses(void **state)
 			fail_msg("'%s' was taken", bad[i]);
 }
 
-static void opt_ports__several(void **state)
-{
-	static const struct {
-		const char *text;
-		unsigned nr;
-		const char *first, *last;
-	} good[] = {{"udp", 1, "udp", "udp"},
-		    {"udp;udp", 2, "udp", "udp"},
-		    {"dpdk:0000:01:00.0,mtu=9000;dpdk:0000:02:00.0", 2,
-		     "dpdk:0000:01:00.0,mtu=9000", "dpdk:0000:02:00.0"},
-		    {"1;2;3;4;5;6;7;8;9;10;11", OPT_PORTS_MAX, "1", "9"}};
-	const char *ports[OPT_PORTS_MAX];
-	char buf[OPT_PORTS_B];
-
-	for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-		assert_int_equal(opt_ports(good[i].text, buf, ports), good[i].nr);
-		assert_string_equal(ports[0], good[i].first);
-		assert_string_equal(ports[good[i].nr - 1], good[i].last);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -404,7 +383,6 @@ int main(void)
 		cmocka_unit_test(opt_tcp_tx__names),
 		cmocka_unit_test(opt_bounce__host_or_a_gpu),
 		cmocka_unit_test(opt_place__text_goes_both_ways),
-		cmocka_unit_test(opt_ports__several),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

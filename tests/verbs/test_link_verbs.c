@@ -182,7 +182,8 @@ static void device__finds_no_address(void **state)
 
 static void open__no_device(void **state)
 {
-	struct gx_opts o = {.verbs = "nosuch0"};
+	const struct gx_rail rail = {.device = "nosuch0"};
+	struct gx_opts o = {.verbs = GX_WITH(gx_verbs_opts, .rails = &rail, .nr_rails = 1)};
 	struct gx *gx;
 
 	verbs_api_set(&script_api);
@@ -791,21 +792,25 @@ static void rails__all(void **state)
 static void rails__refusals(void **state)
 {
 	static const struct {
-		const char *first, *more[2];
-		uint64_t nr_more;
-	} bad[] = {{"script0", {"script0"}, 1},	   /* twice */
-		   {"script0", {"nosuch0"}, 1},	   /* none */
-		   {"all", {"script0"}, 1},	   /* of which it is one */
-		   {"script0", {NULL}, 1},	   /* no name */
-		   {"script0", {"script1"}, 8},	   /* too many */
-		   {NULL, {"script0"}, 1},	   /* and no first one */
-		   {"script0", {"script1:9"}, 1}}; /* no such port */
+		struct gx_rail rail[3];
+		unsigned nr;
+		bool all, no_list;
+	} bad[] = {{{{"script0"}, {"script0"}}, 2},		 /* twice */
+		   {{{"script0"}, {"nosuch0"}}, 2},		 /* none */
+		   {{{"script0"}, {"script1"}}, 2, .all = true}, /* of which they are some */
+		   {{{"script0"}, {"script1"}}, 9},		 /* too many */
+		   {{{"script0"}}, 1, .no_list = true},
+		   {{{"script0"}, {"script1", .port = 9}}, 2}, /* no such port */
+		   {{{"script0", .port = 256}}, 1},
+		   {{{"script0", .gid = 256, .has_gid = true}}, 1},
+		   {{{"script0", .sl = 16}}, 1}};
 	struct gx *gx;
 
 	verbs_api_set(&script_api);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
-		struct gx_opts o = {
-			.verbs = bad[i].first, .rails = bad[i].more, .nr_rails = bad[i].nr_more};
+		struct gx_opts o = {.verbs = GX_WITH(gx_verbs_opts,
+						     .rails = bad[i].no_list ? NULL : bad[i].rail,
+						     .nr_rails = bad[i].nr, .all = bad[i].all)};
 
 		assert_true(common_gx_open(o, "shm", &gx) < 0);
 	}

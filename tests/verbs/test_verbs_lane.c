@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/opt_ctx.h"
 #include "gx_internal/gpu.h"
 #include "verbs/verbs_lane.h"
 #include "verbs/verbs_mend.h"
@@ -26,6 +27,18 @@
 #define CHUNK_B (64u << 10)
 #define TURNS	20000
 #define TOKEN	0x1100 /* index 0 */
+
+/* @text: as the tools spell devices. */
+static int named_open(const char *text, struct verbs_dev **out)
+{
+	struct gx_rail rail;
+	char name[64];
+	bool all;
+
+	if (opt_rail(text, name, &rail, &all))
+		return -EINVAL;
+	return verbs_dev_open(&rail, out);
+}
 
 struct end {
 	struct gx *gx;
@@ -88,7 +101,7 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 	memset(e->core, 0, sizeof(*e->core));
 	e->core->gx = e->gx;
 	e->core->comps = calloc(GX_COMPS_MAX, sizeof(*e->core->comps));
-	assert_int_equal(verbs_dev_open(device, &e->dev), 0);
+	assert_int_equal(named_open(device, &e->dev), 0);
 	e->mem = (struct gx_mem){.gx = e->gx,
 				 .kind = GX_MEM_HOST,
 				 .len = MEM_B,
@@ -1686,7 +1699,7 @@ static bool open_fails(unsigned i)
 	assert_non_null(l);
 	mem.addr = page;
 	script.plan = 1ull << i;
-	failed = verbs_dev_open("script0", &dev) != 0;
+	failed = named_open("script0", &dev) != 0;
 	if (!failed) {
 		l->nr_ways = 1;
 		l->way[0].dev = dev;
@@ -1738,22 +1751,22 @@ static void open__names(void **state)
 
 	verbs_api_set(&script_api);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++)
-		assert_int_not_equal(verbs_dev_open(bad[i], &dev), 0);
-	assert_int_equal(verbs_dev_open("auto", &dev), 0);
+		assert_int_not_equal(named_open(bad[i], &dev), 0);
+	assert_int_equal(named_open("auto", &dev), 0);
 	assert_int_equal(dev->port, 2);
 	assert_int_equal(dev->gid_index, 2); /* RoCE v2, IPv4 */
 	assert_true(verbs_dev_text(dev, text, sizeof(text)) > 0);
 	assert_non_null(strstr(text, "script0 port 2"));
 	verbs_dev_close(dev);
 	script.iwarp = 1;
-	assert_int_equal(verbs_dev_open("script0", &dev), -ENODEV);
+	assert_int_equal(named_open("script0", &dev), -ENODEV);
 	assert_non_null(strstr(gx_error(), "iWARP"));
-	assert_int_equal(verbs_dev_open("auto", &dev), 0);
+	assert_int_equal(named_open("auto", &dev), 0);
 	assert_true(verbs_dev_text(dev, text, sizeof(text)) > 0);
 	assert_non_null(strstr(text, "script1 port 2"));
 	verbs_dev_close(dev);
 	script.iwarp = 0;
-	assert_int_equal(verbs_dev_open("script1:2:1", &dev), 0);
+	assert_int_equal(named_open("script1:2:1", &dev), 0);
 	assert_int_equal(dev->gid_index, 1);
 	verbs_dev_close(dev);
 	script_reset();
@@ -1820,12 +1833,12 @@ static void open__level_of_ethernet(void **state)
 	struct verbs_dev *dev;
 
 	verbs_api_set(&script_api);
-	assert_int_equal(verbs_dev_open("script0,sl=7", &dev), 0);
+	assert_int_equal(named_open("script0,sl=7", &dev), 0);
 	verbs_dev_close(dev);
-	assert_int_equal(verbs_dev_open("script0,sl=8", &dev), -EINVAL);
+	assert_int_equal(named_open("script0,sl=8", &dev), -EINVAL);
 	assert_non_null(strstr(gx_error(), "script0 port 2 is Ethernet"));
 	script.infiniband = true;
-	assert_int_equal(verbs_dev_open("script0,sl=15", &dev), 0);
+	assert_int_equal(named_open("script0,sl=15", &dev), 0);
 	verbs_dev_close(dev);
 	script_reset();
 	verbs_api_set(NULL);
@@ -1838,8 +1851,8 @@ static void ib__no_such_gid(void **state)
 
 	verbs_api_set(&script_api);
 	script.infiniband = true;
-	assert_int_equal(verbs_dev_open("script0:2:3", &dev), -ENODEV);
-	assert_int_equal(verbs_dev_open("script0", &dev), 0);
+	assert_int_equal(named_open("script0:2:3", &dev), -ENODEV);
+	assert_int_equal(named_open("script0", &dev), 0);
 	assert_true(verbs_dev_text(dev, text, sizeof(text)) > 0);
 	assert_non_null(strstr(text, "by LID 17;"));
 	verbs_dev_close(dev);
@@ -1959,7 +1972,7 @@ static struct verbs_dev *dev_open(void)
 	struct verbs_dev *dev;
 
 	verbs_api_set(&script_api);
-	assert_int_equal(verbs_dev_open("auto", &dev), 0);
+	assert_int_equal(named_open("auto", &dev), 0);
 	return dev;
 }
 

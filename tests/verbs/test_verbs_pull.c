@@ -22,7 +22,7 @@
 #include "verbs/link_verbs.h"
 #include "verbs/verbs_rig.h"
 
-#define OVER_B	(64u << 10) /* the default of gx_opts.pull_over_b */
+#define OVER_B	(64u << 10) /* the default of gx_host_opts.pull_over_b */
 #define CHUNK_B (512u << 10)
 #define LONG_B	(3u << 20)
 #define POISON	0x5b
@@ -31,10 +31,11 @@
 
 static struct rig *rig_of(struct gx_opts client, struct gx_opts server)
 {
+	static const struct gx_rail rails[] = {{"script0"}, {"script1"}};
 	struct rig *r;
 
-	client.verbs = "script0";
-	server.verbs = "script1";
+	client.verbs = GX_WITH(gx_verbs_opts, .rails = &rails[0], .nr_rails = 1);
+	server.verbs = GX_WITH(gx_verbs_opts, .rails = &rails[1], .nr_rails = 1);
 	r = rig_new_of(client, server);
 	assert_int_equal(rig_connect(r, 2), 0);
 	return r;
@@ -330,8 +331,9 @@ static void send__one_device_refuses(void **state)
 /* The limits of both ends count: of the sender for the message, of the receiver for the receive. */
 static void send__limits_of_both_ends(void **state)
 {
-	static const struct gx_opts near = {.pull = GX_PULL_ON},
-				    far = {.pull = GX_PULL_ON, .pull_over_b = 1u << 20};
+	const struct gx_opts near = {.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON)},
+			     far = {.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON,
+						    .pull_over_b = 1u << 20)};
 
 	for (unsigned i = 0; i < 2; i++) {
 		struct rig *r = rig_of(i ? far : near, i ? near : far);
@@ -348,8 +350,9 @@ static void send__limits_of_both_ends(void **state)
 /* An end that has not asked for it, or is older, sees none of it, and its memory is not lent. */
 static void send__where_an_end_takes_no_part(void **state)
 {
-	static const struct gx_opts offs[] = {{.pull = GX_PULL_OFF}, {.pull = GX_PULL_AUTO}};
-	static const struct gx_opts on = {.pull = GX_PULL_ON};
+	const struct gx_opts offs[] = {{.host = GX_WITH(gx_host_opts, .pull = GX_PULL_OFF)},
+				       {.host = GX_WITH(gx_host_opts, .pull = GX_PULL_AUTO)}};
+	const struct gx_opts on = {.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON)};
 
 	for (unsigned k = 0; k < 6; k++) {
 		struct gx_opts off = offs[k / 3];
@@ -418,7 +421,9 @@ static void cancel__at_the_sender(void **state)
 /* Its device may still write: the same at the receiver. What the window has kept back is not read. */
 static void cancel__at_the_receiver(void **state)
 {
-	static const struct gx_opts narrow = {.pull = GX_PULL_ON, .chunk_b = OVER_B, .window = 2};
+	const struct gx_opts narrow = {
+		.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON),
+		.packet = GX_WITH(gx_packet_opts, .chunk_b = OVER_B, .window = 2)};
 	struct rig *r = rig_of(narrow, narrow);
 
 	begin_held(r);
@@ -676,7 +681,8 @@ static void device__reads_wrong(void **state)
 /* All queue pairs are gone, and none can be made anew: the connection ends, as with a get. */
 static void device__way_is_cut(void **state)
 {
-	static const struct gx_opts hasty = {.pull = GX_PULL_ON, .peer_timeout_ns = 500000000};
+	const struct gx_opts hasty = {.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON),
+				      .peer_timeout_ns = 500000000};
 	struct rig *r = rig_of(hasty, hasty);
 
 	begin_held(r);

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/opt_ctx.h"
 #include "gx_internal/gpu.h"
 #include "verbs/link_verbs.h"
 
@@ -58,9 +59,10 @@ static struct {
 
 static void end_open(struct end *e, const char *devices, struct end *other)
 {
-	const char *more[VERBS_RAILS_MAX];
-	char names[64], *save = NULL, *first;
-	uint64_t n = 0;
+	struct gx_rail rail[VERBS_RAILS_MAX];
+	struct gx_verbs_opts o = {.size = sizeof(o), .rails = rail};
+	char names[64], name[VERBS_RAILS_MAX][64], *save = NULL;
+	unsigned n = 0;
 	void *shared;
 
 	e->gx = calloc(1, sizeof(*e->gx));
@@ -70,14 +72,14 @@ static void end_open(struct end *e, const char *devices, struct end *other)
 	assert_true(e->gx && e->core && e->conn && e->lane);
 	memset(e->core, 0, sizeof(*e->core));
 	e->core->gx = e->gx;
+	core_groups_point(&e->gx->opts, &e->gx->groups);
 	e->core->comps = calloc(GX_COMPS_MAX, sizeof(*e->core->comps));
 	e->gx->cpus[0] = -1;
 	snprintf(names, sizeof(names), "%s", devices);
-	first = strtok_r(names, "+", &save);
-	while ((more[n] = strtok_r(NULL, "+", &save)))
-		n++;
-	assert_int_equal(verbs_rails_open(first, more, n,
-					  (struct verbs_rails **)&e->gx->link[GX_LINK_VERBS]),
+	for (char *at = strtok_r(names, "+", &save); at; at = strtok_r(NULL, "+", &save), n++)
+		assert_int_equal(opt_rail(at, name[n], &rail[n], &o.all), 0);
+	o.nr_rails = n;
+	assert_int_equal(verbs_rails_open(&o, (struct verbs_rails **)&e->gx->link[GX_LINK_VERBS]),
 			 0);
 	e->mem = (struct gx_mem){.gx = e->gx,
 				 .kind = GX_MEM_HOST,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "common/opt_ctx.h"
 #include "verbs/verbs_rig.h"
 
 #include <errno.h>
@@ -81,20 +82,25 @@ struct rig *rig_new_of(struct gx_opts client, struct gx_opts server)
 #define RAILS 4
 
 struct names {
-	char text[64];
-	const char *rails[RAILS];
+	char text[64], name[RAILS][64];
+	struct gx_rail rails[RAILS];
+	struct gx_verbs_opts verbs;
+	struct gx_host_opts host;
 };
 
 /* @devices: "script0", "script0+script1", NULL */
 static struct gx_opts opts_of(struct names *n, const char *devices, uint64_t timeout_ns)
 {
-	struct gx_opts o = {.rails = n->rails, .peer_timeout_ns = timeout_ns, .pull = GX_PULL_ON};
+	struct gx_opts o = {.verbs = &n->verbs, .host = &n->host, .peer_timeout_ns = timeout_ns};
+	unsigned *nr = &n->verbs.nr_rails;
 	char *save = NULL;
 
+	n->host = (struct gx_host_opts){.size = sizeof(n->host), .pull = GX_PULL_ON};
+	n->verbs = (struct gx_verbs_opts){.size = sizeof(n->verbs), .rails = n->rails};
 	snprintf(n->text, sizeof(n->text), "%s", devices ? devices : "");
-	o.verbs = strtok_r(n->text, "+", &save);
-	while (o.nr_rails < RAILS && (n->rails[o.nr_rails] = strtok_r(NULL, "+", &save)))
-		o.nr_rails++;
+	for (char *at = strtok_r(n->text, "+", &save); at && *nr < RAILS;
+	     at = strtok_r(NULL, "+", &save), ++*nr)
+		assert_int_equal(opt_rail(at, n->name[*nr], &n->rails[*nr], &n->verbs.all), 0);
 	return o;
 }
 

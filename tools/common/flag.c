@@ -19,7 +19,7 @@ static const struct flag {
 	const char *name, *flag;
 } flags[] = {
 	{"gx_connect_opts.link", "--link"},
-	{"gx_connect_opts.port", "--port"},
+	{"gx_connect_opts.ports", "--port"},
 	{"gx_connect_opts.sockets", "--sockets"},
 	{"gx_gpu_open()", "--gpu N"},
 	{"gx_listen() on", "gxd --listen"},
@@ -28,27 +28,27 @@ static const struct flag {
 	{"gx_nic_step()", "gxd nic plan"},
 	{"gx_opts.allow_uids", "--allow-uid"},
 	{"gx_opts.bind_host", "--bind"},
-	{"gx_opts.bounce", "--bounce"},
-	{"gx_opts.crc_by", "--crc-by"},
+	{"gx_gpu_opts.bounce", "--bounce"},
+	{"gx_packet_opts.crc_by", "--crc-by"},
 	{"gx_opts.insecure", "--insecure"},
-	{"gx_opts.integrity", "--integrity"},
+	{"gx_packet_opts.integrity", "--integrity"},
 	{"gx_opts.nr_cores", "--cores"},
 	{"gx_opts.ports", "--port"},
-	{"gx_opts.pull", "--pull"},
-	{"gx_opts.slots", "--slots"},
-	{"gx_opts.tcp_rx", "--tcp-rx"},
-	{"gx_opts.tcp_rx_b", "--tcp-rx-pool"},
-	{"gx_opts.tcp_rx_device", "--tcp-rx-gpu"},
-	{"gx_opts.tcp_rx_nic", "--tcp-rx-nic"},
-	{"gx_opts.tcp_tx", "--tcp-tx"},
-	{"gx_opts.tcp_tx_nic", "--tcp-tx-nic"},
-	{"gx_opts.unpack", "--unpack"},
+	{"gx_host_opts.pull", "--pull"},
+	{"gx_packet_opts.slots", "--slots"},
+	{"gx_tcp_opts.rx", "--tcp-rx"},
+	{"gx_nic_opts.rx_b", "--tcp-rx-pool"},
+	{"gx_nic_opts.rx_device", "--tcp-rx-gpu"},
+	{"gx_nic_opts.rx", "--tcp-rx-nic"},
+	{"gx_tcp_opts.tx", "--tcp-tx"},
+	{"gx_nic_opts.tx", "--tcp-tx-nic"},
+	{"gx_gpu_opts.unpack", "--unpack"},
 	{"gx_opts.verbs", "--rdma"},
-	{"gx_opts.rails", "--rdma"},
+	{"gx_verbs_opts.rails", "--rdma"},
 };
 
-/* The entry of the name that begins at @at. It must match as a whole: gx_opts.bounce_device is not
- * gx_opts.bounce. */
+/* The entry of the name that begins at @at. It must match as a whole: gx_gpu_opts.bounce_device is
+ * not gx_gpu_opts.bounce. */
 static const struct flag *flag_at(const char *at)
 {
 	for (unsigned i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library's texts name fields and calls of the API ("gx_opts.bounce"); the user of a tool knows
+ * The library's texts name fields and calls of the API ("gx_gpu_opts.bounce"); the user of a tool knows
  * the tool's options ("--bounce"). The tools pass each text of the library through here before they
  * print it. Any thread.
  */

@@ -337,39 +337,39 @@ int opt_crc_by(const char *text, enum gx_crc_by *out)
 	return -EINVAL;
 }
 
-int opt_pull(const char *text, unsigned *out)
+int opt_pull(const char *text, enum gx_pull *out)
 {
 	static const char *const names[] = {"auto", "on", "off", "allow"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
-			*out = i;
+			*out = (enum gx_pull)i;
 			return 0;
 		}
 	}
 	return -EINVAL;
 }
 
-int opt_tcp_rx(const char *text, unsigned *out)
+int opt_tcp_rx(const char *text, enum gx_tcp_rx *out)
 {
 	static const char *const names[] = {"copy", "devmem", "zcrx", "zcrx-gpu"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
-			*out = i;
+			*out = (enum gx_tcp_rx)i;
 			return 0;
 		}
 	}
 	return -EINVAL;
 }
 
-int opt_tcp_tx(const char *text, uint64_t *out)
+int opt_tcp_tx(const char *text, enum gx_tcp_tx *out)
 {
 	static const char *const names[] = {"copy", "devmem", "auto"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
-			*out = i;
+			*out = (enum gx_tcp_tx)i;
 			return 0;
 		}
 	}
@@ -457,117 +457,7 @@ int opt_list(const char *text, struct opt_list *out)
 	return 0;
 }
 
-/* ---- a context ---- */
-
-static int opt_size32(const char *text, uint32_t *out)
-{
-	uint64_t v;
-	int ret = opt_size(text, &v);
-
-	if (ret || v > UINT32_MAX)
-		return ret ? ret : -ERANGE;
-	*out = (uint32_t)v;
-	return 0;
-}
-
-/* The first one, and then others beside it. The list is the process's own: a tool opens one context. */
-static int opt_rdma(const char *arg, struct gx_opts *o)
-{
-	static const char *more[OPT_RAILS_MAX - 1];
-
-	if (!o->verbs) {
-		o->verbs = arg;
-		return 0;
-	}
-	if (o->nr_rails == OPT_RAILS_MAX - 1)
-		return -EINVAL;
-	more[o->nr_rails++] = arg;
-	o->rails = more;
-	return 0;
-}
-
-static int gx_value(int key, const char *arg, struct gx_opts *o)
-{
-	switch (key) {
-	case OPT_GX_WINDOW:
-		return opt_u32(arg, 1, 1024, &o->window);
-	case OPT_GX_CHUNK: /* 0 would mean the default */
-		return opt_size32(arg, &o->chunk_b) || !o->chunk_b ? -EINVAL : 0;
-	case OPT_GX_SLOTS:
-		return opt_u32(arg, 1, 1u << 24, &o->slots);
-	case OPT_GX_QUANTUM:
-		return opt_size32(arg, &o->quantum_b) || !o->quantum_b ? -EINVAL : 0;
-	case OPT_GX_UNPACK:
-		return opt_unpack(arg, &o->unpack);
-	case OPT_GX_BOUNCE:
-		return opt_bounce(arg, &o->bounce, &o->bounce_device);
-	case OPT_GX_SMS:
-		return opt_u32(arg, 1, 4096, &o->sms);
-	case OPT_GX_INTEGRITY:
-		return opt_integrity(arg, &o->integrity);
-	case OPT_GX_CRC_BY:
-		return opt_crc_by(arg, &o->crc_by);
-	case OPT_GX_TIMEOUT:
-		return opt_seconds(arg, &o->peer_timeout_ns);
-	case OPT_GX_INSECURE:
-		o->insecure = true;
-		return 0;
-	case OPT_GX_RDMA:
-		return opt_rdma(arg, o);
-	case OPT_GX_PULL:
-		return opt_pull(arg, &o->pull);
-	case OPT_GX_PULL_OVER: /* 0 would mean the default */
-		return opt_size32(arg, &o->pull_over_b) || !o->pull_over_b ? -EINVAL : 0;
-	case OPT_GX_TCP_RX:
-		return opt_tcp_rx(arg, &o->tcp_rx);
-	case OPT_GX_TCP_RX_GPU:
-		return opt_u32(arg, 0, 1023, &o->tcp_rx_device);
-	case OPT_GX_TCP_RX_POOL: /* 0 would mean the default */
-		return opt_size(arg, &o->tcp_rx_b) || !o->tcp_rx_b ? -EINVAL : 0;
-	case OPT_GX_TCP_RX_NIC: /* gx_open() reads it */
-		o->tcp_rx_nic = arg;
-		return 0;
-	case OPT_GX_TCP_TX:
-		return opt_tcp_tx(arg, &o->tcp_tx);
-	case OPT_GX_TCP_TX_NIC: /* gx_open() reads it */
-		o->tcp_tx_nic = arg;
-		return 0;
-	default:
-		o->huge = GX_OFF;
-		return 0;
-	}
-}
-
-int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX])
-{
-	static const char *const is[][2] = {
-		{"window", "a number from 1 to 1024"},
-		{"chunk", "a size such as 4096, 512K or 4M, below 4G"},
-		{"slots", "a number from 1 to 16777216"},
-		{"quantum", "a size such as 1280, 4096 or 8K, at most 65520"},
-		{"unpack", "kernel, resident, d2d, host, none or auto"},
-		{"bounce", "host, gpu or gpu:N"},
-		{"sms", "a number from 1 to 4096"},
-		{"integrity", "none or crc32c"},
-		{"crc-by", "auto, cpu or copy"},
-		{"timeout", "a number of seconds from 0.001 to 86400"},
-		{"pull", "auto, on, off or allow"},
-		{"pull-over", "a size such as 16K, 64K or 1M, below 4G"},
-		{"tcp-rx", "copy, devmem, zcrx or zcrx-gpu"},
-		{"tcp-rx-gpu", "a number from 0 to 1023"},
-		{"tcp-rx-pool", "a size such as 64M or 1G"},
-		[OPT_GX_RDMA - OPT_GX_WINDOW] = {"rdma", "one of at most 8 devices"},
-		[OPT_GX_TCP_TX - OPT_GX_WINDOW] = {"tcp-tx", "copy, devmem or auto"},
-	};
-
-	if (key < OPT_GX_WINDOW || key > OPT_GX_TCP_TX_NIC)
-		return -ENOENT;
-	if (!gx_value(key, arg, opts))
-		return 0;
-	snprintf(why, OPT_WHY_MAX, "--%s: '%.100s' is not %s", is[key - OPT_GX_WINDOW][0], arg,
-		 is[key - OPT_GX_WINDOW][1]);
-	return -EINVAL;
-}
+/* ---- Addresses ---- */
 
 /* Resolve HOST of HOST:PORT, without brackets. */
 static int bind_resolve(const char *addr, struct addrinfo **out)
@@ -633,16 +523,4 @@ int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])
 	    getnameinfo((struct sockaddr *)&own, len, host, OPT_HOST_MAX, NULL, 0, NI_NUMERICHOST))
 		ret = -EINVAL;
 	return ret;
-}
-
-unsigned opt_ports(const char *text, char buf[OPT_PORTS_B], const char *ports[OPT_PORTS_MAX])
-{
-	unsigned nr = 0;
-	char *save = NULL;
-
-	snprintf(buf, OPT_PORTS_B, "%s", text);
-	for (char *p = strtok_r(buf, ";", &save); p && nr < OPT_PORTS_MAX;
-	     p = strtok_r(NULL, ";", &save))
-		ports[nr++] = p;
-	return nr;
 }

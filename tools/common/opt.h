@@ -108,46 +108,14 @@ int opt_crc_by(const char *text, enum gx_crc_by *out);
 const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,
 			    enum gx_mem_kind kind);
 
-/** opt_pull() - "auto", "on", "off", "allow", as an enum gx_pull. Return: 0, -EINVAL. */
-int opt_pull(const char *text, unsigned *out);
+/** opt_pull() - "auto", "on", "off", "allow". Return: 0, -EINVAL. */
+int opt_pull(const char *text, enum gx_pull *out);
 
-/** opt_tcp_rx() - "copy", "devmem", "zcrx", "zcrx-gpu", as an enum gx_tcp_rx. Return: 0, -EINVAL. */
-int opt_tcp_rx(const char *text, unsigned *out);
+/** opt_tcp_rx() - "copy", "devmem", "zcrx", "zcrx-gpu". Return: 0, -EINVAL. */
+int opt_tcp_rx(const char *text, enum gx_tcp_rx *out);
 
-/** opt_tcp_tx() - "copy", "devmem", "auto", as an enum gx_tcp_tx. Return: 0, -EINVAL. */
-int opt_tcp_tx(const char *text, uint64_t *out);
-
-/** enum opt_gx_key - Options of a context that both gxd and gxperf have, as keys of argp. */
-enum opt_gx_key {
-	OPT_GX_WINDOW = 1000,
-	OPT_GX_CHUNK,
-	OPT_GX_SLOTS,
-	OPT_GX_QUANTUM,
-	OPT_GX_UNPACK,
-	OPT_GX_BOUNCE,
-	OPT_GX_SMS,
-	OPT_GX_INTEGRITY,
-	OPT_GX_CRC_BY,
-	OPT_GX_TIMEOUT,
-	OPT_GX_PULL,
-	OPT_GX_PULL_OVER,
-	OPT_GX_TCP_RX,
-	OPT_GX_TCP_RX_GPU,
-	OPT_GX_TCP_RX_POOL,
-	OPT_GX_TCP_RX_NIC,
-	OPT_GX_INSECURE,
-	OPT_GX_NO_HUGE,
-	OPT_GX_RDMA,
-	OPT_GX_TCP_TX,
-	OPT_GX_TCP_TX_NIC,
-};
-
-#define OPT_WHY_MAX   256
-#define OPT_RAILS_MAX 8 /* RDMA devices of a context */
-
-/** opt_gx() - Take one of them. Return: 0; -ENOENT: @key is none of them; -EINVAL with @why, which
- * names the option and its valid values. */
-int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]);
+/** opt_tcp_tx() - "copy", "devmem", "auto". Return: 0, -EINVAL. */
+int opt_tcp_tx(const char *text, enum gx_tcp_tx *out);
 
 #define OPT_HOST_MAX 128
 
@@ -158,12 +126,6 @@ int opt_gx(int key, const char *arg, struct gx_opts *opts, char why[OPT_WHY_MAX]
  * or -errno: no address is found. The library will say more of a bad @addr.
  */
 int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX]);
-
-#define OPT_PORTS_MAX 9 /* one more than a context takes: it then says so */
-#define OPT_PORTS_B   512
-
-/** opt_ports() - The ports of "udp;udp", which lie in @buf then. Return: how many. */
-unsigned opt_ports(const char *text, char buf[OPT_PORTS_B], const char *ports[OPT_PORTS_MAX]);
 
 /** opt_size_text() - Write @len in the shortest exact way: "64M", "1000003". */
 void opt_size_text(uint64_t len, char *buf, size_t room);

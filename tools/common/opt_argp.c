@@ -82,10 +82,10 @@ error_t opt_parse(const struct argp_option *options, const struct opt_value *val
 
 /* ---- Options that gxd and gxperf share ---- */
 
-error_t opt_gx_take(int key, const char *arg, struct gx_opts *opts, struct argp_state *state)
+error_t opt_gx_take(int key, const char *arg, struct opt_ctx *ctx, struct argp_state *state)
 {
 	char why[OPT_WHY_MAX];
-	int ret = opt_gx(key, arg, opts, why);
+	int ret = opt_gx(key, arg, ctx, why);
 
 	if (ret == -EINVAL)
 		argp_error(state, "%s", why);
@@ -160,7 +160,7 @@ static error_t gx_parse(int key, char *arg, struct argp_state *state)
 
 	if (key == OPT_GX_UNPACK && gx->unpack_given)
 		*gx->unpack_given = true;
-	return opt_gx_take(key, arg, gx->opts, state);
+	return opt_gx_take(key, arg, gx->ctx, state);
 }
 
 const struct argp opt_gx_argp = {.options = gx_options, .parser = gx_parse};

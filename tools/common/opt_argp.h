@@ -7,7 +7,7 @@
 #ifndef OPT_ARGP_H
 #define OPT_ARGP_H
 
-#include "common/opt.h"
+#include "common/opt_ctx.h"
 
 #include <argp.h>
 
@@ -44,7 +44,7 @@ error_t opt_parse(const struct argp_option *options, const struct opt_value *val
 
 /** struct opt_gx - Input of opt_gx_argp: places for the values. */
 struct opt_gx {
-	struct gx_opts *opts;
+	struct opt_ctx *ctx;
 	bool *unpack_given; /* becomes true with --unpack; may be NULL */
 };
 
@@ -54,7 +54,7 @@ struct opt_gx {
 extern const struct argp opt_gx_argp;
 /** opt_gx_take() - Take an option of enum opt_gx_key. opt_gx_argp lacks some of them, because they
  * mean something else in each program. Return: 0; ARGP_ERR_UNKNOWN: @key is none of them. */
-error_t opt_gx_take(int key, const char *arg, struct gx_opts *opts, struct argp_state *state);
+error_t opt_gx_take(int key, const char *arg, struct opt_ctx *ctx, struct argp_state *state);
 /** opt_cores_take() - --cores: CPUs, all in @allowed. */
 void opt_cores_take(const char *arg, const struct opt_cpus *allowed, struct opt_cpus *cpus,
 		    struct argp_state *state);

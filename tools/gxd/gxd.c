@@ -41,14 +41,13 @@ enum { GXD_OK = 0, GXD_FAILED = 1, GXD_USAGE = 2 };
 
 struct gxd_opts {
 	const char *listen, *stats, *bind, *link;
-	const char *ports[GXD_PORTS_MAX];
-	unsigned nr_ports;
+	struct opt_ports ports;
 	struct opt_cpus cpus, allowed;
 	struct service_region regions[SERVICE_REGIONS_MAX];
 	unsigned nr_regions;
 	unsigned uids[GXD_UIDS_MAX];
 	unsigned nr_uids;
-	struct gx_opts gx;   /* opt_gx_argp fills it; gxd_open() adds the rest */
+	struct opt_ctx gx;   /* opt_gx_argp fills it; gxd_open() adds the rest */
 	struct opt_gx gx_to; /* points at gx */
 	bool stats_only;
 	const char *stats_of; /* gxd stats [SOCKET] */
@@ -152,9 +151,13 @@ static void opts_uid(struct gxd_opts *o, const char *arg, struct argp_state *sta
 
 static void opts_port(struct gxd_opts *o, const char *arg, struct argp_state *state)
 {
-	if (o->nr_ports == GXD_PORTS_MAX)
+	if (o->ports.nr >= GXD_PORTS_MAX)
 		argp_error(state, "--port: more than %d ports", GXD_PORTS_MAX);
-	o->ports[o->nr_ports++] = arg;
+	if (opt_ports(arg, &o->ports))
+		argp_error(
+			state,
+			"--port: '%s' is not shm, udp or dpdk:DEVICE,... (behind a colon something stands)",
+			arg);
 }
 
 /* Arguments without dashes: none, or "stats [SOCKET]". */
@@ -175,10 +178,10 @@ static error_t opts_positional(struct gxd_opts *o, const char *arg, struct argp_
 /* Without --port gxd opens shm too. */
 static bool opts_have_shm(const struct gxd_opts *o)
 {
-	for (unsigned i = 0; i < o->nr_ports; i++)
-		if (!strcmp(o->ports[i], "shm"))
+	for (unsigned i = 0; i < o->ports.nr; i++)
+		if (!strcmp(o->ports.v[i].name, "shm"))
 			return true;
-	return !o->nr_ports;
+	return !o->ports.nr;
 }
 
 static void opts_end(struct gxd_opts *o, struct argp_state *state)
@@ -209,7 +212,7 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = &o->gx_to;
 		return 0;
 	case KEY_BUSY:
-		o->gx.busy_idle = true;
+		o->gx.cores.busy = true;
 		return 0;
 	case KEY_LISTEN:
 		o->listen = arg;
@@ -363,19 +366,20 @@ static bool gxd_is_mapped(const struct gxd_opts *o)
 
 static int gxd_open(struct gxd *d)
 {
-	const struct gxd_opts *o = &d->opts;
-	struct gx_opts opts = o->gx;
+	struct gxd_opts *o = &d->opts;
+	struct gx_opts opts;
 	char host[OPT_HOST_MAX];
 
+	o->gx.cores.wait = true; /* the service's poller has work only when a client does */
+	o->gx.host.local = gxd_is_mapped(o) ? GX_AUTO : GX_OFF;
+	if (o->link && !strcmp(o->link, "verbs"))
+		opt_ctx_verbs(&o->gx);
+	opts = opt_ctx_opts(&o->gx);
 	opts.cpus = o->cpus.cpu;
 	opts.nr_cores = o->cpus.nr;
-	opts.ports = o->nr_ports ? o->ports : NULL;
-	opts.nr_ports = o->nr_ports;
+	opts.ports = o->ports.nr ? o->ports.v : NULL;
+	opts.nr_ports = o->ports.nr;
 	opts.server = true;
-	opts.idle_wait = true; /* the service's poller has work only when a client does */
-	if (!opts.verbs && o->link && !strcmp(o->link, "verbs"))
-		opts.verbs = "auto";
-	opts.local = gxd_is_mapped(o) ? GX_AUTO : GX_OFF;
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;
 	opts.bind_host = o->bind;
@@ -428,8 +432,8 @@ static int gxd_start(struct gxd *d)
 	struct service_opts so = {.gx = d->gx,
 				  .regions = d->opts.regions,
 				  .nr_regions = d->opts.nr_regions,
-				  .unpack = d->opts.gx.unpack,
-				  .sms = d->opts.gx.sms};
+				  .unpack = d->opts.gx.gpu.unpack,
+				  .sms = d->opts.gx.gpu.sms};
 	int ret = service_open(&so, &d->svc);
 
 	for (unsigned i = 0; i < gx_nr_cores(d->gx) && !ret; i++)
@@ -500,7 +504,7 @@ static void gxd_describe(struct gxd *d)
 	gxd_client_host(d->opts.listen, host, sizeof(host));
 	opt_shell(d->opts.regions[0].opt.name, name, sizeof(name));
 	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, name,
-	       d->opts.gx.insecure ? " --insecure" : "");
+	       d->opts.gx.top.insecure ? " --insecure" : "");
 	fflush(stdout);
 }
 
@@ -612,9 +616,7 @@ int main(int argc, char **argv)
 		       "ignored. Sizes take K, M, G, T, powers of two.\n"
 		       "Exit status: 0 ok, 1 failed, 2 usage.",
 	};
-	static struct gxd d = {.opts = {.listen = GXD_LISTEN,
-					.gx = GX_INIT(d.opts.gx),
-					.gx_to = {.opts = &d.opts.gx}}};
+	static struct gxd d = {.opts = {.listen = GXD_LISTEN, .gx_to = {.ctx = &d.opts.gx}}};
 	sigset_t set;
 	int ret;
 

@@ -193,8 +193,7 @@ static void verbs_check(struct cmdline *c, struct argp_state *state)
 	if (c->conns_given)
 		o->queue_pairs = o->nr_conns;
 	o->nr_conns = 1;
-	if (!o->gx.verbs)
-		o->gx.verbs = "auto";
+	opt_ctx_verbs(&o->gx);
 }
 
 static error_t command_parse(int key, char *arg, struct argp_state *state)
@@ -325,14 +324,13 @@ static int main_stop(const struct command *cmd, struct report *report)
 
 int main(int argc, char **argv)
 {
-	struct cmdline c = {
-		.perf = {.check = true,
-			 .nr_conns = 1,
-			 .size_begin = OPTS_SIZE,
-			 .size_end = OPTS_SIZE,
-			 .size_factor = 2,
-			 .gx = {.size = sizeof(c.perf.gx), .peer_timeout_ns = OPTS_TIMEOUT_NS}},
-		.gx = {&c.perf.gx, &c.perf.unpack_given}};
+	struct cmdline c = {.perf = {.check = true,
+				     .nr_conns = 1,
+				     .size_begin = OPTS_SIZE,
+				     .size_end = OPTS_SIZE,
+				     .size_factor = 2,
+				     .gx = {.top.peer_timeout_ns = OPTS_TIMEOUT_NS}},
+			    .gx = {&c.perf.gx, &c.perf.unpack_given}};
 	const struct command *cmd;
 	struct report *report;
 	int at, ret;

@@ -9,7 +9,7 @@
 
 #include "common/check.h"
 #include "common/hist.h"
-#include "common/opt.h"
+#include "common/opt_ctx.h"
 #include "common/report.h"
 #include "common/rpc.h"
 
@@ -57,7 +57,7 @@ struct perf_opts {
 	uint64_t offset;
 	bool offset_given;
 	bool force;	   /* get --file may replace a file */
-	struct gx_opts gx; /* opt_gx_argp and --engine fill it; its user adds the rest */
+	struct opt_ctx gx; /* opt_gx_argp and --engine fill it; its user adds the rest */
 	bool unpack_given;
 	bool stripe; /* a thread of its own posts each message over all lanes */
 	bool local_given;

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define COLL_PORT_MAX	128
 #define COLL_LANES_MAX	16
 #define COLL_TIMEOUT_NS 120000000000ull /* of one collective */
 #define COLL_CONNECT_NS 60000000000ull
@@ -206,19 +205,25 @@ static void rank_pin(const struct coll_rank *r)
 			r->rank, rank_cpu(r, 0));
 }
 
-static void rank_gx_opts(const struct coll_rank *r, int cpus[COLL_LANES_MAX], struct gx_opts *gx)
+/* @ctx, @ports: what @gx points into */
+static void rank_gx_opts(const struct coll_rank *r, int cpus[COLL_LANES_MAX], struct opt_ctx *ctx,
+			 struct opt_ports *ports, struct gx_opts *gx)
 {
 	const struct perf_opts *o = r->run->o;
 
-	*gx = o->gx;
+	*ctx = o->gx;
+	ctx->host.local =
+		(o->link ? strcmp(o->link, "local") != 0 : o->port != NULL) ? GX_OFF : GX_AUTO;
+	*gx = opt_ctx_opts(ctx);
+	if (o->port)
+		opt_ports(o->port, ports); /* conn_parse() has checked them */
 	for (unsigned i = 0; i < r->run->c->lanes; i++)
 		cpus[i] = rank_cpu(r, i);
 	gx->cpus = cpus;
 	gx->nr_cores = r->run->c->lanes;
-	gx->ports = o->port ? &o->port : NULL;
-	gx->nr_ports = o->port ? 1 : 0;
+	gx->ports = ports->nr ? ports->v : NULL;
+	gx->nr_ports = ports->nr;
 	gx->server = r->rank == 0;
-	gx->local = (o->link ? strcmp(o->link, "local") != 0 : o->port != NULL) ? GX_OFF : GX_AUTO;
 }
 
 static int rank_open(struct coll_rank *r)
@@ -232,15 +237,18 @@ static int rank_open(struct coll_rank *r)
 		[COLL_BUF_CTL] = {.kind = GX_MEM_HOST, .len = coll_ctl_room(run)},
 	};
 	struct gx_group_opts g = GX_INIT(g);
-	char port[COLL_PORT_MAX];
+	struct opt_ports ports = {0};
+	struct gx_port_name port;
+	struct opt_ctx ctx;
 	struct gx_opts gx;
 
 	if (coll_room(run, &bufs[COLL_BUF_SRC].len, &bufs[COLL_BUF_DST].len))
 		return coll_say(r, PERF_USAGE, "-e: %u ranks cannot move that much", run->nr_ranks);
-	rank_gx_opts(r, cpus, &gx);
-	if (run->o->port) { /* after a comma: for this end's device only */
-		snprintf(port, sizeof(port), "%.*s", (int)strcspn(run->o->port, ","), run->o->port);
-		g.port = port;
+	rank_gx_opts(r, cpus, &ctx, &ports, &gx);
+	if (ports.nr) { /* the arguments are for this end's device only */
+		port = ports.v[0];
+		port.args = NULL;
+		g.port = &port;
 	}
 	g.link = run->o->link;
 	g.rank = r->rank;
@@ -281,7 +289,7 @@ static int rank_link_check(struct coll_rank *r)
 			return coll_say(r, PERF_FAILED,
 					"--unpack %s: over link %s nothing is unpacked; add "
 					"--link packet",
-					opt_unpack_text(o->gx.unpack), info.link);
+					opt_unpack_text(o->gx.gpu.unpack), info.link);
 		if (!want || !strcmp(info.link, want))
 			continue;
 		return coll_say(r, PERF_FAILED,
@@ -323,7 +331,7 @@ static void rank_path_tell(const struct coll_rank *r)
 		cpus.cpu[cpus.nr++] = o->cpus.cpu[i];
 	opt_cpus_text(&cpus, list, sizeof(list));
 	path.gpu = run->c->kind == GX_MEM_HOST ? "host" : "cuda";
-	path.unpack = o->unpack_given		    ? opt_unpack_text(o->gx.unpack)
+	path.unpack = o->unpack_given		    ? opt_unpack_text(o->gx.gpu.unpack)
 		      : run->c->kind == GX_MEM_CUDA ? "kernel"
 						    : "host";
 	path.link = path.port = path.control = path.integrity = path.crc_by = "none";

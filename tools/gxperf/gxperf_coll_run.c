@@ -421,7 +421,7 @@ static int rank_timed(struct coll_rank *r, const struct coll_plan *p, uint64_t *
 {
 	const struct perf_opts *o = r->run->o;
 	/* In unpack mode none the times of the others do not come. */
-	bool parts = *nr && o->duration_ns && o->gx.unpack != GX_UNPACK_MODE_NONE;
+	bool parts = *nr && o->duration_ns && o->gx.gpu.unpack != GX_UNPACK_MODE_NONE;
 	uint64_t n = parts ? clamp(*nr / COLL_FIRST_PART, 1, UINT32_MAX) : *nr, ns;
 	int ret;
 

@@ -19,7 +19,6 @@
 #define CONN_TIMEOUT_NS	   5000000000ull
 #define CONN_NAP_NS	   1000000
 #define CONN_LIST_MAX	   600
-#define CONN_PORT_MAX	   128
 #define CONN_PATH_WHY_MAX  800
 
 /* ---- Callbacks ---- */
@@ -55,18 +54,22 @@ static bool perf_wants_packets(const struct perf_opts *o)
 static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 {
 	const struct perf_opts *o = perf->opts;
-	struct gx_opts opts = o->gx;
-	const char *ports[OPT_PORTS_MAX];
-	char host[OPT_HOST_MAX], names[OPT_PORTS_B];
+	struct opt_ctx ctx = o->gx;
+	struct opt_ports ports = {0};
+	struct gx_opts opts;
+	char host[OPT_HOST_MAX];
 
+	ctx.host.local = perf_wants_packets(o) ? GX_OFF : GX_AUTO;
+	opts = opt_ctx_opts(&ctx);
 	opts.bind_host = o->bind;
 	if (!o->bind && o->addr && !opt_bind(o->addr, false, host))
 		opts.bind_host = host;
 	opts.cpus = o->cpus.cpu;
 	opts.nr_cores = nr_cores;
-	opts.ports = o->port ? ports : NULL;
-	opts.nr_ports = o->port ? opt_ports(o->port, names, ports) : 0;
-	opts.local = perf_wants_packets(o) ? GX_OFF : GX_AUTO;
+	if (o->port && opt_ports(o->port, &ports))
+		return -EINVAL; /* not after conn_parse() */
+	opts.ports = o->port ? ports.v : NULL;
+	opts.nr_ports = ports.nr;
 	opts.on_conn = perf_on_conn;
 	opts.on_msg = perf_on_msg;
 	opts.arg = perf;
@@ -89,7 +92,7 @@ static int perf_gpu_open(struct perf *perf)
 /* Does this end open a GPU? */
 static bool perf_has_gpu(const struct perf_opts *o)
 {
-	return o->local_kind == GX_MEM_CUDA || o->gpu_given || o->gx.bounce == GX_BOUNCE_CUDA;
+	return o->local_kind == GX_MEM_CUDA || o->gpu_given || o->gx.gpu.bounce == GX_BOUNCE_CUDA;
 }
 
 /* Refuse an engine that would move nothing. */
@@ -231,23 +234,21 @@ static int conn_begin(struct perf *perf, unsigned i)
 {
 	struct gx_connect_opts co = GX_INIT(co);
 	struct perf_conn *c = &perf->conns[i];
-	char port[CONN_PORT_MAX];
+	struct opt_ports ports = {0};
 	int ret;
 
-	/* After a comma: for this end's device only. Several ports are named as they were opened. */
-	if (perf->opts->port && strchr(perf->opts->port, ';')) {
-		co.port = perf->opts->port;
-	} else if (perf->opts->port) {
-		snprintf(port, sizeof(port), "%.*s", (int)strcspn(perf->opts->port, ","),
-			 perf->opts->port);
-		co.port = port;
-	}
+	if (perf->opts->port)
+		opt_ports(perf->opts->port, &ports); /* perf_gx_open() took them */
+	if (ports.nr == 1) /* several ports are named as they were opened */
+		opt_ports_bare(&ports);
+	co.ports = ports.nr ? ports.v : NULL;
+	co.nr_ports = ports.nr;
 	co.link = perf->opts->link;
 	co.sockets = perf->opts->nr_socks;
 	co.queue_pairs = perf->opts->queue_pairs;
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
-	co.timeout_ns = perf->opts->gx.peer_timeout_ns;
+	co.timeout_ns = perf->opts->gx.top.peer_timeout_ns;
 	c->perf = perf;
 	ret = gx_connect(perf->gx, perf->opts->addr, &co, &c->conn);
 	if (ret) {
@@ -265,8 +266,8 @@ static int conn_begin(struct perf *perf, unsigned i)
 
 static int conn_wait(struct perf *perf, unsigned i)
 {
-	uint64_t timeout =
-		perf->opts->gx.peer_timeout_ns ? perf->opts->gx.peer_timeout_ns : CONN_TIMEOUT_NS;
+	uint64_t timeout = perf->opts->gx.top.peer_timeout_ns ? perf->opts->gx.top.peer_timeout_ns
+							      : CONN_TIMEOUT_NS;
 	struct perf_conn *c = &perf->conns[i];
 	struct gx_conn_info info = GX_INIT(info);
 	int ret = gx_conn_wait(c->conn, timeout + CONN_WAIT_EXTRA_NS);
@@ -368,10 +369,10 @@ static bool perf_is_rdma(const struct perf *perf)
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 {
 	bool mapped = perf_is_mapped(perf);
-	unsigned sms = local || mapped ? perf->opts->gx.sms : perf->server_sms;
+	unsigned sms = local || mapped ? perf->opts->gx.gpu.sms : perf->server_sms;
 
 	/* Over the local link this end copies, whichever end has a GPU. */
-	if (mapped && perf->opts->gx.copy == GX_COPY_CE)
+	if (mapped && perf->opts->gx.gpu.copy == GX_COPY_CE)
 		return 0;
 	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
 		return 0;
@@ -478,23 +479,24 @@ static int conn_unpack_server(struct perf *perf)
 	const struct perf_opts *o = perf->opts;
 	char sms[32] = "no --sms";
 
-	if (o->unpack_given && o->gx.unpack != perf->server_unpack) {
+	if (o->unpack_given && o->gx.gpu.unpack != perf->server_unpack) {
 		report_error(perf->report,
 			     "--unpack %s: the receiving end decides how it unpacks, and gxd at %s "
 			     "has --unpack %s: start it as gxd --unpack %s, or leave --unpack out "
 			     "here",
-			     opt_unpack_text(o->gx.unpack), o->addr,
-			     opt_unpack_text(perf->server_unpack), opt_unpack_text(o->gx.unpack));
+			     opt_unpack_text(o->gx.gpu.unpack), o->addr,
+			     opt_unpack_text(perf->server_unpack),
+			     opt_unpack_text(o->gx.gpu.unpack));
 		return PERF_USAGE;
 	}
-	if (!o->gx.sms || o->gx.sms == perf->server_sms || perf_is_mapped(perf))
+	if (!o->gx.gpu.sms || o->gx.gpu.sms == perf->server_sms || perf_is_mapped(perf))
 		return PERF_OK;
 	if (perf->server_sms)
 		snprintf(sms, sizeof(sms), "--sms %u", perf->server_sms);
 	report_error(perf->report,
 		     "--sms %u: the receiving end decides on how many SMs it unpacks, and gxd at "
 		     "%s has %s: start it as gxd --sms %u, or leave --sms out here",
-		     o->gx.sms, o->addr, sms, o->gx.sms);
+		     o->gx.gpu.sms, o->addr, sms, o->gx.gpu.sms);
 	return PERF_USAGE;
 }
 
@@ -535,15 +537,15 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 	    perf_is_rdma(perf)) {
 		report_error(perf->report,
 			     "--unpack %s: over link %s nothing is unpacked; add --link packet",
-			     opt_unpack_text(o->gx.unpack), perf->info.link);
+			     opt_unpack_text(o->gx.gpu.unpack), perf->info.link);
 		return PERF_FAILED;
 	}
-	if (access == GX_ACCESS_GET && unpack_is_gpus(o->gx.unpack) &&
+	if (access == GX_ACCESS_GET && unpack_is_gpus(o->gx.gpu.unpack) &&
 	    unpack_is_cpus(o->local_kind, perf->info.bounce)) {
 		report_error(perf->report,
 			     "--unpack %s: payload comes to host memory, which the CPU fills: "
 			     "--local-mem cuda:N, or --unpack host, none or auto",
-			     opt_unpack_text(o->gx.unpack));
+			     opt_unpack_text(o->gx.gpu.unpack));
 		return PERF_FAILED;
 	}
 	return PERF_OK;
@@ -604,7 +606,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	opt_place_text(r->kind, r->device, place, sizeof(place));
 	path.bounce = access == GX_ACCESS_GET ? perf->info.bounce : perf->info.peer_bounce;
 	path.unpack = access == GX_ACCESS_GET
-			      ? path_unpack(o->gx.unpack, o->local_kind, path.bounce)
+			      ? path_unpack(o->gx.gpu.unpack, o->local_kind, path.bounce)
 			      : path_unpack(perf->server_unpack, r->kind, path.bounce);
 	path.crc_by = access == GX_ACCESS_GET
 			      ? opt_crc_by_text(perf->info.integrity, perf->info.crc_by_copy,

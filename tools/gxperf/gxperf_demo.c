@@ -183,7 +183,7 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	o.port = s->port;
 	o.link = s->link;
 	if (s->link && !strcmp(s->link, "verbs"))
-		o.gx.verbs = "auto";
+		opt_ctx_verbs(&o.gx);
 	o.cpus = (struct opt_cpus){.cpu = {d->cpu[1]}, .nr = 1};
 	o.local_kind = GX_MEM_HOST;
 	o.size_given = true;
@@ -237,14 +237,15 @@ static uint64_t demo_mem_kb(void)
 /* Whether gxd could open an RDMA device, too. */
 static void demo_rdma_look(struct demo *d)
 {
-	static const char *const port = "shm";
+	static const struct gx_port_name port = {.name = "shm"};
+	static const struct gx_rail rail; /* the first that works */
 	struct gx_opts opts = GX_INIT(opts);
 	char why[INFO_WHY_MAX];
 	struct gx *gx = NULL;
 
 	opts.ports = &port;
 	opts.nr_ports = 1;
-	opts.verbs = "auto";
+	opts.verbs = GX_WITH(gx_verbs_opts, .rails = &rail, .nr_rails = 1);
 	d->rdma = !gx_open(&opts, &gx);
 	if (d->rdma) {
 		gx_close(gx);

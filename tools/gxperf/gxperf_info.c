@@ -130,7 +130,7 @@ static int info_server_of_gpus(struct gx *server, unsigned nr)
 /* Connect, so that @gx times all pairs of GPUs for gx_describe(). */
 static void info_pairs(struct info *i, struct gx *gx, unsigned nr)
 {
-	static const char *const port = "shm";
+	static const struct gx_port_name port = {.name = "shm"};
 	struct gx_connect_opts how = GX_INIT(how);
 	struct gx_opts opts = GX_INIT(opts);
 	struct gx *server = NULL;
@@ -141,7 +141,8 @@ static void info_pairs(struct info *i, struct gx *gx, unsigned nr)
 	opts.ports = &port;
 	opts.nr_ports = 1;
 	opts.server = true;
-	opts.copy = GX_COPY_CE; /* the server copies and times nothing */
+	/* The server copies and times nothing. */
+	opts.gpu = GX_WITH(gx_gpu_opts, .copy = GX_COPY_CE);
 	how.link = "local";
 	ret = gx_open(&opts, &server);
 	if (!ret)
@@ -192,7 +193,7 @@ static int info_describe(struct info *i, struct gx *gx)
 /* Facts that do not depend on the port, from a context over ports that run anywhere. */
 static int info_local(struct info *i)
 {
-	static const char *const ports[] = {"shm", "udp"};
+	static const struct gx_port_name ports[] = {{.name = "shm"}, {.name = "udp"}};
 	struct gx_opts opts = GX_INIT(opts);
 	struct gx *gx;
 	unsigned nr;
@@ -214,17 +215,18 @@ static int info_local(struct info *i)
 
 static void info_ports(struct info *i)
 {
-	static const char *const ports[] = {"shm", "udp", "dpdk:net_null0"};
+	static const struct gx_port_name ports[] = {
+		{.name = "shm"}, {.name = "udp"}, {.name = "dpdk", .device = "net_null0"}};
 	struct json_t *doc = js_pack("{}");
 
 	for (unsigned k = 0; k < sizeof(ports) / sizeof(ports[0]); k++) {
 		struct gx_opts opts = GX_INIT(opts);
 		struct json_t *one = js_pack("{}");
 		struct gx *gx = NULL;
-		char name[16], why[INFO_WHY_MAX] = "";
+		const char *name = ports[k].name;
+		char why[INFO_WHY_MAX] = "";
 		int ret;
 
-		snprintf(name, sizeof(name), "%.*s", (int)strcspn(ports[k], ":"), ports[k]);
 		opts.ports = &ports[k];
 		opts.nr_ports = 1;
 		ret = gx_open(&opts, &gx);

@@ -141,7 +141,7 @@ static struct json_t *rdma_lines(struct info *i, struct gx *gx, struct json_t *n
 
 void info_rdma(struct info *i)
 {
-	static const char *const port = "shm";
+	static const struct gx_port_name port = {.name = "shm"};
 	struct json_t *doc = js_pack("{}"), *ports = rdma_ports(i);
 	struct gx_opts opts = GX_INIT(opts);
 	struct json_t *lines = js_array(), *near = js_array();
@@ -151,7 +151,7 @@ void info_rdma(struct info *i)
 
 	opts.ports = &port;
 	opts.nr_ports = 1;
-	opts.verbs = "all"; /* auto would take the first of these */
+	opts.verbs = GX_WITH(gx_verbs_opts, .all = true);
 	ret = gx_open(&opts, &gx);
 	if (ret) {
 		info_error(why);

@@ -81,13 +81,13 @@ static void value_engine(const char *arg, struct perf_opts *o, struct argp_state
 {
 	o->engine_name = arg;
 	if (!strcmp(arg, "auto") || !strcmp(arg, "cpu"))
-		o->gx.copy = GX_COPY_AUTO;
+		o->gx.gpu.copy = GX_COPY_AUTO;
 	else if (!strcmp(arg, "ce"))
-		o->gx.copy = GX_COPY_CE;
+		o->gx.gpu.copy = GX_COPY_CE;
 	else if (!strcmp(arg, "resident"))
-		o->gx.copy = GX_COPY_RESIDENT;
+		o->gx.gpu.copy = GX_COPY_RESIDENT;
 	else if (!strcmp(arg, "kernel"))
-		o->gx.copy = GX_COPY_KERNEL;
+		o->gx.gpu.copy = GX_COPY_KERNEL;
 	else
 		argp_error(state, "--engine: '%s' is not cpu, ce, resident, kernel or auto", arg);
 }
@@ -125,12 +125,19 @@ static const struct argp_option conn_options[] = {
 static error_t conn_parse(int key, char *arg, struct argp_state *state)
 {
 	struct cmdline *c = state->input;
+	struct opt_ports ports = {0};
 
 	switch (key) {
 	case KEY_BIND:
 		c->perf.bind = arg;
 		return 0;
 	case KEY_PORT:
+		if (opt_ports(arg, &ports))
+			argp_error(
+				state,
+				"--port: '%s' is not shm, udp, dpdk:DEVICE,..., or several with ';' "
+				"between them",
+				arg);
 		c->perf.port = arg;
 		return 0;
 	case KEY_LINK:

@@ -20,7 +20,7 @@
 int dpdk_pool_refuse(const struct dpdk_port *p, const char *lacks)
 {
 	gx_port_why_set("port dpdk: %s %s, which payload in memory of cuda:%d needs: take "
-			"gx_opts.bounce host",
+			"gx_gpu_opts.bounce host",
 			p->args.name, lacks, p->pool.gpu->device);
 	return -EOPNOTSUPP;
 }
@@ -72,7 +72,7 @@ static int pool_map(struct dpdk_port *p, const struct rte_eth_dev_info *info)
 
 	if (ret) {
 		gx_port_why_set("port dpdk: no %zu bytes of memory on cuda:%d for payload: %s; "
-				"fewer gx_opts.slots, or gx_opts.bounce host",
+				"fewer gx_packet_opts.slots, or gx_gpu_opts.bounce host",
 				pool->len, pool->gpu->device, strerror(-ret));
 		return ret;
 	}

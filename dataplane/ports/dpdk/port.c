@@ -105,7 +105,7 @@ static int dpdk_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 	if (!ret && cfg->pool && p->args.memif) {
 		gx_port_why_set(
 			"port dpdk: net_memif has the peer's CPU copy into host memory that it "
-			"maps: take gx_opts.bounce host, or gx_opts.ports shm");
+			"maps: take gx_gpu_opts.bounce host, or gx_opts.ports shm");
 		ret = -EOPNOTSUPP;
 	}
 	if (!ret)

@@ -185,7 +185,7 @@ static int shared_start(struct dpdk_port *p, const struct rte_eth_dev_info *info
 		return dpdk_why(ret,
 				p->pool.arena
 					? "cannot be started with queues that are cut at byte 80, "
-					  "payload to a GPU (gx_opts.bounce host needs none)"
+					  "payload to a GPU (gx_gpu_opts.bounce host needs none)"
 					: "cannot be started",
 				p->args.name);
 	p->shared_started = true;

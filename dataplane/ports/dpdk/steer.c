@@ -115,7 +115,7 @@ int dpdk_rules_open(struct dpdk_port *p, bool isolated)
 	gx_port_why_set("port dpdk: %s refuses a flow rule (UDP port to queue): %s%s", p->args.name,
 			err.message ? err.message : strerror(-ret),
 			p->pool.arena ? "; data packets need a queue of their own to get to memory "
-					"of a GPU: take gx_opts.bounce host"
+					"of a GPU: take gx_gpu_opts.bounce host"
 				      : "");
 	if (isolated)
 		return ret; /* isolated, it would bring nothing in */

@@ -72,7 +72,8 @@ static void on_conn(void *arg, struct gx_conn *c, enum gx_conn_event event, int 
 
 static void contexts(void)
 {
-	const char *port = "shm";
+	const struct gx_port_name port = {.name = "shm"};
+	struct gx_packet_opts packet = GX_INIT(packet);
 	struct gx_opts o = GX_INIT(o);
 	struct gx_connect_opts how = GX_INIT(how);
 	char addr[32];
@@ -80,7 +81,8 @@ static void contexts(void)
 
 	o.ports = &port;
 	o.nr_ports = 1;
-	o.slots = 128;
+	packet.slots = 128;
+	o.packet = &packet;
 	o.peer_timeout_ns = 30000000000ull;
 	TAKES(gx_opts, o, gx_error, gx_open(&o, &client));
 	o.server = true;
@@ -93,7 +95,8 @@ static void contexts(void)
 	NEED(!gx_core_start(gx_core(server, 0)) && !gx_core_start(gx_core(client, 0)));
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", nr);
 	how.lanes = 1;
-	how.port = port; /* and so the packet link */
+	how.ports = &port; /* and so the packet link */
+	how.nr_ports = 1;
 #ifndef OLDER
 	how.link = "packet";
 #endif

@@ -17,7 +17,7 @@
 
 static int link_gx_open(bool server, int device, struct gx **out)
 {
-	static const char *const port = "shm";
+	static const struct gx_port_name port = {.name = "shm"};
 	struct gx_opts o = GX_INIT(o);
 	int ret;
 

@@ -61,7 +61,7 @@ struct gx_nic_step {
 	enum gx_nic_can can;
 	unsigned reserved;
 	char name[32];	   /* "header split" */
-	char command[256]; /* in the words of ethtool; empty: it has none */
+	char command[256]; /* in the words of ethtool; empty: it has none, or none is left */
 	char netlink[256]; /* what gx would ask of the kernel */
 	char answer[256];  /* how it is now, and what the driver says */
 	char cure[256];	   /* if NO */

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The options of a context, as it keeps them; gx_open() fills them in (api/ctx.c).
+ */
+#include "core/core.h"
+
+#include "gx_internal/struct.h"
+
+#include <stdio.h>
+
+void core_groups_point(struct gx_opts *o, struct core_groups *g)
+{
+	g->tcp.nic = &g->nic;
+	o->cores = &g->cores;
+	o->host = &g->host;
+	o->packet = &g->packet;
+	o->gpu = &g->gpu;
+	o->tcp = &g->tcp;
+	o->verbs = &g->verbs;
+}
+
+static int group_take(const char *name, void *own, size_t own_b, const void *user)
+{
+	char why[GX_STRUCT_TEXT_MAX];
+	int ret = gx_struct_take(name, own, own_b, user, why);
+
+	return ret ? gx_fail(ret, "%s", why) : 0;
+}
+
+int core_groups_take(struct gx_opts *o, struct core_groups *g)
+{
+	const struct {
+		const char *name;
+		void *own;
+		size_t own_b;
+		const void *user;
+	} groups[] = {{"gx_core_opts", &g->cores, sizeof(g->cores), o->cores},
+		      {"gx_host_opts", &g->host, sizeof(g->host), o->host},
+		      {"gx_packet_opts", &g->packet, sizeof(g->packet), o->packet},
+		      {"gx_gpu_opts", &g->gpu, sizeof(g->gpu), o->gpu},
+		      {"gx_verbs_opts", &g->verbs, sizeof(g->verbs), o->verbs},
+		      {"gx_tcp_opts", &g->tcp, sizeof(g->tcp), o->tcp}};
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < GX_ARRAY_SIZE(groups); i++)
+		ret = group_take(groups[i].name, groups[i].own, groups[i].own_b, groups[i].user);
+	if (!ret)
+		ret = group_take("gx_nic_opts", &g->nic, sizeof(g->nic), g->tcp.nic);
+	if (ret)
+		return ret;
+	g->packet.chunk_b = g->packet.chunk_b ? g->packet.chunk_b : 512 << 10;
+	g->packet.window = g->packet.window ? g->packet.window : 16;
+	g->host.pull_over_b = g->host.pull_over_b ? g->host.pull_over_b : 64 << 10;
+	g->gpu.timeout_ns = g->gpu.timeout_ns ? g->gpu.timeout_ns : 5000000000ull;
+	core_groups_point(o, g);
+	return 0;
+}
+
+size_t core_port_text(const struct gx_port_name *p, char *buf, size_t room)
+{
+	bool device = p->device && p->device[0], args = p->args && p->args[0];
+
+	return (size_t)snprintf(buf, room, "%s%s%s%s%s", p->name, device || args ? ":" : "",
+				device ? p->device : "", device && args ? "," : "",
+				args ? p->args : "");
+}

@@ -1,0 +1,618 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gx: move memory between machines straight into (GPU) memory, past the kernel.
+ *
+ * Model. A context (struct gx) has polling cores. A connection to a peer has one endpoint (struct
+ * gx_ep) for each core. A program posts operations on an endpoint, and the endpoint's core returns
+ * completions. Every operation is built on a put: "these bytes go there in your memory; tell both
+ * sides when all of them have landed".
+ *
+ * Threads. One thread turns a core: gx's own (gx_core_start()) or a thread of the caller
+ * (gx_core_turn()).
+ * - [core]: only the thread that turns this core may call.
+ * - [control]: any other thread may call, and the core's thread outside of a turn. Such a call may
+ *   take milliseconds.
+ * - [queue]: only the thread that owns this queue at the time may call.
+ * - No mark: any thread may call.
+ * The control thread is gx's own and calls the callbacks of struct gx_opts. A callback must not
+ * wait for long, and must not call gx_close().
+ * Only gx_open(), gx_close(), gx_core_stop(), gx_conn_wait(), gx_mem_free() and the calls that say
+ * so block.
+ *
+ * Order. The operations of one endpoint have no order among themselves. Two puts may land, and
+ * complete, in either order; bytes of one put land in any order. A program that needs an order
+ * waits for the completion of the first operation before it posts the second.
+ * - A GX_COMP_DONE of a put says that all its bytes are visible in the peer's memory. Its
+ *   GX_COMP_NOTIFY at the peer says the same there, and nothing of other puts. Over link "verbs"
+ *   GX_COMP_DONE says less: the peer's device has acknowledged all bytes, and they may be a moment
+ *   late in memory. A reader at the peer waits for a GX_COMP_NOTIFY of that put, or of one that was
+ *   posted after that GX_COMP_DONE.
+ * - Sends of an endpoint match the receives of the peer's endpoint in the order of posting, by tag:
+ *   a send takes the oldest receive that fits. Their completions have no order.
+ * - gx_queue_post() keeps this order of sends and receives for each queue and endpoint.
+ * - gx_conn_msg() keeps the order of messages, and has none with operations.
+ *
+ * Limits. A call beyond one of them returns the error in brackets.
+ * - an operation: 64 GiB (-EINVAL)
+ * - a context: 64 regions (gx_mem_share(): -ENOSPC), 1,024 connections (gx_connect(): -ENOSPC),
+ *   8 ports (gx_open(): -EINVAL), and 8 listening sockets: one for each gx_listen() and each
+ *   gx_stats_listen(), and one that gx opens with the first gx_listen() (-ENOSPC)
+ * - an endpoint: 224 operations under way, of which 64 gets, over every link; gx_conn_info.ops_max
+ *   says more. Beyond its room gx_post() takes fewer than it was given.
+ *
+ * Pointers. gx copies all that a caller passes in structs and strings, unless the field or the call
+ * says otherwise; the caller may free it after the call. The memory of an operation (.addr or .mem)
+ * is gx's from the post until the last completion of the operation. What gx returns lives:
+ * - struct gx: until gx_close(). That frees its cores, queues, connections and memory, too.
+ * - struct gx_conn and its endpoints: until gx_conn_close(), also after GX_CONN_EVENT_DOWN
+ * - struct gx_mem: until gx_mem_free() has returned 0, or gx_close()
+ * - texts: as the call says
+ *
+ * Errors. A call returns 0 or -errno. gx_error() has the reason in words, and the cure. Results are
+ * written on success only.
+ * Units. Bytes (names that end in _b; off, len), nanoseconds (names that end in _ns).
+ *
+ * Versions. A struct that begins with its size may grow at its end in a later version. The caller
+ * sets the size with GX_INIT(); a size of 0 is -EINVAL. A program and a library of different
+ * versions work together. Fields that the program does not have are zero, which means the default.
+ * Fields that the library does not have must be zero, or the call returns -E2BIG and gx_error()
+ * names the struct. In a struct that the library fills, the library writes no byte beyond the
+ * caller's size, and sets fields that it does not have to zero. Structs without a size, which
+ * programs keep in arrays, never change; their reserved fields must be 0.
+ */
+#ifndef GX_H
+#define GX_H
+
+#include "gx/opts.h"
+
+/** GX_INIT() - Initialiser of a struct that begins with its size: struct gx_opts o = GX_INIT(o); */
+#ifdef __cplusplus
+struct gx_init {
+	size_t size;
+	template <class T> operator T() const
+	{
+		T t = T();
+
+		t.size = size;
+		return t;
+	}
+};
+#define GX_INIT(var) (gx_init{sizeof(var)})
+#else
+#define GX_INIT(var)                                                                               \
+	{                                                                                          \
+		.size = sizeof(var)                                                                \
+	}
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GX_API_VERSION 2
+
+struct gx;	/* a context: cores, ports, memory, connections */
+struct gx_core; /* one polling loop */
+struct gx_conn; /* a connection to a peer process */
+struct gx_ep;	/* a connection's end on one core (a lane) */
+struct gx_mem;	/* registered memory */
+
+/** gx_version() - "0.2.0". gx_api_version() - GX_API_VERSION of the library, to compare with the
+ * header's. The text is static. */
+const char *gx_version(void);
+int gx_api_version(void);
+
+/** gx_error() - Why the calling thread's last failing call of gx failed, in words, with the cure.
+ * Never NULL. Valid until this thread's next failing call. */
+const char *gx_error(void);
+/** gx_strerror() - What a completion's status (0, -errno) means, in words. Never NULL; not to be
+ * freed. Any thread. */
+const char *gx_strerror(int status);
+
+/* ---- Context ---- */
+
+enum gx_conn_event { GX_CONN_EVENT_UP, GX_CONN_EVENT_DOWN };
+
+/**
+ * struct gx_opts - What a context is made of. Zero means the default everywhere. The pointers at the
+ * end are groups of options for parts of gx (gx/opts.h); NULL: the defaults. gx_open() copies all of
+ * it.
+ */
+struct gx_opts {
+	size_t size;
+	unsigned nr_cores; /* default: one */
+	unsigned nr_ports; /* of .ports */
+	const int *cpus;   /* CPU of each core, -1: not pinned; NULL: none is */
+	const struct gx_port_name
+		*ports;		/* in the order of preference. NULL: shm, udp (with a bounce
+					     pool on a GPU: shm) */
+	bool server;		/* this process will listen: port dpdk takes more memory then */
+	bool insecure;		/* allow peers that are not on loopback or a Unix socket, in clear.
+				     Link tcp serves them whatever .ports has */
+	unsigned nr_allow_uids; /* of .allow_uids */
+	const unsigned
+		*allow_uids;   /* users of this host, besides our own. gx serves their processes
+				       over every port and shares memory with them */
+	const char *bind_host; /* address that network ports bind to. NULL: 127.0.0.1, which other
+				  hosts do not reach */
+	uint64_t peer_timeout_ns; /* silence after which a peer is lost; default 5 s */
+	/* Control thread. A connection came up, or is gone. @err: 0 (orderly), -errno; @why: in
+	 * words, valid during the call. gx_conn_info.reason says it to a program. */
+	void (*on_conn)(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+			const char *why);
+	/* Control thread. The peer has sent a message by gx_conn_msg(). @data: valid during the
+	 * call. */
+	void (*on_msg)(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
+	void *arg;			     /* of both */
+	const struct gx_core_opts *cores;    /* how cores rest */
+	const struct gx_host_opts *host;     /* memory and messages within this host */
+	const struct gx_packet_opts *packet; /* packets: integrity, sizes */
+	const struct gx_gpu_opts *gpu;	     /* GPUs: who copies, how */
+	const struct gx_tcp_opts *tcp;
+	const struct gx_verbs_opts *verbs; /* NULL: no RDMA device is opened */
+};
+
+/**
+ * gx_open() - Make a context: memory, ports, GPUs, the control thread. Cores do not run yet.
+ * Return: 0; -EINVAL (an option is out of range), -ENODEV (a port or GPU cannot be opened),
+ * -ENOMEM, -EPERM.
+ */
+int gx_open(const struct gx_opts *opts, struct gx **out);
+/** gx_close() - End everything, in order, and free memory that is left. Operations that have not
+ * completed never will. NULL is fine. [control], but not from a callback. */
+void gx_close(struct gx *gx);
+
+/** gx_describe() - What was really opened and why, a line each ("control  io_uring", "links
+ * packet, local"). Return: length, -ENOSPC (@room is too small). [control] */
+int gx_describe(struct gx *gx, char *buf, size_t room);
+
+/* ---- Memory ---- */
+
+enum gx_mem_kind { GX_MEM_HOST, GX_MEM_CUDA };
+enum gx_access { GX_ACCESS_PUT = 1, GX_ACCESS_GET = 2 };
+
+/**
+ * gx_gpu_open() - Open a GPU before anything is allocated on it. gx_mem_alloc() and gx_mem_reg() do
+ * it too. Connections made later over the local link can map the memory of peers' GPUs, and copy
+ * engines serve this context's registered host memory. The next connection times both ways of short
+ * copies to this GPU; until then gx uses the copy engines. Before the cores run. [control]
+ * Return: 0, -EINVAL, -ENODEV (no such GPU), -EBUSY (a core runs already).
+ */
+int gx_gpu_open(struct gx *gx, int device);
+
+/**
+ * gx_mem_alloc() - Memory of the host (zeroed; huge pages where there are some) or of a GPU.
+ * [control]
+ * @device: CUDA ordinal, ignored for the host
+ * Return: 0, -ENOMEM, -ENODEV (no such GPU).
+ */
+int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
+		 struct gx_mem **out);
+/**
+ * gx_mem_reg() - Register memory of the caller (host: any; GPU: from cuMemAlloc). The caller keeps
+ * it, and keeps it mapped, until gx_mem_free() has returned 0. [control]
+ * Host memory that this process cannot write can be sent from. It can neither receive nor be shared
+ * for puts.
+ * Return: 0; -EFAULT: this process cannot read host memory at @addr, @len; -EINVAL, -ENOMEM,
+ * -ENODEV.
+ */
+int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
+	       struct gx_mem **out);
+/**
+ * gx_mem_free() - Deregister, and free what gx_mem_alloc() made. [control]
+ * The program posts nothing new with it. Operations under way with it end: those of this process
+ * with -ECANCELED, puts of peers with -ENOENT, gets of peers with -ENOENT or -ECANCELED. Peers no
+ * longer find the region.
+ *
+ * Memory of gx_mem_reg() belongs to the caller again when this returns 0, and nothing of gx touches
+ * it any more. So the call waits until each core has let go of it: for the next turn of a core that
+ * another thread turns, for GPU copies that have begun, and with gx_tcp_opts.tx for bytes that the
+ * kernel still sends. The calling thread's own cores need no turn. The call does not wait for a peer
+ * on this host that has mapped a GPU's memory itself over the local link; such a peer ends what it has
+ * begun.
+ * Memory of gx_mem_alloc() is freed when nothing uses it any more, perhaps after the call. If peers
+ * may still be writing, that is later: when the last connection that knew of it has closed, or, for
+ * GPU memory shared by cudaIpc, when every process that might still write has exited.
+ * Return: 0; -EAGAIN: a core was not turned within gx_gpu_opts.timeout_ns and a second, or a peer did
+ * not take what the kernel sends, or a thread was in gx_help() all the time, and memory of
+ * gx_mem_reg() is still in use: have the core turned and call again; -EINVAL: it was freed before.
+ */
+int gx_mem_free(struct gx_mem *mem);
+void *gx_mem_addr(const struct gx_mem *mem); /* address in the host, or in the GPU */
+uint64_t gx_mem_len(const struct gx_mem *mem);
+enum gx_mem_kind gx_mem_kind_of(const struct gx_mem *mem);
+bool gx_mem_huge(const struct gx_mem *mem); /* did it get huge pages? */
+/** gx_mem_copy_out(), gx_mem_copy_in() - Copy a part of @mem to or from ordinary memory and wait
+ * for it, for checks. Return: 0, -ERANGE (outside of @mem), -EIO. [control] */
+int gx_mem_copy_out(const struct gx_mem *mem, uint64_t off, void *to, uint64_t len);
+int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t len);
+
+/**
+ * gx_mem_share() - Make @mem a region, which peers find by its name with gx_conn_region().
+ * [control] Connections that are made later know of it. Connections that are up do not.
+ *
+ * While a peer's put is under way, do not read or write its range: bytes arrive in any order. Wait
+ * for the completion (at the peer) or the notification (here). Where the copy checks the payload
+ * (gx_packet_opts.crc_by), wrong bytes may lie there until the peer has sent them again. They stay there
+ * when the put ends with an error.
+ * @access: GX_ACCESS_ bits
+ * Return: 0, -EEXIST (the name is taken), -EINVAL (the name is empty or over 63 bytes, or @mem was
+ * freed), -EACCES (puts into memory that cannot be written), -ENOSPC (64 regions).
+ */
+int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access);
+
+/* ---- Cores ---- */
+
+unsigned gx_nr_cores(const struct gx *gx);
+struct gx_core *gx_core(struct gx *gx, unsigned index); /* NULL when out of range */
+
+/**
+ * gx_core_turn() - One turn of the loop: take packets in, launch and reap copies, send, look at
+ * timers. [core]
+ * @now_ns: gx_now() or the caller's own virtual time, never going back
+ * Return: true when it did work.
+ */
+bool gx_core_turn(struct gx_core *core, uint64_t now_ns);
+uint64_t gx_now(void); /* CLOCK_MONOTONIC, ns */
+
+/** gx_core_start() - Have gx run the core on a pinned thread of its own. A core that has no
+ * connection, no queue and no poller of the program (or has gx_core_opts.wait) sleeps until a
+ * connection comes, and turns ten times a second meanwhile; with gx_core_opts.busy no core sleeps.
+ * Return: 0, -errno. [control] */
+int gx_core_start(struct gx_core *core);
+/** gx_core_stop() - Stop the core's thread and wait for its end. Another thread may turn the core
+ * afterwards. Idempotent. [control] */
+void gx_core_stop(struct gx_core *core);
+/**
+ * gx_core_poller() - Add a function that every turn calls after gx's own pollers. There a program
+ * posts and takes completions on gx's thread. Before gx_core_start().
+ * @fn: returns whether it did work. @arg must live as long as the core
+ * Return: 0, -ENOSPC.
+ */
+int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns), void *arg);
+
+/**
+ * gx_help() - Copy a piece of a long message that @core reads out of a peer's process
+ * (gx_host_opts.pull). For a thread that waits for such a message and has nothing else to do: its CPU
+ * copies beside that of the core. Any thread may call, several at a time, and the core's thread, too.
+ *
+ * The call waits for nobody and takes no lock. It copies 128 KiB at most, which takes some 20 us, by
+ * one system call; or there is nothing to do, and it returns at once. A core lends pieces from the
+ * first call on. It takes back those that no thread has taken.
+ * The kernel must let the thread read the peer as it lets the core's: where a filter of system calls
+ * holds for this thread alone, the message fails with -EPERM.
+ *
+ * An operation ends when no thread copies for it any more, also where it is cancelled, late, or its
+ * connection is lost. So a thread that is stopped in the midst of a call (it has no CPU, a debugger
+ * holds it, a page of the peer does not come) holds up the end of that operation, gx_mem_free() of
+ * its memory and the release of its connection, without a limit. It holds up nothing else.
+ *
+ * All calls must have returned before gx_close() begins. Not in a child of fork().
+ * Return: true when it copied, or tried to.
+ */
+bool gx_help(struct gx_core *core);
+
+/** gx_stats() - All counters as text; @prometheus: in Prometheus' exposition format.
+ * Return: length, -ENOSPC (@room is too small). [control] */
+int gx_stats(struct gx *gx, bool prometheus, char *buf, size_t room);
+/** gx_core_stat() - One counter by name (see gx_stats()). Return: 0, -ENOENT. */
+int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value);
+
+/**
+ * gx_stats_listen() - Serve gx_stats() on a Unix socket: plain text, or HTTP with Prometheus text
+ * when the request begins with "GET". The control thread serves. @path: "@name" is abstract.
+ * Return: 0, -ENOSPC (8 listening sockets), -errno. [control]
+ */
+int gx_stats_listen(struct gx *gx, const char *path);
+/**
+ * gx_signals() - Call @fn on the control thread for these signals, which the program has blocked in
+ * all threads. @arg must live as long as the context. Return: 0, -errno. [control]
+ */
+int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *arg, int signo),
+	       void *arg);
+
+/* ---- Connections ---- */
+
+/** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any). Return: port number,
+ * -EINVAL, -EADDRINUSE, -EPERM (not loopback, and not gx_opts.insecure), -ENOSPC (8 listening
+ * sockets). [control] */
+int gx_listen(struct gx *gx, const char *addr);
+/** gx_listen_stop() - Accept no more peers, at any address. Connections stay. [control] */
+void gx_listen_stop(struct gx *gx);
+
+/** struct gx_connect_opts - Zero means: as the peer and this context agree. */
+struct gx_connect_opts {
+	size_t size;
+	/* Force these ports of the context (found by name and device). NULL: the best port that both
+	 * ends have. Several are of one kind: lanes take them in turn, so name them in the order of
+	 * the cores that are near them. The server's first port of that kind goes with this end's
+	 * first one, and so on. One that is silent ends the connection, as a silent peer does. With
+	 * fewer lanes than ports, the last ones are left out. Link "verbs" takes one port. */
+	const struct gx_port_name *ports;
+	unsigned nr_ports;
+	unsigned lanes;	     /* endpoints wanted; 0: as many as both ends have cores for */
+	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
+	unsigned sockets;    /* link "tcp": sockets of a lane, 1 to 16; default 1 */
+	uint64_t timeout_ns; /* for each step of the set-up; default 5 s */
+	/* "local": puts and gets go straight into and out of the peer's mapped memory, copied by
+	 * this end's CPU. Both ends must be on one host, with port shm open. "packet": by packets
+	 * over a port. NULL: packet when .ports are named, else local where both ends can. The copy
+	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
+	 * a GPU (see gx_gpu_open()); else packets reach that memory. "tcp": by TCP sockets of the
+	 * kernel, to the server's address; not with .ports. NULL takes it as the last resort, with a
+	 * warning, where the ends have no port in common. "verbs": by RDMA devices, which both ends
+	 * have named in gx_opts.verbs; packets over a port carry short sends, and memory that a
+	 * device does not register. NULL never takes it. */
+	const char *link;
+	uint64_t queue_pairs; /* link "verbs": of the connection, all lanes together: 1 to 64, and
+				 one a lane at least; default 4 */
+	void *user; /* gx_conn_user() of the connection from the start, so that the first on_conn
+		       finds it. NULL: an accepted connection looks the same */
+};
+
+/**
+ * gx_connect() - Begin to connect; on_conn or gx_conn_wait() tell when the connection is up.
+ * [control]
+ * @opts: NULL: all default
+ * Return: 0, -EINVAL (address), -EPERM (not loopback, and not gx_opts.insecure), -ENODEV (the port
+ * is not open here), -ENOSPC (1,024 connections).
+ */
+int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts,
+	       struct gx_conn **out);
+/** gx_conn_wait() - Block until the connection is up (0) or has failed (-ECONNREFUSED, -ETIMEDOUT,
+ * -EPROTO, -EPROTONOSUPPORT...), at most for @timeout_ns: -EINPROGRESS then, and the set-up goes
+ * on. [control], but not from a callback. */
+int gx_conn_wait(struct gx_conn *conn, uint64_t timeout_ns);
+/**
+ * gx_conn_close() - End the connection: tell the peer, and fail posted operations (-ECANCELED). gx
+ * frees @conn and its endpoints when all buffers are back. [control] A connection of gx_connect(),
+ * and an accepted one that on_conn reported as UP, stays valid with its endpoints until this call,
+ * also after GX_CONN_EVENT_DOWN. So threads that use it can let go in their own time. on_conn may
+ * call this.
+ */
+void gx_conn_close(struct gx_conn *conn);
+
+enum gx_conn_state { GX_CONN_STATE_CONNECTING, GX_CONN_STATE_UP, GX_CONN_STATE_DOWN };
+
+/** struct gx_conn_info - What was agreed, and why. */
+struct gx_conn_info {
+	size_t size;
+	enum gx_conn_state state;
+	int err;	/* DOWN: -errno */
+	char text[256]; /* DOWN: in words */
+	char link[16];	/* the path taken: "packet", "local", "tcp", "verbs" */
+	char port[64];
+	char why[256];			  /* why this path */
+	uint32_t lanes;			  /* endpoints of the connection */
+	uint32_t quantum_b;		  /* largest payload of a packet to the peer */
+	uint32_t quantum_in_b;		  /* largest payload of a packet to this end */
+	uint32_t chunk_b;		  /* as in gx_opts */
+	uint32_t window;		  /* as in gx_opts */
+	uint32_t payload_max_b;		  /* room in a packet of the port */
+	enum gx_integrity_mode integrity; /* never AUTO */
+	char peer[128];			  /* "127.0.0.1:7501 pid 4711" */
+	uint32_t peer_pid;
+	bool same_host;
+	const char *control; /* of the control thread: "io_uring" or "epoll"; static */
+	/* With integrity CRC32C. Bit 1 << kind (enum gx_mem_kind): payload for such memory is
+	 * checked where it is copied, at this end and at the peer. Else the CPU checks it when a
+	 * packet comes in. */
+	unsigned crc_by_copy, peer_crc_by_copy;
+	char bounce[16];      /* where packets to this end land: "host", "cuda:0" */
+	char peer_bounce[16]; /* where packets to the peer land; the peer counts its own GPUs */
+	uint64_t pull_over_b; /* what packets would carry to the peer goes in one copy if it is
+				 longer (gx_host_opts.pull); 0: it does not */
+	/* What gx_post() takes on an endpoint, at least, while none of it ends: .ops_max operations,
+	 * of which .recvs_max receives and gets, of which .gets_max gets. All endpoints of a core
+	 * together: 4,096 completions that are due or not taken yet. 0: not known before it is up */
+	uint32_t ops_max, recvs_max, gets_max, reserved;
+};
+int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
+
+/** gx_conn_ep() - The endpoint of lane @lane, on core (first_core + lane) % nr_cores. NULL: out of
+ * range, or the connection is not up. */
+struct gx_ep *gx_conn_ep(struct gx_conn *conn, unsigned lane);
+struct gx_core *gx_ep_core(struct gx_ep *ep);
+struct gx_conn *gx_ep_conn(struct gx_ep *ep);
+/** gx_conn_user_set(), gx_conn_user() - A pointer of the program on a connection. It is NULL at
+ * first, or gx_connect_opts.user. */
+void gx_conn_user_set(struct gx_conn *conn, void *user);
+void *gx_conn_user(const struct gx_conn *conn);
+
+/** struct gx_region - A region of the peer. */
+struct gx_region {
+	size_t size;
+	uint64_t token; /* for gx_op.token */
+	uint64_t len;
+	enum gx_mem_kind kind;
+	int device;
+	unsigned access;
+	char name[64];
+	uint32_t reserved; /* 0 */
+};
+/** gx_conn_region() - Find a region of the peer by name, or, with @name NULL, by index from 0.
+ * Return: 0, -ENOENT, -ENOTCONN (the connection has not been up yet). */
+int gx_conn_region(struct gx_conn *conn, const char *name, unsigned index, struct gx_region *out);
+
+/** gx_conn_msg() - Send a small message (at most 32 KiB) beside the data path, over the bootstrap
+ * connection, to the peer's on_msg. Messages keep their order, and none is lost while the
+ * connection lives. Return: 0, -ENOTCONN, -EMSGSIZE, -ENOMEM. */
+int gx_conn_msg(struct gx_conn *conn, const void *data, uint32_t len);
+
+/* ---- Operations ---- */
+
+enum gx_op_kind { GX_OP_PUT = 1, GX_OP_GET, GX_OP_SEND, GX_OP_RECV };
+
+enum gx_op_flag {
+	GX_OP_IMM = 1,	  /* PUT: give .imm to the peer, in a GX_COMP_NOTIFY, when all has landed */
+	GX_OP_LOCAL = 2,  /* PUT, SEND: report GX_COMP_LOCAL as well, when the program may use the
+			  * buffer again. Where the peer checks payload while it copies
+			  * (gx_conn_info.peer_crc_by_copy), that is not before it is done */
+	GX_OP_SILENT = 4, /* no completion when the operation succeeds. As operations have no order,
+			   * the completion of a later one says nothing of a silent one */
+};
+
+/** struct gx_op - One operation. Begin with zeros: struct gx_op op = {0}; C++: gx_op op = {}. gx
+ * reads it during the post alone; the bytes that it names are gx's until the last completion. */
+struct gx_op {
+	enum gx_op_kind kind;
+	unsigned flags;
+	uint64_t user;	    /* given back in completions, and the name for gx_cancel() */
+	void *addr;	    /* local host memory, when .mem is NULL */
+	struct gx_mem *mem; /* or registered memory (needed for GPUs) and .off in it */
+	uint64_t off;
+	uint64_t len;	      /* 0 to 64 GiB; RECV: room */
+	uint64_t token;	      /* PUT, GET: the peer's region */
+	uint64_t remote_off;  /* PUT, GET: in that region */
+	uint64_t imm;	      /* PUT with GX_OP_IMM */
+	uint64_t tag;	      /* SEND, RECV */
+	uint64_t tag_mask;    /* RECV: bits of tag that must match, 0: all */
+	uint64_t deadline_ns; /* time of gx_now() after which it fails with -ETIMEDOUT; 0: only the
+				 peer time-out holds */
+	void *stream; /* CUDA stream (CUstream). gx reads or writes the buffer after the work that
+		       * the stream has so far. NULL: at once. See below */
+	uint64_t reserved[2]; /* 0 */
+};
+
+/**
+ * gx_post() - Post operations on an endpoint. [core]
+ * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
+ * post the rest. For the first one: -EINVAL (unknown kind or flag, .reserved not 0, outside of
+ * .mem, a stream that cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written),
+ * -ENOTCONN (the endpoint is down), -ENODEV (it names a stream, and no GPU is open), -ENOMEM (link
+ * tcp has no buffers for memory of that GPU, as a warning said when it was opened).
+ *
+ * Operations with a .stream. gx_post() queues a flag behind the stream's work, and the operation
+ * waits until the core sees the flag. The stream itself waits for nothing, and gx does not wait for
+ * work that is queued on the stream later. The buffer may be of the host or of any GPU. The context
+ * must have opened some GPU, which the first gx_mem_alloc() or gx_mem_reg() of GPU memory does. Two
+ * operations that wait for the same stream on one endpoint begin in the order of posting; other
+ * operations overtake them. A core holds at most 256 operations that wait for streams; gx_post()
+ * takes no more. Deadlines and gx_cancel() hold while an operation waits. CU_STREAM_LEGACY is that of .mem's GPU, else of the
+ * first GPU opened. gx refuses CU_STREAM_PER_THREAD (of which thread?) and a stream that is being
+ * captured.
+ */
+int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n);
+
+/** gx_cancel() - Ask to end the operations of @ep with this .user that gx_post() took. Each
+ * completes with -ECANCELED unless it is done first; over link "verbs", and "tcp" with
+ * gx_tcp_opts.tx, when devices or the kernel have let go of its memory, at the latest when the peer is
+ * lost. [core] Return: how many it found. */
+int gx_cancel(struct gx_ep *ep, uint64_t user);
+
+enum gx_comp_kind {
+	GX_COMP_DONE = 1, /* PUT, SEND: the bytes are visible in the peer's memory (link "verbs":
+			     see Order above). GET, RECV: in ours. Or the operation failed; see
+			     .status */
+	GX_COMP_LOCAL,	  /* PUT, SEND: the peer has acknowledged all, and nothing reads the buffer
+			     any more */
+	GX_COMP_NOTIFY,	  /* a peer's PUT with GX_OP_IMM has landed here */
+};
+
+/** struct gx_comp - A completion. */
+struct gx_comp {
+	enum gx_comp_kind kind;
+	enum gx_op_kind op;
+	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
+		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
+		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU; link verbs: the device,
+		     * or the path again and again; gx_host_opts.pull: the kernel cannot read),
+		     * -ENETUNREACH (link verbs: no device is left that reaches the peer), -EBADMSG
+		     * (CRC-32C: the same bytes came wrong nine times, or too many at once: a memory
+		     * or a link corrupts them, or the source was changed meanwhile), -EFAULT (the
+		     * operation's memory was unmapped), -EPERM (gx_host_opts.pull: the kernel no longer
+		     * lets one process read the other) */
+	struct gx_ep *ep;
+	uint64_t user;	      /* of the operation; NOTIFY: 0 */
+	uint64_t len;	      /* bytes that landed */
+	uint64_t tag;	      /* RECV: the sender's */
+	uint64_t imm;	      /* NOTIFY */
+	uint64_t token, off;  /* NOTIFY: our region and where in it */
+	uint64_t reserved[2]; /* 0 */
+};
+
+/**
+ * gx_poll() - Take completions of a core. [core]
+ * Never blocks, never turns the core. Return: entries written, at most @n.
+ */
+unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n);
+
+/* ---- Posting from other threads ---- */
+
+/*
+ * A thread that turns no core posts through a queue: a ring to each core, and one back. The cores
+ * take operations out of it in their turns, and put the completions of those operations into the
+ * ring back. gx_poll() does not see them; it still returns GX_COMP_NOTIFY. Compared with gx_post(),
+ * a queue costs a hand-over between two CPUs each way, and up to gx_core_opts.sleep_max_ns where
+ * the core sleeps.
+ *
+ * Calls marked [queue] never block and take no lock.
+ */
+
+struct gx_queue; /* a queue of operations from one thread to all cores */
+
+/** struct gx_queue_opts - Zero means the default everywhere. */
+struct gx_queue_opts {
+	size_t size;
+	uint64_t depth; /* operations of it under way on each core, at most; default 512, up to
+			   8,192, a power of two (else the next) */
+};
+
+/**
+ * gx_queue_open() - Make a queue. [control]
+ * @opts: NULL: all default
+ * The cores need not run yet; operations wait for them. A queue for operations with a .stream must
+ * be opened after the first memory of a GPU was allocated or registered.
+ * Return: 0, -EINVAL (depth), -ENOMEM, -EAGAIN (a core that nobody turns has not yet learnt of
+ * earlier queues).
+ */
+int gx_queue_open(struct gx *gx, const struct gx_queue_opts *opts, struct gx_queue **out);
+
+/**
+ * gx_queue_close() - End a queue. [control] Its thread must have stopped using it. Operations under
+ * way are cancelled, and completions that were not taken are dropped.
+ * Return: 0: the queue is gone, and every buffer belongs to the caller again; -EAGAIN: a core has
+ * yet to end an operation, or a stream has yet to reach a flag: have the cores turned, and call
+ * again; no other call may use the queue meanwhile. gx_close() ends queues that are left.
+ */
+int gx_queue_close(struct gx_queue *q);
+
+/**
+ * gx_queue_post() - Post operations on an endpoint of any core. [queue] The core begins the
+ * operations of one queue and endpoint in the order of posting. Operations wait on the core where
+ * the endpoint has no room, and those of other endpoints pass. Streams are as with gx_post(), at
+ * most 256 of a queue; this call queues their flags.
+ * Return: how many were taken, from index 0; fewer than @n when as many are under way as the queue
+ * is deep: poll and post the rest. For the first one: -EINVAL, -EFAULT, -ENOTCONN, -ENODEV as
+ * gx_post(). A later error is the status of a completion, -ENOTCONN for an endpoint that went down
+ * in between.
+ */
+int gx_queue_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n);
+
+/**
+ * gx_queue_post_striped() - Post PUTs and GETs on a connection as a whole. [queue] gx cuts each
+ * into parts of whole chunks, one for each lane, which the cores move at the same time. An
+ * operation with fewer chunks has fewer parts; one of at most a chunk has one part, and the lanes
+ * take turns. An operation completes once, when all its parts have. After the first error gx
+ * cancels the other parts and reports that error; some bytes may have landed then. An immediate is
+ * delivered when all parts are visible, by an empty put behind them: its GX_COMP_NOTIFY has .len 0
+ * and the .off of the whole, unless the message is one part. gx_queue_poll() moves operations on. A
+ * completion names one of the connection's endpoints.
+ * Return: as gx_queue_post(). -EINVAL for SEND and RECV, which meet on one endpoint.
+ */
+int gx_queue_post_striped(struct gx_queue *q, struct gx_conn *conn, const struct gx_op ops[],
+			  unsigned n);
+
+/** gx_queue_cancel() - Same as gx_cancel(), for all operations of the queue with this .user; it
+ * looks at each one under way. [queue] Return: how many it found. */
+int gx_queue_cancel(struct gx_queue *q, uint64_t user);
+
+/** gx_queue_poll() - Take completions of the queue's operations. [queue] An endpoint in a
+ * completion stays valid until gx_conn_close() was called and the completions were taken.
+ * Return: entries written, at most @n. */
+unsigned gx_queue_poll(struct gx_queue *q, struct gx_comp comps[], unsigned n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
