@@ -124,6 +124,10 @@ static void local_fail(struct gx_ep *ep, int err)
 	e->fail_err = err ? err : -ECONNRESET;
 	if (e->made_due)
 		local_made_tell(e);
+	/* A peer may close right behind a put that is done: what its ring holds is the user's. A peer
+	 * that writes on, though it has ended, is not waited for. */
+	for (unsigned i = 0; i < LOCAL_NOTES && e->rx && local_notes_take(e); i++)
+		;
 	local_heat(e); /* hot until it leaves */
 	local_ops_fail(e);
 	if (local_dma_drain(e))

@@ -619,6 +619,31 @@ static void close__under_operations(void **state)
 	gx_conn_close(r->server.conn);
 }
 
+/* A client that closes when its puts are done: the server hears of all, also if it did not turn. */
+static void close__behind_puts_that_are_done(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_to(&r->client, GX_OP_PUT, "kv");
+	unsigned done = 0;
+
+	op.flags = GX_OP_IMM;
+	op.addr = r->buf;
+	op.len = 8;
+	for (unsigned i = 0; i < 100; i++)
+		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	while (done < 100) {
+		struct gx_comp comp[16];
+
+		gx_core_turn(r->client.core, gx_now());
+		done += gx_poll(r->client.core, comp, 16);
+	}
+	gx_conn_close(r->client.conn);
+	while (atomic_load(&r->server.nr_down) != 1)
+		sched_yield();
+	UNTIL(r, r->server.nr_notify == 100);
+	gx_conn_close(r->server.conn);
+}
+
 /* A peer whose core says nothing while it is put to is lost, although no copy needs it. */
 static void silent_peer__is_noticed(void **state)
 {
@@ -762,6 +787,7 @@ int main(void)
 		T(cancel__a_long_put),
 		T(deadline__while_the_ring_is_full),
 		T(close__under_operations),
+		T(close__behind_puts_that_are_done),
 		cmocka_unit_test(silent_peer__is_noticed),
 		T(hostile__notifications),
 		T(hostile__counter),
