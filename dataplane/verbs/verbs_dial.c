@@ -135,9 +135,31 @@ static int thread_new(struct verbs_dials *ds)
 	return ret;
 }
 
-/* An address more is waited for. Return: false: no thread will come. */
+/* How many addresses are waited for that no thread looks for? */
+static unsigned dials_due(const struct verbs_dials *ds)
+{
+	unsigned n = 0;
+
+	for (const struct verbs_dial *d = ds->first; d; d = d->next) {
+		const struct verbs_dial *before = ds->first;
+
+		while (before != d && !dial_is_like(before, d))
+			before = before->next;
+		n += before == d && !address_is_taken(ds, d);
+	}
+	return n;
+}
+
+/* An address more is waited for. A thread that was made or woken for another one, and finds that taken,
+ * takes this one. Return: false: no thread will come. */
 static bool dials_wake(struct verbs_dials *ds)
 {
+	unsigned busy = ds->nr_idle;
+
+	for (unsigned i = 0; i < VERBS_DIALLERS; i++)
+		busy += ds->running[i] != NULL;
+	if (ds->nr_threads > busy && dials_due(ds) <= ds->nr_threads - busy)
+		return true;
 	if (!ds->nr_idle)
 		return !thread_new(ds) || ds->nr_threads;
 	ds->nr_idle--;
