@@ -455,8 +455,8 @@ static bool conf_ring(struct conf *c)
 	return false;
 }
 
-/* NCCL's device code unpacks in protocol Simple alone, and not in its algorithm PAT. Since 2.24 NCCL
- * no longer turns off by itself what does not go with it. */
+/* NCCL's device code unpacks in protocol Simple alone, and not in its algorithm PAT. NCCL does
+ * not turn off by itself what does not go with it. */
 static bool conf_offload(struct conf *c)
 {
 	static const struct {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables by which NCCL calls a network plugin, versions 8 to 12, on 64-bit machines. NCCL
+ * The tables by which NCCL calls a network plugin, versions 10 to 12, on 64-bit machines. NCCL
  * (https://github.com/NVIDIA/nccl) defines this binary interface; the names here are gx's own. The
  * assertions below hold each size and offset.
  *
  * NCCL tries the symbols ncclNetPlugin_v12, _v11, ... and takes the first that it finds: 2.30 to
- * 2.32 v12, 2.28 and 2.29 v11, 2.26 and 2.27 v10, 2.24 and 2.25 v9, 2.20 to 2.23 v8.
+ * 2.32 v12, 2.28 and 2.29 v11, 2.26 and 2.27 v10. Older ones ask for tables that gx has not.
  */
 #ifndef NCCL_NET_ABI_H
 #define NCCL_NET_ABI_H
@@ -90,7 +90,7 @@ struct nccl_unpack_handle {
 };
 
 /* Devices that are one virtual device. */
-struct nccl_vprops_v9 {
+struct nccl_vprops_v10 {
 	int nr_devs;
 	int devs[4];
 };
@@ -100,22 +100,7 @@ struct nccl_vprops_v12 {
 	int devs[8];
 };
 
-struct nccl_props_v8 {
-	char *name;
-	char *pci_path;
-	uint64_t guid;
-	int ptr_support;
-	int reg_is_global;
-	int speed_mbps;
-	int port;
-	float latency_us;
-	int comms_max;
-	int recvs_max;
-	int device_type;
-	int device_version;
-};
-
-struct nccl_props_v9 { /* v10 alike */
+struct nccl_props_v10 {
 	char *name;
 	char *pci_path;
 	uint64_t guid;
@@ -129,7 +114,7 @@ struct nccl_props_v9 { /* v10 alike */
 	int recvs_max;
 	int device_type;
 	int device_version;
-	struct nccl_vprops_v9 vprops;
+	struct nccl_vprops_v10 vprops;
 	size_t p2p_b_max;
 	size_t coll_b_max;
 };
@@ -148,7 +133,7 @@ struct nccl_props_v11 {
 	int recvs_max;
 	int device_type;
 	int device_version;
-	struct nccl_vprops_v9 vprops;
+	struct nccl_vprops_v10 vprops;
 	size_t p2p_b_max;
 	size_t coll_b_max;
 	int multi_request_max;
@@ -212,14 +197,14 @@ struct nccl_net_v12 {
 };
 
 struct nccl_net_v11 {
-	NCCL_NET_V11(nccl_props_v11, nccl_vprops_v9);
+	NCCL_NET_V11(nccl_props_v11, nccl_vprops_v10);
 };
 
 struct nccl_net_v10 {
 	const char *name;
 	int (*init)(nccl_log_fn log, nccl_prof_fn prof);
 	int (*devices)(int *nr);
-	int (*get_properties)(int dev, struct nccl_props_v9 *out);
+	int (*get_properties)(int dev, struct nccl_props_v10 *out);
 	int (*listen)(int dev, void *handle, void **listen_comm);
 	int (*connect)(int dev, struct nccl_config *config, void *handle, void **send_comm,
 		       struct nccl_dev_handle **send_dev);
@@ -239,56 +224,7 @@ struct nccl_net_v10 {
 	int (*close_listen)(void *listen_comm);
 	int (*get_device_mr)(void *comm, void *mh, void **dptr);
 	int (*irecv_consumed)(void *recv_comm, int n, void *req);
-	int (*make_vdevice)(int *dev, struct nccl_vprops_v9 *vprops);
-};
-
-struct nccl_net_v9 {
-	const char *name;
-	int (*init)(nccl_log_fn log);
-	int (*devices)(int *nr);
-	int (*get_properties)(int dev, struct nccl_props_v9 *out);
-	int (*listen)(int dev, void *handle, void **listen_comm);
-	int (*connect)(int dev, void *handle, void **send_comm, struct nccl_dev_handle **send_dev);
-	int (*accept)(void *listen_comm, void **recv_comm, struct nccl_dev_handle **recv_dev);
-	int (*reg_mr)(void *comm, void *data, size_t size, int type, void **mh);
-	int (*reg_mr_dma_buf)(void *comm, void *data, size_t size, int type, uint64_t off, int fd,
-			      void **mh);
-	int (*dereg_mr)(void *comm, void *mh);
-	int (*isend)(void *send_comm, void *data, size_t size, int tag, void *mh, void **req);
-	int (*irecv)(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhs,
-		     void **req);
-	int (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhs, void **req);
-	int (*test)(void *req, int *done, int *sizes);
-	int (*close_send)(void *send_comm);
-	int (*close_recv)(void *recv_comm);
-	int (*close_listen)(void *listen_comm);
-	int (*get_device_mr)(void *comm, void *mh, void **dptr);
-	int (*irecv_consumed)(void *recv_comm, int n, void *req);
-	int (*make_vdevice)(int *dev, struct nccl_vprops_v9 *vprops);
-};
-
-struct nccl_net_v8 {
-	const char *name;
-	int (*init)(nccl_log_fn log);
-	int (*devices)(int *nr);
-	int (*get_properties)(int dev, struct nccl_props_v8 *out);
-	int (*listen)(int dev, void *handle, void **listen_comm);
-	int (*connect)(int dev, void *handle, void **send_comm, struct nccl_dev_handle **send_dev);
-	int (*accept)(void *listen_comm, void **recv_comm, struct nccl_dev_handle **recv_dev);
-	int (*reg_mr)(void *comm, void *data, size_t size, int type, void **mh);
-	int (*reg_mr_dma_buf)(void *comm, void *data, size_t size, int type, uint64_t off, int fd,
-			      void **mh);
-	int (*dereg_mr)(void *comm, void *mh);
-	int (*isend)(void *send_comm, void *data, int size, int tag, void *mh, void **req);
-	int (*irecv)(void *recv_comm, int n, void **data, int *sizes, int *tags, void **mhs,
-		     void **req);
-	int (*iflush)(void *recv_comm, int n, void **data, int *sizes, void **mhs, void **req);
-	int (*test)(void *req, int *done, int *sizes);
-	int (*close_send)(void *send_comm);
-	int (*close_recv)(void *recv_comm);
-	int (*close_listen)(void *listen_comm);
-	int (*get_device_mr)(void *comm, void *mh, void **dptr);
-	int (*irecv_consumed)(void *recv_comm, int n, void *req);
+	int (*make_vdevice)(int *dev, struct nccl_vprops_v10 *vprops);
 };
 
 /* ---- What NCCL's own compiler makes of them ---- */
@@ -312,22 +248,11 @@ NCCL_AT(nccl_unpack_meta, cnt, 524288);
 NCCL_SIZE(nccl_unpack_handle, 24);
 NCCL_AT(nccl_unpack_handle, bounce, 8);
 NCCL_AT(nccl_unpack_handle, head, 16);
-NCCL_SIZE(nccl_vprops_v9, 20);
+NCCL_SIZE(nccl_vprops_v10, 20);
 NCCL_SIZE(nccl_vprops_v12, 36);
-NCCL_SIZE(nccl_props_v8, 64);
-NCCL_SIZE(nccl_props_v9, 104);
+NCCL_SIZE(nccl_props_v10, 104);
 NCCL_SIZE(nccl_props_v11, 112);
 NCCL_SIZE(nccl_props_v12, 128);
-NCCL_AT(nccl_props_v8, guid, 16);
-NCCL_AT(nccl_props_v8, ptr_support, 24);
-NCCL_AT(nccl_props_v8, reg_is_global, 28);
-NCCL_AT(nccl_props_v8, speed_mbps, 32);
-NCCL_AT(nccl_props_v8, port, 36);
-NCCL_AT(nccl_props_v8, latency_us, 40);
-NCCL_AT(nccl_props_v8, comms_max, 44);
-NCCL_AT(nccl_props_v8, recvs_max, 48);
-NCCL_AT(nccl_props_v8, device_type, 52);
-NCCL_AT(nccl_props_v8, device_version, 56);
 #define NCCL_PROPS_HEAD(type)                                                                      \
 	NCCL_AT(type, name, 0);                                                                    \
 	NCCL_AT(type, pci_path, 8);                                                                \
@@ -343,11 +268,11 @@ NCCL_AT(nccl_props_v8, device_version, 56);
 	NCCL_AT(type, device_type, 56);                                                            \
 	NCCL_AT(type, device_version, 60);                                                         \
 	NCCL_AT(type, vprops, 64)
-NCCL_PROPS_HEAD(nccl_props_v9);
+NCCL_PROPS_HEAD(nccl_props_v10);
 NCCL_PROPS_HEAD(nccl_props_v11);
 NCCL_PROPS_HEAD(nccl_props_v12);
-NCCL_AT(nccl_props_v9, p2p_b_max, 88);
-NCCL_AT(nccl_props_v9, coll_b_max, 96);
+NCCL_AT(nccl_props_v10, p2p_b_max, 88);
+NCCL_AT(nccl_props_v10, coll_b_max, 96);
 NCCL_AT(nccl_props_v11, p2p_b_max, 88);
 NCCL_AT(nccl_props_v11, coll_b_max, 96);
 NCCL_AT(nccl_props_v11, multi_request_max, 104);
@@ -359,8 +284,6 @@ NCCL_AT(nccl_props_v12, plane, 126);
 NCCL_SIZE(nccl_net_v12, 22 * 8);
 NCCL_SIZE(nccl_net_v11, 22 * 8);
 NCCL_SIZE(nccl_net_v10, 20 * 8);
-NCCL_SIZE(nccl_net_v9, 20 * 8);
-NCCL_SIZE(nccl_net_v8, 19 * 8);
 #define NCCL_NET_SLOTS(type)                                                                       \
 	NCCL_SLOT(type, name, 0);                                                                  \
 	NCCL_SLOT(type, init, 1);                                                                  \
@@ -384,8 +307,6 @@ NCCL_SIZE(nccl_net_v8, 19 * 8);
 NCCL_NET_SLOTS(nccl_net_v12);
 NCCL_NET_SLOTS(nccl_net_v11);
 NCCL_NET_SLOTS(nccl_net_v10);
-NCCL_NET_SLOTS(nccl_net_v9);
-NCCL_NET_SLOTS(nccl_net_v8);
 NCCL_SLOT(nccl_net_v12, make_vdevice, 19);
 NCCL_SLOT(nccl_net_v12, finalize, 20);
 NCCL_SLOT(nccl_net_v12, set_net_attr, 21);
@@ -393,6 +314,5 @@ NCCL_SLOT(nccl_net_v11, make_vdevice, 19);
 NCCL_SLOT(nccl_net_v11, finalize, 20);
 NCCL_SLOT(nccl_net_v11, set_net_attr, 21);
 NCCL_SLOT(nccl_net_v10, make_vdevice, 19);
-NCCL_SLOT(nccl_net_v9, make_vdevice, 19);
 
 #endif

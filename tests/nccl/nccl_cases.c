@@ -83,10 +83,10 @@ static void case_no_device(struct rank *r, int dev)
 /* Older tables, one after the other: these have no finalize, so they come last. */
 static void case_versions(struct rank *r)
 {
-	static const int versions[] = {11, 10, 9, 8};
+	static const int versions[] = {11, 10};
 	int ptrs = NCCL_PTR_HOST | (r->cuda ? NCCL_PTR_CUDA : 0);
 	struct nccl_props_v12 p12;
-	struct nccl_props_v8 p8;
+	struct nccl_props_v10 p10;
 
 	CHECK(!r->net.v12->get_properties(0, &p12));
 	CHECK(p12.ptr_support == ptrs && p12.recvs_max == 1 && p12.p2p_b_max &&
@@ -107,8 +107,8 @@ static void case_versions(struct rank *r)
 		CHECK(!r->net.v12->devices(&nr) && nr == 4);
 		sizes_run(r, sizes_short, 5, 40);
 	}
-	CHECK(!((const struct nccl_net_v8 *)r->net.table)->get_properties(0, &p8));
-	CHECK(p8.ptr_support == ptrs && p8.speed_mbps > 0 && p8.recvs_max == 1);
+	CHECK(!((const struct nccl_net_v10 *)r->net.table)->get_properties(0, &p10));
+	CHECK(p10.ptr_support == ptrs && p10.speed_mbps > 0 && p10.recvs_max == 1);
 }
 
 /* ---- Set-up ---- */

@@ -207,9 +207,7 @@ int net_init(const struct net *n, void **ctx)
 	*ctx = NULL;
 	if (n->version >= 11)
 		return n->v12->init(ctx, 4711, &config, net_log, NULL);
-	if (n->version == 10)
-		return ((const struct nccl_net_v10 *)n->table)->init(net_log, NULL);
-	return ((const struct nccl_net_v9 *)n->table)->init(net_log);
+	return ((const struct nccl_net_v10 *)n->table)->init(net_log, NULL);
 }
 
 int net_finalize(const struct net *n, void *ctx)
@@ -233,7 +231,7 @@ int net_listen(const struct net *n, void *ctx, void *handle, void **comm)
 
 	if (n->version >= 11)
 		return n->v12->listen(ctx, dev, handle, comm);
-	return ((const struct nccl_net_v9 *)n->table)->listen(dev, handle, comm);
+	return ((const struct nccl_net_v10 *)n->table)->listen(dev, handle, comm);
 }
 
 int net_connect(const struct net *n, void *ctx, void *handle, void **comm)
@@ -244,36 +242,23 @@ int net_connect(const struct net *n, void *ctx, void *handle, void **comm)
 
 	if (n->version >= 11)
 		return n->v12->connect(ctx, at, handle, comm, &dev);
-	if (n->version == 10)
-		return ((const struct nccl_net_v10 *)n->table)
-			->connect(at, &config, handle, comm, &dev);
-	return ((const struct nccl_net_v9 *)n->table)->connect(at, handle, comm, &dev);
+	return ((const struct nccl_net_v10 *)n->table)->connect(at, &config, handle, comm, &dev);
 }
 
 int net_isend(const struct net *n, void *comm, void *data, size_t size, void *mh, void **req)
 {
 	*req = NO_REQ;
-	if (n->version >= 10)
-		return n->v12->isend(comm, data, size, 7, mh, NULL, req);
-	if (n->version == 9)
-		return ((const struct nccl_net_v9 *)n->table)->isend(comm, data, size, 7, mh, req);
-	return ((const struct nccl_net_v8 *)n->table)->isend(comm, data, (int)size, 7, mh, req);
+	return n->v12->isend(comm, data, size, 7, mh, NULL, req);
 }
 
 /* *req says that NCCL needs no completion, as with LL: the plugin must write it all the same. NCCL
  * says that of no longer message, and not where it may take protocol Simple alone. */
 int net_irecv(const struct net *n, void *comm, void *data, size_t size, void *mh, void **req)
 {
-	int tag = 7, size_v8 = (int)size;
+	int tag = 7;
 
 	*req = n->is_simple || size > LL_STEP_B ? NULL : NO_REQ;
-	if (n->version >= 10)
-		return n->v12->irecv(comm, 1, &data, &size, &tag, &mh, NULL, req);
-	if (n->version == 9)
-		return ((const struct nccl_net_v9 *)n->table)
-			->irecv(comm, 1, &data, &size, &tag, &mh, req);
-	return ((const struct nccl_net_v8 *)n->table)
-		->irecv(comm, 1, &data, &size_v8, &tag, &mh, req);
+	return n->v12->irecv(comm, 1, &data, &size, &tag, &mh, NULL, req);
 }
 
 /* ---- The bootstrap ---- */

@@ -323,28 +323,23 @@ static void case_mixed(struct rank *r)
 static void case_versions(struct rank *r)
 {
 	struct nccl_props_v12 p12;
-	struct nccl_props_v8 p8;
 
 	CHECK(strstr(net_opened(), " near the GPU at ffff:00:00.0;"), "%s", net_opened());
 	CHECK(!r->net.v12->get_properties(0, &p12));
 	CHECK(p12.device_type == NCCL_DEVICE_UNPACK && p12.device_version == NCCL_UNPACK_VERSION &&
 	      p12.ptr_support == (NCCL_PTR_HOST | NCCL_PTR_CUDA) && p12.recvs_max == 1);
-	for (int version = 11; version >= 8; version--) {
+	for (int version = 11; version >= 10; version--) {
 		barrier(r);
 		CHECK(!net_finalize(&r->net, r->ctx));
 		net_load(&r->net, version);
 		CHECK(!net_init(&r->net, &r->ctx));
-		if (version >= 9) { /* they have the fields up to these at the same place */
-			memset(&p12, 0, sizeof(p12));
-			CHECK(!r->net.v12->get_properties(0, &p12));
-			CHECK(p12.device_type == NCCL_DEVICE_UNPACK &&
-			      p12.device_version == NCCL_UNPACK_VERSION);
-		}
+		/* They have the fields up to these at the same place. */
+		memset(&p12, 0, sizeof(p12));
+		CHECK(!r->net.v12->get_properties(0, &p12));
+		CHECK(p12.device_type == NCCL_DEVICE_UNPACK &&
+		      p12.device_version == NCCL_UNPACK_VERSION);
 		exchange(r, sizes_short, 5, 40, 8, 2);
 	}
-	CHECK(!((const struct nccl_net_v8 *)r->net.table)->get_properties(0, &p8));
-	CHECK(p8.device_type == NCCL_DEVICE_UNPACK && p8.device_version == NCCL_UNPACK_VERSION &&
-	      p8.ptr_support == (NCCL_PTR_HOST | NCCL_PTR_CUDA));
 }
 
 /* ---- What is refused ---- */
