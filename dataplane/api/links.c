@@ -32,7 +32,30 @@ static const struct gx_link_ctx_ops absent_ctx_ops = {
 	.describe = link_none_describe,
 };
 
-static const struct gx_link_conn_ops absent_conn_ops = {.may = absent_may};
+static const struct gx_link_conn_ops absent_conn_ops = {
+	.may = absent_may,
+	.offer = link_none_offer,
+	.fits = link_none_fits,
+	.open = link_none_open,
+	.say = link_none_say,
+	.hear = link_none_hear,
+	.fds = link_none_fds,
+	.fds_due = link_none_fds_due,
+	.meet = link_none_meet,
+	.connect = link_none_connect,
+	.prove = link_none_prove,
+	.up = link_none_conn,
+	.tick = link_none_tick,
+	.take = link_none_take,
+	.fault = link_none_fault,
+	.push = link_none_conn,
+	.stop = link_none_conn,
+	.is_over = link_none_is_over,
+	.release = link_none_conn,
+	.lost = link_none_conn,
+	.close = link_none_conn,
+	.pull_over = link_none_pull_over,
+};
 
 /* No end offers it, so no connection takes it. */
 const struct gx_link gx_link_verbs = {
@@ -43,6 +66,7 @@ const struct gx_link gx_link_verbs = {
 	.core = &link_none_core_ops,
 	.mem = &link_none_mem_ops,
 	.conn = &absent_conn_ops,
+	.ep = &gx_link_pkt_ops,
 };
 #endif
 
