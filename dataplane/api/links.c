@@ -4,7 +4,7 @@
  */
 #include "local/local.h"
 #include "packet/pkt.h"
-#include "tcp/tcp_conn.h"
+#include "tcp/nic_link.h"
 #include "verbs/verbs.h"
 
 #include <errno.h>
@@ -73,6 +73,6 @@ const struct gx_link gx_link_verbs = {
 const struct gx_link *const gx_links[GX_LINKS] = {
 	[GX_LINK_PACKET] = &gx_link_packet,
 	[GX_LINK_LOCAL] = &gx_link_local,
-	[GX_LINK_TCP] = &gx_link_tcp,
+	[GX_LINK_TCP] = &gx_link_tcp_nic,
 	[GX_LINK_VERBS] = &gx_link_verbs,
 };

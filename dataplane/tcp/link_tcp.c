@@ -5,10 +5,7 @@
  * endpoints. open, connect and free run on the control path, everything else on the polling core.
  */
 #include "tcp/tcp.h"
-#include "tcp/tcp_dev.h"
-#include "tcp/tcp_zc.h"
 
-#include "gx/log.h"
 #include "gx_internal/fork.h"
 
 #include <errno.h>
@@ -164,41 +161,6 @@ static void ep_init_tables(struct tcp_ep *e)
 	e->deadline_ns = UINT64_MAX;
 }
 
-/* Why payload cannot come bare, though the context has device memory. NULL: it can. */
-static const char *bare_why_not(struct tcp_ep *e, struct tcp_dev *dev, unsigned nr)
-{
-	if (!nr)
-		return "it has one data socket, and payload needs another one "
-		       "(gx_connect_opts.sockets)";
-	if (!tcp_dev_promise(dev, e->ep.conn->peer_name, nr))
-		return "other connections have too many of the sockets that device memory is set "
-		       "up for, or those of this host";
-	e->nr_promised = nr;
-	return NULL;
-}
-
-/* Ask the peer for bare payload where this context has device memory. */
-static void ep_ask_bare(struct tcp_ep *e)
-{
-	struct gx_conn *c = e->ep.conn;
-	struct tcp_dev *dev = tcp_dev_of(c->gx);
-	const char *why;
-
-	if (!dev)
-		return;
-	why = bare_why_not(e, dev, c->socks->nr_socks - 1);
-	if (why)
-		gx_warn("peer %s: what comes over link tcp is copied (gx_tcp_opts.rx copy): %s",
-			c->peer_name, why);
-	else
-		gx_info("peer %s: payload over link tcp comes into memory of cuda:%d", c->peer_name,
-			tcp_dev_device(dev));
-	e->rx_bare = !why;
-	e->rx_device = why ? 0 : (unsigned)tcp_dev_device(dev);
-	tcp_conn_of(c)->bare = e->rx_bare;
-	tcp_conn_of(c)->device = (uint8_t)e->rx_device;
-}
-
 static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 {
 	struct tcp_ep *e = tcp_of(ep);
@@ -211,7 +173,7 @@ static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 			       GX_PEERS_MAX);
 	e->link->nr_eps++;
 	e->counted = true;
-	ep_ask_bare(e);
+	e->link->offload->open(e);
 	local->port.fd = -1;
 	return 0;
 }
@@ -222,29 +184,12 @@ static unsigned chunk_shift(uint32_t chunk_b)
 	return 31 - (unsigned)__builtin_clz(chunk_b);
 }
 
-/* Socket @i brings payload alone, into device memory. */
-static int sock_bare(struct tcp_ep *e, unsigned i)
-{
-	struct tcp_feed *f;
-	struct gx_conn *c = e->ep.conn;
-	int ret =
-		tcp_dev_feed(tcp_dev_of(c->gx), c->peer_name, e->ep.core->index, e->sock[i].fd, &f);
-
-	if (ret)
-		return ret;
-	e->nr_promised--;
-	e->sock[i].bare = true;
-	tcp_feed_give(e, i, f);
-	return 0;
-}
-
 /* The set-up has connected all sockets of the lane. */
 static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	struct tcp_ep *e = tcp_of(ep);
 	const struct tcp_conn *t = tcp_conn_of(ep->conn);
 	struct gx_socks *socks = ep->conn->socks;
-	int ret;
 
 	e->tx_bare = t->tx_bare;
 	e->tx_device = t->tx_device;
@@ -259,14 +204,8 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		tcp_sys_tune(e->sock[i].fd, ep->conn->agreed.peer_timeout_ns);
 		*fd = -1;
 		e->nr_socks++;
-		if (e->nr_promised && i) {
-			ret = sock_bare(e, i);
-			if (ret)
-				return ret;
-		}
 	}
-	ret = tcp_zc_open(e);
-	return ret ? ret : tcp_uring_give(e);
+	return e->link->offload->connect(e);
 }
 
 static void socks_close(struct tcp_ep *e)
@@ -301,9 +240,8 @@ static void tcp_ep_free(struct gx_ep *ep)
 	struct tcp_ep *e = tcp_of(ep);
 
 	socks_close(e);
-	tcp_zc_close(e);
-	if (e->nr_promised)
-		tcp_dev_unpromise(tcp_dev_of(ep->conn->gx), ep->conn->peer_name, e->nr_promised);
+	if (e->link)
+		e->link->offload->close(e);
 	if (e->counted)
 		e->link->nr_eps--;
 	gx_pages_put(e, sizeof(*e));
@@ -322,30 +260,26 @@ const struct gx_ep_ops gx_link_tcp_ops = {
 	.cancel = tcp_cancel,
 };
 
-int link_tcp_open(struct gx_core *core, struct link_tcp **out)
+int link_tcp_open(struct gx_core *core, const struct tcp_offload *offload, size_t size)
 {
-	struct link_tcp *l = calloc(1, sizeof(*l));
-	int ret;
+	struct link_tcp *l = calloc(1, size);
 
 	if (!l)
 		return gx_fail(-ENOMEM, "no memory for link tcp of core %u", core->index);
 	l->core = core;
-	l->zc_sys = &zc_sys_kernel;
-	l->has_feeds = core->gx->opts.tcp->rx != GX_TCP_RX_COPY;
-	ret = tcp_uring_want(l);
-	if (ret)
-		link_tcp_close(l);
-	else
-		*out = l;
-	return ret;
+	l->offload = offload;
+	core->link[GX_LINK_TCP] = l;
+	return 0;
 }
 
-void link_tcp_close(struct link_tcp *l)
+void link_tcp_end(struct link_tcp *l)
 {
-	if (!l)
-		return;
 	tcp_gpus_close(l);
 	tcp_feeds_end(l);
-	tcp_uring_close(l);
-	free(l);
+}
+
+void link_tcp_free(struct gx_core *core)
+{
+	free(tcp_core(core));
+	core->link[GX_LINK_TCP] = NULL;
 }

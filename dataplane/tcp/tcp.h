@@ -5,7 +5,7 @@
  * poll core owns everything here, except where a comment names the control thread. Nothing
  * allocates after ep_connect. Calls into the kernel go through struct tcp_sys, never block, and leave
  * no reference to a caller's memory behind. Copies of a GPU (tcp_gpu.c, tcp_fetch.c) may, and sends
- * that a NIC reads from there (tcp_zc.h).
+ * that a NIC reads from there (tcp_offload.h).
  */
 #ifndef GX_TCP_H
 #define GX_TCP_H
@@ -16,6 +16,7 @@
 #include "tcp/tcp_conn.h"
 #include "tcp/tcp_feed.h"
 #include "tcp/tcp_frame.h"
+#include "tcp/tcp_offload.h"
 #include "tcp/tcp_state.h"
 
 #include "gx_internal/link.h"
@@ -100,12 +101,12 @@ struct tcp_op {
 	union {
 		struct {
 			uint16_t queued; /* its frames in queues of sockets */
-			uint16_t held;	 /* its sends that the kernel has not ended (tcp_zc.h) */
+			uint16_t held;	 /* its sends that a NIC may still read */
 		};
 		uint32_t refs; /* both */
 	};
 	bool late; /* it ended early, and its completion waits until held is 0 */
-	bool dev;  /* its memory is of a GPU, and a NIC reads it; then gpu is NULL */
+	bool dev;  /* a NIC reads its memory, which is of gpu: no buffer has any of it */
 	int status;
 	uint64_t user;
 	struct gx_route *route;
@@ -174,7 +175,7 @@ struct tcp_offer {
 struct tcp_out {
 	uint8_t hdr[TCP_HDR_B];
 	uint8_t tail[TCP_TAIL_B]; /* with payload only */
-	const char *data;	  /* NULL with gone */
+	const char *data;	  /* NULL: gone, or read by a NIC */
 	uint32_t len;		  /* of the payload */
 	uint32_t op;		  /* TCP_NONE: none */
 	bool gone;		  /* its operation has ended: zeros go out, and TCP_TAIL_VOID */
@@ -196,7 +197,7 @@ struct tcp_sink {
 struct tcp_sock {
 	int fd;
 	bool rx_ended; /* the peer closed it, or it broke: nothing is read or sent any more */
-	bool tx_ended; /* tcp_tx.c sends nothing: that, a send failed, or tcp_zc.h sends */
+	bool tx_ended; /* nothing is sent: that, or a send failed */
 	/* out */
 	uint32_t head, tail; /* of out[], free-running: next free, next to send */
 	uint32_t pos;	     /* bytes of out[tail] that are sent */
@@ -236,17 +237,12 @@ struct tcp_ep {
 	uint64_t now_ns;
 	unsigned nr_socks, tx_rover, rx_rover;
 	unsigned chunk_shift;
-	uint32_t window;      /* chunks */
-	unsigned nr_promised; /* ctl: feeds that are set aside for its sockets */
-	bool rx_bare;	      /* frozen: payload for memory of one GPU comes bare, ... */
-	union {
-		struct {
-			bool tx_bare; /* frozen: ... or goes so */
-			bool tx_zc;   /* frozen: a NIC may send memory of GPUs */
-		};
-		uint16_t tx_more; /* any of these: tcp_tx() has more to do */
-	};
-	struct tcp_zc *zc;	       /* with tx_zc, see tcp_zc.h */
+	uint32_t window;	       /* chunks */
+	unsigned nr_promised;	       /* ctl: feeds that are set aside for its sockets */
+	bool rx_bare;		       /* frozen: payload for memory of one GPU comes bare, ... */
+	bool tx_bare;		       /* frozen: ... or goes so */
+	struct tcp_zc *zc;	       /* of its offload */
+	uint32_t nr_out;	       /* sends that a NIC may still read */
 	unsigned rx_device, tx_device; /* frozen: that GPU, of this end and of the peer's */
 	/* operations */
 	uint32_t op_free, ops_top, nr_ops;
@@ -307,12 +303,8 @@ struct link_tcp {
 	uint64_t rx_b, tx_b;		   /* bytes of this turn, against TCP_LINK_B */
 	uint32_t nr_held;		   /* fragments of all eps */
 	uint32_t drop_seq;		   /* memory freed from here on may still be staged */
+	const struct tcp_offload *offload; /* frozen */
 	bool has_feeds;			   /* ctl, before GPUs are opened: sockets may have feeds */
-	const struct zc_sys *zc_sys;	   /* ctl: of sends that a NIC reads */
-	struct tcp_ep *zc_eps;		   /* list: the kernel has sends of theirs */
-	struct uring_rx *uring;		   /* ctl, before the first socket; NULL: by recv() */
-	void *uring_pool;		   /* ctl: its area, of the arena; NULL: a test's */
-	uint64_t uring_pool_b;		   /* ctl */
 	struct tcp_feed *kept;		   /* ctl: feeds whose fragments a GPU may still read */
 	unsigned nr_gpus;		   /* ctl */
 	struct tcp_gpu *gpu[GX_GPUS_MAX];  /* ctl: by device; NULL: not open */
@@ -432,30 +424,6 @@ bool tcp_gpus_reap(struct link_tcp *l, uint64_t now_ns);
 void tcp_gpus_settle(struct link_tcp *l, uint64_t now_ns);
 /** tcp_gpus_drop() - Hold freed memory that is still being staged. */
 void tcp_gpus_drop(struct link_tcp *l, struct drop *d);
-/* The link's part of a context: NICs that receive for it, and that send memory of GPUs. */
-struct tcp_ctx {
-	struct tcp_tx_dev *tx; /* NULL: none. ctl */
-	struct tcp_dev *dev;   /* device memory for data sockets; NULL: none. ctl */
-	struct tcp_zcrx *zcrx; /* queues that io_uring receives by; NULL: none. ctl */
-};
-static inline struct tcp_tx_dev *tcp_tx_of(const struct gx *gx)
-{
-	const struct tcp_ctx *t = gx->link[GX_LINK_TCP];
-
-	return t ? t->tx : NULL;
-}
-static inline struct tcp_dev *tcp_dev_of(const struct gx *gx)
-{
-	const struct tcp_ctx *t = gx->link[GX_LINK_TCP];
-
-	return t ? t->dev : NULL;
-}
-static inline struct tcp_zcrx *tcp_zcrx_of(const struct gx *gx)
-{
-	const struct tcp_ctx *t = gx->link[GX_LINK_TCP];
-
-	return t ? t->zcrx : NULL;
-}
 static inline struct link_tcp *tcp_core(const struct gx_core *core)
 {
 	return core->link[GX_LINK_TCP];
@@ -561,21 +529,6 @@ void tcp_feed_close(struct link_tcp *l, struct tcp_sock *s);
 /** tcp_feeds_end() - Control path: no GPU copies any more. */
 void tcp_feeds_end(struct link_tcp *l);
 
-/* -- tcp_uring.c: sockets that io_uring receives from -- */
-
-/** tcp_uring_want() - Control path: a ring with a queue of the NIC for @l, if gx_tcp_opts.rx asks for
- * it. Return: 0, -errno with gx_error(). */
-int tcp_uring_want(struct link_tcp *l);
-/** tcp_uring_close() - Control path: no GPU copies any more. */
-void tcp_uring_close(struct link_tcp *l);
-/** tcp_uring_give() - Control path: the sockets of @e without a feed are the ring's, if there is one
- * and it can have them. Return: 0, -ENOMEM. */
-int tcp_uring_give(struct tcp_ep *e);
-/** tcp_uring_bare() - Control path: a feed of the ring, which brings payload alone; NULL: no memory. */
-struct tcp_feed *tcp_uring_bare(const struct link_tcp *l);
-bool tcp_uring_turn(struct link_tcp *l);	  /* once a turn, if there is a ring */
-bool tcp_uring_is_busy(const struct link_tcp *l); /* sockets come or go */
-
 /* -- tcp_live.c: hot endpoints, which each turn serves, and cold ones -- */
 
 void tcp_live_add(struct tcp_ep *e); /* it is hot */
@@ -600,7 +553,11 @@ void tcp_ep_leave(struct tcp_ep *e);
 
 /* -- link_tcp.c: control path, and posting -- */
 
-int link_tcp_open(struct gx_core *core, struct link_tcp **out);
-void link_tcp_close(struct link_tcp *l);
+/** link_tcp_open() - The link's part of @core, which is then core->link[GX_LINK_TCP]: the beginning of
+ * @size bytes, 0 behind it. Return: 0, -ENOMEM with gx_error(). */
+int link_tcp_open(struct gx_core *core, const struct tcp_offload *offload, size_t size);
+/** link_tcp_end() - No core runs: feeds that were kept end. Nothing but link_tcp_free() may follow. */
+void link_tcp_end(struct link_tcp *l);
+void link_tcp_free(struct gx_core *core);
 
 #endif

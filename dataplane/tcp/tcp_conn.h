@@ -34,7 +34,17 @@ static inline struct tcp_conn *tcp_conn_of(const struct gx_conn *c)
 }
 
 extern const struct gx_link gx_link_tcp;
+extern const struct gx_link_conn_ops tcp_conn_ops;
 extern const struct gx_ep_ops gx_link_tcp_ops; /* link_tcp.c */
+
+/* What any object of the link says of itself. The last resort: slower than any port, and TCP's own
+ * checksum is all that guards its bytes. */
+#define TCP_LINK_SELF                                                                              \
+	.name = "tcp", .id = GX_LINK_TCP, .port = GX_LINK_PORT_NONE, .score = 1,                   \
+	.quantum_b = 4096, .how = "the kernel's TCP copies",                                       \
+	.cure = "install the same gx at both ends"
+
+int tcp_ctx_gpu(struct gx *gx, struct gx_gpu *gpu);
 
 /** tcp_conn_open() - Make our part, for as many lanes, and sockets of each. Return: 0, -errno with
  * gx_error(). */

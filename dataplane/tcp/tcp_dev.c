@@ -5,7 +5,7 @@
  */
 #include "tcp/tcp_dev.h"
 #include "core/core.h"
-#include "tcp/tcp.h"
+#include "tcp/nic_link.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -207,7 +207,7 @@ void tcp_dev_lend(struct tcp_dev *d, unsigned core, struct link_tcp *l)
 {
 	if (!d->ring)
 		return;
-	l->uring = d->area[core].ring;
+	nic_core_of(l)->uring = d->area[core].ring;
 	d->area[core].ring = NULL;
 	d->area[core].link = l;
 }

@@ -4,11 +4,10 @@
  * tcp_op_doom() returns: frames under way go on with zeros, and the receiver drops them, as their
  * trailers tell it. CANCEL ends the message. A receive or a get with memory of a GPU ends when the
  * copies into it that have begun have ended. A copy out of such memory may outlive its operation. An
- * operation whose memory the kernel sends without a copy completes later (tcp_zc.h).
+ * operation whose memory a NIC sends completes later (tcp_offload.h).
  * Runs on the polling core.
  */
 #include "tcp/tcp.h"
-#include "tcp/tcp_zc.h"
 
 #include <errno.h>
 
@@ -37,7 +36,7 @@ static void op_doom(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 	tcp_op_pad(e, i);
 	tcp_ctl_put(e, &cancel);
 	if (op->held) {
-		tcp_zc_keep(e, i);
+		e->link->offload->early(e, i);
 		return;
 	}
 	tcp_fetch_end(e, op);

@@ -9,7 +9,6 @@
  * chunks lie in queues. Runs on the polling core.
  */
 #include "tcp/tcp.h"
-#include "tcp/tcp_zc.h"
 
 /* So long no socket took a byte, and within as long others wanted buffers. */
 #define FETCH_STUCK_NS 20000000
@@ -45,14 +44,14 @@ static bool share_allows(const struct tcp_ep *e, struct tcp_gpu *t, unsigned sha
 
 bool tcp_fetch_waits_gpu(struct tcp_ep *e, struct tcp_op *op)
 {
-	if (e->tx_zc && tcp_zc_device(e, op))
+	if (op->dev || e->link->offload->takes(e, op))
 		return false;
 	return !stage_ready(op->gpu->stage, &op->stage, op->next_chunk);
 }
 
 const char *tcp_fetch_at(struct tcp_op *op, uint64_t chunk)
 {
-	return stage_ready(op->gpu->stage, &op->stage, chunk);
+	return op->dev ? NULL : stage_ready(op->gpu->stage, &op->stage, chunk);
 }
 
 bool tcp_fetch_is_stuck(const struct tcp_ep *e)
@@ -80,6 +79,8 @@ void tcp_fetch_ahead(struct tcp_ep *e, struct tcp_op *op)
 	uint64_t chunk_b = 1ull << e->chunk_shift;
 	unsigned share = op->gpu->stage_share;
 
+	if (op->dev)
+		return;
 	limit = GX_MIN(limit, op->acked + e->window);
 	if (tcp_fetch_is_stuck(e) && tcp_fetch_is_short(e, op->gpu))
 		share = 1;
@@ -97,6 +98,8 @@ void tcp_fetch_sent(struct tcp_ep *e, struct tcp_op *op, uint64_t chunk)
 {
 	unsigned n;
 
+	if (op->dev)
+		return;
 	assert(chunk >= op->stage.first && chunk < op->stage.next); /* once */
 	op->sent |= 1ull << (chunk - op->stage.first);
 	n = (unsigned)__builtin_ctzll(~op->sent); /* an endpoint's share is less than 64 */

@@ -4,7 +4,6 @@
  * any more, and the kernel sends none of its memory. tcp_attach() in tcp_turn.c is the beginning. Runs on the polling core.
  */
 #include "tcp/tcp.h"
-#include "tcp/tcp_zc.h"
 
 #include <errno.h>
 
@@ -27,9 +26,9 @@ void tcp_ep_leave(struct tcp_ep *e)
 {
 	struct gx_ep *ep = &e->ep;
 
-	if (e->nr_held || tcp_zc_is_out(e))
+	if (e->nr_held || e->nr_out)
 		return;
-	tcp_zc_unlist(e);
+	e->link->offload->leave(e);
 	ops_fail(e);
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->sock[i].feed)
@@ -59,8 +58,7 @@ void tcp_fail(struct gx_ep *ep, int err)
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->sock[i].feed)
 			tcp_feed_end(e->sock[i].feed);
-	if (tcp_zc_is_out(e))
-		tcp_zc_end(e);
+	e->link->offload->fail(e);
 	ops_fail(e);
 	tcp_ep_leave(e);
 }

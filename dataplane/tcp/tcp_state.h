@@ -55,7 +55,7 @@ static inline bool tcp_in_may_go(enum tcp_in_state from, enum tcp_in_state to)
  *                  +--------------------> POSTED
  *
  *   SENDING, SENT, POSTED  -> DOOMED  it ends early: cancelled, too late, failed
- *   SENT, DOOMED           -> HELD    the peer is done with it, and the kernel is not (tcp_zc.h)
+ *   SENT, DOOMED           -> HELD    the peer is done with it, and a NIC is not (tcp_offload.h)
  *   each of them           -> FREE    it is over, or its endpoint is
  *
  * A put in QUEUED or SENDING lies in the list of those that have chunks to send; a send in QUEUED

@@ -4,7 +4,6 @@
  * are about, DATA to tcp_in.c. Runs on the polling core.
  */
 #include "tcp/tcp.h"
-#include "tcp/tcp_zc.h"
 
 #include <errno.h>
 
@@ -22,13 +21,13 @@ static uint32_t op_of(const struct tcp_ep *e, uint32_t mid)
 	return i != TCP_NONE && e->ops[i].mid == mid ? i : TCP_NONE;
 }
 
-/* Frames of it wait in queues, so the peer lies. Or the kernel has sends of it. */
+/* Frames of it wait in queues, so the peer lies. Or a NIC has sends of it. */
 static int held_done(struct tcp_ep *e, uint32_t i, const struct tcp_frame *f)
 {
 	if (e->ops[i].queued)
 		return -EPROTO;
 	mid_free(e, f->mid);
-	tcp_zc_done(e, i, f->err);
+	e->link->offload->done(e, i, f->err);
 	return 0;
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One turn of the tcp link: read this first. The polling loop calls link_tcp_poll(), which hands on
- * the copies that GPUs have ended since the last turn (tcp_gpu.c), and lets io_uring receive, if the
- * program has given it a NIC's queue (tcp_uring.c). Then it does for each endpoint
- * that is not cold (tcp_live.c), in this order:
+ * the copies that GPUs have ended since the last turn (tcp_gpu.c). Then it does for each endpoint that
+ * is not cold (tcp_live.c), in this order:
  *
  *   tcp_rx()          reads sockets: payload into its place, frames to in, match and op (tcp_rx.c)
  *   tcp_gpus_settle() has GPUs copy payload that came for their memory (tcp_gpu.c)
@@ -18,7 +17,6 @@
  * endpoints and sockets take turns at being first. Runs on the polling core.
  */
 #include "tcp/tcp.h"
-#include "tcp/tcp_zc.h"
 
 #include <errno.h>
 
@@ -166,7 +164,7 @@ bool link_tcp_asleep(const void *link)
 {
 	const struct link_tcp *l = link;
 
-	return !l->nr_live && !l->nr_held && !tcp_uring_is_busy(l);
+	return !l->nr_live && !l->nr_held;
 }
 
 bool link_tcp_poll(void *link, uint64_t now_ns)
@@ -179,8 +177,6 @@ bool link_tcp_poll(void *link, uint64_t now_ns)
 	l->rx_b = l->tx_b = 0;
 	if (l->nr_gpus)
 		worked |= tcp_gpus_reap(l, now_ns);
-	if (l->uring)
-		worked |= tcp_uring_turn(l);
 	tcp_live_cool(l, now_ns);
 	while ((e = tcp_live_cold(l, now_ns))) /* first: the hot ones may use up the turn's bytes */
 		worked |= ep_turn(e, now_ns);
@@ -214,8 +210,7 @@ static void ins_hold(const struct tcp_ep *e, struct drop *d)
 			drop_hold(d, e->in[i].mem);
 }
 
-/* No call into the kernel is under way, so only copies by GPUs hold memory, and sends from there
- * (tcp_zc.h). */
+/* No call into the kernel is under way, so only copies by GPUs hold memory. */
 void link_tcp_drop(void *link, struct drop *d)
 {
 	struct link_tcp *l = link;
@@ -234,8 +229,6 @@ void link_tcp_drop(void *link, struct drop *d)
 		if (l->eps[k])
 			ins_hold(l->eps[k], d);
 	tcp_gpus_drop(l, d);
-	if (l->zc_eps)
-		tcp_zc_drop(l, d);
 }
 
 /* ---- attach ---- */

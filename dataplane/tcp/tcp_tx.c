@@ -4,17 +4,12 @@
  * the kernel has room for. A socket whose queue has room pulls the next chunk of an operation, so
  * the chunks of a message spread over the sockets by their speed. A chunk in memory of a GPU is
  * first brought to host memory (tcp_fetch.c). Frames without payload go by socket 0, before chunks.
- * Runs on the polling core.
- *
- * Most functions are compiled twice: with @zc for sockets whose sends a NIC may read (tcp_zc.h), and
- * for all others, which pay nothing for that.
+ * Payload that a NIC
+ * reads leaves alone, behind its header (tcp_offload.h). Runs on the polling core.
  */
 #include "tcp/tcp.h"
-#include "tcp/tcp_zc.h"
 
 #include <errno.h>
-
-#define TX_TWICE static inline __attribute__((always_inline))
 
 #define TX_TRIES 8  /* operations that a socket looks at for a chunk */
 #define TX_LOOKS 32 /* operations that a call looks at whose chunks are being staged */
@@ -28,8 +23,9 @@ static uint64_t out_b(const struct tcp_out *o)
 }
 
 /* @len: payload behind it, or alone (@bare). */
-TX_TWICE struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f, uint32_t len,
-				 bool bare)
+static inline __attribute__((always_inline)) struct tcp_out *out_new(struct tcp_sock *s,
+								     const struct tcp_frame *f,
+								     uint32_t len, bool bare)
 {
 	struct tcp_out *o = &s->out[s->head++ % TCP_OUTS];
 
@@ -44,12 +40,12 @@ TX_TWICE struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f, 
 	return o;
 }
 
-TX_TWICE bool out_room(const struct tcp_sock *s)
+static inline __attribute__((always_inline)) bool out_room(const struct tcp_sock *s)
 {
 	return s->head - s->tail < TCP_OUTS && s->out_b < (uint64_t)TCP_OUT_B << s->out_shift;
 }
 
-TX_TWICE void ctl_fill(struct tcp_ep *e)
+static inline __attribute__((always_inline)) void ctl_fill(struct tcp_ep *e)
 {
 	struct tcp_sock *s = &e->sock[0];
 
@@ -61,7 +57,7 @@ TX_TWICE void ctl_fill(struct tcp_ep *e)
 
 /* ---- chunks ---- */
 
-TX_TWICE bool op_begin(struct tcp_ep *e, uint32_t i)
+static inline __attribute__((always_inline)) bool op_begin(struct tcp_ep *e, uint32_t i)
 {
 	struct tcp_op *op = &e->ops[i];
 
@@ -74,7 +70,8 @@ TX_TWICE bool op_begin(struct tcp_ep *e, uint32_t i)
 	return true;
 }
 
-TX_TWICE void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
+static inline __attribute__((always_inline)) void op_chunk(struct tcp_ep *e, struct tcp_sock *s,
+							   uint32_t i)
 {
 	struct tcp_op *op = &e->ops[i];
 	uint64_t moff = op->next_chunk++ << e->chunk_shift;
@@ -95,7 +92,8 @@ TX_TWICE void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 	if (op->bare)
 		tcp_ctl_put(e, &f);
 	if (f.plen)
-		o->data = op->gpu ? tcp_fetch_at(op, op->next_chunk - 1) : op->at + moff;
+		o->data =
+			gx_unlikely(op->gpu) ? tcp_fetch_at(op, op->next_chunk - 1) : op->at + moff;
 	o->op = i;
 	o->chunk = op->next_chunk - 1;
 	op->queued++;
@@ -105,7 +103,9 @@ TX_TWICE void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 
 /* Does @s carry chunks of the operation? A bare one needs room for its header now, and for its END
  * later. */
-TX_TWICE bool op_suits(const struct tcp_ep *e, const struct tcp_op *op, const struct tcp_sock *s)
+static inline __attribute__((always_inline)) bool op_suits(const struct tcp_ep *e,
+							   const struct tcp_op *op,
+							   const struct tcp_sock *s)
 {
 	if (!e->tx_bare)
 		return true;
@@ -115,7 +115,7 @@ TX_TWICE bool op_suits(const struct tcp_ep *e, const struct tcp_op *op, const st
 }
 
 /* The next operation in turn that may send gives @s a chunk. False: none may. */
-TX_TWICE bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
+static inline __attribute__((always_inline)) bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
 {
 	for (unsigned n = GX_MIN(e->nr_act, (uint32_t)TX_TRIES); n; n--) {
 		uint32_t i = e->act_head;
@@ -142,8 +142,9 @@ TX_TWICE bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
 
 /* ---- sendmsg ---- */
 
-TX_TWICE unsigned iov_add(struct iovec *iov, unsigned n, const char *at, uint64_t len,
-			  uint64_t *skip)
+static inline __attribute__((always_inline)) unsigned iov_add(struct iovec *iov, unsigned n,
+							      const char *at, uint64_t len,
+							      uint64_t *skip)
 {
 	uint64_t cut = GX_MIN(*skip, len);
 
@@ -154,16 +155,31 @@ TX_TWICE unsigned iov_add(struct iovec *iov, unsigned n, const char *at, uint64_
 	return n + 1;
 }
 
-/* What the kernel should take next. A frame whose bytes are gone is filled with zeros, and ends the
- * list as long as there are more of them than the pad has. So does payload that goes without a copy:
- * *stops. */
-TX_TWICE unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struct iovec *iov,
-			   const bool zc, bool *stops)
+/* Payload that has no address, of which @skip bytes have left. What is gone is filled with zeros, and
+ * ends the list as long as there are more of them than the pad has. What a NIC reads ends it as well:
+ * *leads: it follows at once. Return: true: the list ends. */
+static bool iov_none(const struct tcp_ep *e, const struct tcp_out *o, uint64_t skip,
+		     struct iovec *iov, unsigned *n, bool *leads)
+{
+	uint64_t left = o->len - GX_MIN(skip, (uint64_t)o->len);
+
+	if (!left)
+		return false;
+	if (!o->gone) {
+		*leads = true;
+		return true;
+	}
+	iov[(*n)++] = (struct iovec){e->link->pad, GX_MIN(left, (uint64_t)TCP_PAD_B)};
+	return left > TCP_PAD_B;
+}
+
+/* What the kernel should take next. */
+static inline unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struct iovec *iov,
+				bool *leads)
 {
 	uint64_t skip = s->pos;
 	unsigned n = 0;
 
-	*stops = false;
 	for (uint32_t i = s->tail; i != s->head; i++) {
 		const struct tcp_out *o = &s->out[i % TCP_OUTS];
 
@@ -171,21 +187,12 @@ TX_TWICE unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, str
 			n = iov_add(iov, n, (const char *)o->hdr, TCP_HDR_B, &skip);
 		if (!o->len)
 			continue;
-		if (zc && skip < o->len && !o->gone && tcp_zc_wants(e, o)) {
-			*stops = true;
-			break;
-		}
-		if (!o->gone) {
+		if (gx_likely(o->data)) {
 			n = iov_add(iov, n, o->data, o->len, &skip);
 		} else {
-			uint64_t cut = GX_MIN(skip, (uint64_t)o->len), left = o->len - cut;
-
-			skip -= cut;
-			if (left)
-				iov[n++] = (struct iovec){e->link->pad,
-							  GX_MIN(left, (uint64_t)TCP_PAD_B)};
-			if (left > TCP_PAD_B)
+			if (iov_none(e, o, skip, iov, &n, leads))
 				break;
+			skip -= GX_MIN(skip, (uint64_t)o->len);
 		}
 		if (!o->bare)
 			n = iov_add(iov, n, (const char *)o->tail, TCP_TAIL_B, &skip);
@@ -203,7 +210,8 @@ static void out_end(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp
 	tcp_ctl_put(e, &end);
 }
 
-TX_TWICE void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
+static inline __attribute__((always_inline)) void sock_sent(struct tcp_ep *e, struct tcp_sock *s,
+							    uint64_t n)
 {
 	n += s->pos;
 	while (s->tail != s->head) {
@@ -226,42 +234,31 @@ TX_TWICE void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 	s->pos = (uint32_t)n;
 }
 
-static void sock_end(struct tcp_ep *e, struct tcp_sock *s, int err, bool zc)
-{
-	tcp_sock_tx_end(e, s, err);
-	if (zc)
-		tcp_zc_of(e, s)->on = false;
-}
-
 /* Return: did the kernel take all that it was offered? */
-TX_TWICE bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent, const bool zc)
+static inline bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 {
 	struct iovec iov[TCP_OUT_IOVS * TCP_OUTS];
-	bool stops;
-	unsigned n = sock_iov(e, s, iov, zc, &stops);
+	bool leads = e->leading;
+	unsigned n = sock_iov(e, s, iov, &leads);
 	uint64_t want = 0;
 	ssize_t ret;
 
 	for (unsigned i = 0; i < n; i++)
 		want += iov[i].iov_len;
-	if (!n && !(zc && stops))
-		return false;
-	if (zc && !n)
-		ret = tcp_zc_post(e, s, &want);
-	else if (zc && stops)
-		ret = e->link->zc_sys->lead(s->fd, iov, n);
-	else if (gx_unlikely(e->leading))
+	if (gx_unlikely(!n))
+		ret = e->link->offload->send(e, s, &want);
+	else if (gx_unlikely(leads))
 		ret = e->sys->lead(s->fd, iov, n);
 	else
 		ret = e->sys->send(s->fd, iov, n);
 	if (ret < 0) {
 		if (ret != -EAGAIN && ret != -EINTR)
-			sock_end(e, s, (int)ret, zc);
+			tcp_sock_tx_end(e, s, (int)ret);
 		else
 			gx_stat_add(tcp_stats(e), GX_STAT_TX_FULL, 1);
 		return false;
 	}
-	s->leads = e->leading;
+	s->leads = leads;
 	e->sent_ns = e->now_ns;
 	sock_sent(e, s, (uint64_t)ret);
 	*sent += (uint64_t)ret;
@@ -271,30 +268,20 @@ TX_TWICE bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent, co
 	return (uint64_t)ret == want;
 }
 
-TX_TWICE bool sock_drive(struct tcp_ep *e, struct tcp_sock *s, const bool zc)
+static __attribute__((noinline)) bool sock_tx(struct tcp_ep *e, struct tcp_sock *s)
 {
 	uint64_t sent = 0;
 	bool more = true;
 
-	while (more && !(zc ? !tcp_zc_sends(e, s) : s->tx_ended) && sent < TCP_TURN_B) {
+	while (more && !s->tx_ended && sent < TCP_TURN_B) {
 		if (s == &e->sock[0])
 			ctl_fill(e);
 		while (out_room(s) && chunk_pull(e, s))
 			;
-		more = s->tail != s->head && sock_send(e, s, &sent, zc);
+		more = s->tail != s->head && sock_send(e, s, &sent);
 	}
 	e->link->tx_b += sent;
 	return sent > 0;
-}
-
-static __attribute__((noinline)) bool sock_tx(struct tcp_ep *e, struct tcp_sock *s)
-{
-	return sock_drive(e, s, false);
-}
-
-static __attribute__((noinline)) bool sock_tx_zc(struct tcp_ep *e, struct tcp_sock *s)
-{
-	return sock_drive(e, s, true);
 }
 
 /* ---- memory of GPUs ---- */
@@ -328,7 +315,7 @@ void tcp_tx_tick(struct tcp_ep *e)
 		uint32_t n;
 
 		if ((op->state != TCP_OP_QUEUED && op->state != TCP_OP_SENDING) || op->fetching ||
-		    !op->gpu || !tcp_fetch_is_short(e, op->gpu))
+		    !op->gpu || op->dev || !tcp_fetch_is_short(e, op->gpu))
 			continue;
 		n = tcp_fetch_cut(e, op);
 		gx_stat_add(tcp_stats(e), GX_STAT_STAGE_TAKEN, n);
@@ -348,27 +335,6 @@ void tcp_tx_fetch(struct tcp_ep *e)
 	}
 }
 
-/* Sockets whose sends a NIC may read. And headers and ENDs of what has just left do not wait a turn. */
-static __attribute__((noinline)) bool tx_more(struct tcp_ep *e)
-{
-	bool worked = false;
-
-	for (unsigned k = 0, i = e->tx_rover; e->tx_zc && k < e->nr_socks; k++) {
-		struct tcp_sock *s = &e->sock[i];
-
-		if (e->link->tx_b < TCP_LINK_B &&
-		    (s->tail != s->head || e->nr_act || (!i && e->ctl_tail != e->ctl_head)))
-			worked |= sock_tx_zc(e, s);
-		if (++i == e->nr_socks)
-			i = 0;
-	}
-	if (!e->tx_bare || e->ctl_tail == e->ctl_head)
-		return worked;
-	if (e->tx_zc)
-		worked |= sock_tx_zc(e, &e->sock[0]);
-	return sock_tx(e, &e->sock[0]) || worked;
-}
-
 bool tcp_tx(struct tcp_ep *e)
 {
 	bool worked = false;
@@ -383,7 +349,8 @@ bool tcp_tx(struct tcp_ep *e)
 		if (++i == e->nr_socks)
 			i = 0;
 	}
-	if (gx_unlikely(e->tx_more))
-		worked |= tx_more(e);
+	/* Headers and ENDs of what has just left do not wait a turn. */
+	if (gx_unlikely(e->tx_bare) && e->ctl_tail != e->ctl_head)
+		worked |= sock_tx(e, &e->sock[0]);
 	return worked;
 }

@@ -5,7 +5,7 @@
  * with silent sockets makes no system call. want, give and close are control path; everything else
  * runs on the polling core, from a socket's first turn on.
  */
-#include "tcp/tcp.h"
+#include "tcp/nic_link.h"
 #include "tcp/tcp_zcrx.h"
 #include "tcp/uring_rx.h"
 
@@ -135,14 +135,18 @@ static uint32_t feed_held(const struct tcp_feed *f)
 	return feed_of(f)->held;
 }
 
-bool tcp_uring_turn(struct link_tcp *l)
+bool nic_ring_poll(void *link, uint64_t now_ns)
 {
-	return uring_rx_turn(l->uring);
+	struct uring_rx *rx = nic_core_of(link)->uring;
+
+	return rx && uring_rx_turn(rx);
 }
 
-bool tcp_uring_is_busy(const struct link_tcp *l)
+bool nic_ring_asleep(const void *link)
 {
-	return l->uring && uring_rx_is_busy(l->uring);
+	const struct uring_rx *rx = nic_core_of(link)->uring;
+
+	return !rx || !uring_rx_is_busy(rx);
 }
 
 /* ---- control path ---- */
@@ -153,7 +157,8 @@ static void feed_close(struct tcp_feed *f)
 {
 	struct uring_feed *u = feed_of(f);
 
-	tcp_zcrx_unrule(tcp_zcrx_of(u->link->core->gx), u->rule);
+	if (u->rule >= 0)
+		tcp_zcrx_unrule(nic_ctx_of(u->link->core->gx)->zcrx, u->rule);
 	shutdown(f->fd, SHUT_RDWR);
 	free(u);
 }
@@ -178,7 +183,7 @@ static struct uring_feed *feed_new(const struct link_tcp *l, bool readable)
 		return NULL;
 	u->feed.ops = &feed_ops;
 	u->feed.readable = readable;
-	u->rx = l->uring;
+	u->rx = nic_core_of(l)->uring;
 	u->link = l;
 	u->rule = -1;
 	u->sock = URING_NONE;
@@ -206,12 +211,13 @@ static int sock_give(struct tcp_ep *e, unsigned i, int rule)
 
 int tcp_uring_give(struct tcp_ep *e)
 {
-	struct tcp_zcrx *z = tcp_zcrx_of(e->link->core->gx);
+	struct nic_ctx *t = nic_ctx_of(e->link->core->gx);
+	struct tcp_zcrx *z = t->zcrx;
 	int ret = 0;
 
-	if (tcp_dev_of(e->link->core->gx)) /* payload alone comes by the ring: tcp_dev.c */
+	if (t->dev) /* payload alone comes by the ring: tcp_dev.c */
 		return 0;
-	for (unsigned i = 0; !ret && e->link->uring && i < e->nr_socks; i++) {
+	for (unsigned i = 0; !ret && nic_core_of(e->link)->uring && i < e->nr_socks; i++) {
 		int rule = -1;
 
 		if (e->sock[i].feed || e->sock[i].bare)
@@ -227,24 +233,25 @@ int tcp_uring_give(struct tcp_ep *e)
 	return ret;
 }
 
-int tcp_uring_want(struct link_tcp *l)
+int tcp_uring_want(struct nic_core *n)
 {
-	struct tcp_zcrx *z = tcp_zcrx_of(l->core->gx);
+	struct gx_core *core = n->tcp.core;
+	struct tcp_zcrx *z = nic_ctx_of(core->gx)->zcrx;
 	int ret;
 
 	if (!z)
 		return 0;
-	l->uring_pool_b = tcp_zcrx_area_b(z);
-	ret = gx_arena_map(l->core->gx->arena, -1, l->uring_pool_b, &l->uring_pool);
+	n->uring_pool_b = tcp_zcrx_area_b(z);
+	ret = gx_arena_map(core->gx->arena, -1, n->uring_pool_b, &n->uring_pool);
 	if (ret)
 		return gx_fail(ret, "gx_tcp_opts.rx zcrx: no host memory for %" PRIu64 " MiB",
-			       l->uring_pool_b >> 20);
-	return tcp_zcrx_take(z, l->core->index, l->uring_pool, &l->uring);
+			       n->uring_pool_b >> 20);
+	return tcp_zcrx_take(z, core->index, n->uring_pool, &n->uring);
 }
 
-void tcp_uring_close(struct link_tcp *l)
+void tcp_uring_close(struct nic_core *n)
 {
-	uring_rx_close(l->uring);
-	if (l->uring_pool)
-		gx_arena_unmap(l->core->gx->arena, l->uring_pool, l->uring_pool_b);
+	uring_rx_close(n->uring);
+	if (n->uring_pool)
+		gx_arena_unmap(n->tcp.core->gx->arena, n->uring_pool, n->uring_pool_b);
 }

@@ -22,7 +22,8 @@ _Static_assert(TCP_ZC_DEPTH *TCP_SOCKS_MAX <= UINT16_MAX && TCP_OUTS * TCP_SOCKS
 
 static int sock_open(struct tcp_ep *e, unsigned i)
 {
-	struct zc_cfg cfg = {.sys = e->link->zc_sys, .fd = e->sock[i].fd, .depth = TCP_ZC_DEPTH};
+	struct zc_cfg cfg = {
+		.sys = nic_core_of(e->link)->zc_sys, .fd = e->sock[i].fd, .depth = TCP_ZC_DEPTH};
 	struct tcp_zc_sock *z = &e->zc->sock[i];
 	int ret = zc_tx_open(&cfg, &z->tx);
 
@@ -33,7 +34,6 @@ static int sock_open(struct tcp_ep *e, unsigned i)
 			       "gx_tcp_opts.tx devmem: the kernel sends from no such socket "
 			       "without a copy (%s): take auto, or copy",
 			       strerror(-ret));
-	z->on = e->sock[i].tx_ended = !ret;
 	return 0;
 }
 
@@ -46,7 +46,6 @@ int tcp_zc_open(struct tcp_ep *e)
 	e->zc = calloc(1, sizeof(*e->zc));
 	if (!e->zc)
 		return gx_fail(-ENOMEM, "no memory for sockets that send without a copy");
-	e->tx_zc = true;
 	for (unsigned i = 0; !ret && i < e->nr_socks; i++)
 		ret = sock_open(e, i);
 	return ret;
@@ -60,7 +59,6 @@ void tcp_zc_close(struct tcp_ep *e)
 		zc_tx_close(e->zc->sock[i].tx);
 	free(e->zc);
 	e->zc = NULL;
-	e->tx_zc = false;
 }
 
 /* ---- sends ---- */
@@ -80,13 +78,13 @@ static void zc_list(struct tcp_ep *e)
 	if (e->zc->listed)
 		return;
 	e->zc->listed = true;
-	e->zc->next = e->link->zc_eps;
-	e->link->zc_eps = e;
+	e->zc->next = nic_core_of(e->link)->zc_eps;
+	nic_core_of(e->link)->zc_eps = e;
 }
 
 void tcp_zc_unlist(struct tcp_ep *e)
 {
-	struct tcp_ep **at = &e->link->zc_eps;
+	struct tcp_ep **at = &nic_core_of(e->link)->zc_eps;
 
 	if (!e->zc || !e->zc->listed)
 		return;
@@ -112,27 +110,13 @@ static int device_ask(struct tcp_ep *e, const struct tcp_tx_bind *b)
 	for (unsigned i = 0; !ret && i < e->nr_socks; i++) {
 		struct tcp_sock *s = &e->sock[i];
 
-		if (!tcp_zc_sends(e, s))
+		if (!tcp_zc_of(e, s)->tx || s->tx_ended)
 			return -EOPNOTSUPP;
-		ret = devmem_tx_ask(e->link->zc_sys, s->fd, b->id, b->len);
-		if (ret == -EPROTO) {
+		ret = devmem_tx_ask(nic_core_of(e->link)->zc_sys, s->fd, b->id, b->len);
+		if (ret == -EPROTO)
 			tcp_sock_tx_fail(e, s, ret, "the kernel has sent a byte that is not there");
-			tcp_zc_of(e, s)->on = false;
-		}
 	}
 	return ret;
-}
-
-/* No memory of a GPU goes so: the sockets send as those of others, and none of their sends is out. */
-static void socks_off(struct tcp_ep *e)
-{
-	for (unsigned i = 0; i < e->nr_socks; i++) {
-		struct tcp_zc_sock *z = &e->zc->sock[i];
-
-		if (z->on)
-			e->sock[i].tx_ended = e->sock[i].rx_ended;
-		z->on = false;
-	}
 }
 
 bool tcp_zc_device(struct tcp_ep *e, struct tcp_op *op)
@@ -140,7 +124,7 @@ bool tcp_zc_device(struct tcp_ep *e, struct tcp_op *op)
 	const struct tcp_tx_bind *b = bind_of(op);
 	int ret;
 
-	if (!b || op->len < TCP_ZC_MIN_B || op->state != TCP_OP_QUEUED || op->stage.next)
+	if (!b || !e->zc || op->len < TCP_ZC_MIN_B || op->state != TCP_OP_QUEUED || op->stage.next)
 		return false;
 	if (!e->zc->dev_asked) {
 		ret = device_ask(e, b);
@@ -148,14 +132,9 @@ bool tcp_zc_device(struct tcp_ep *e, struct tcp_op *op)
 		e->zc->dev_ok = !ret;
 		if (e->zc->dev_asked)
 			atomic_store_explicit(&e->zc->dev_err, ret, memory_order_relaxed);
-		if (e->zc->dev_asked && ret)
-			socks_off(e);
 	}
-	if (!e->zc->dev_ok)
-		return false;
-	op->gpu = NULL;
-	op->dev = true;
-	return true;
+	op->dev = e->zc->dev_ok;
+	return op->dev;
 }
 
 void tcp_zc_say(struct gx_ep *ep)
@@ -174,14 +153,16 @@ void tcp_zc_say(struct gx_ep *ep)
 				     : strerror(-err));
 }
 
-static ssize_t device_post(const struct tcp_zc_sock *z, const struct tcp_op *op, const char *at,
-			   uint32_t len, uint64_t user)
+static ssize_t device_post(const struct tcp_ep *e, const struct tcp_zc_sock *z,
+			   const struct tcp_out *o, uint32_t off)
 {
+	const struct tcp_op *op = &e->ops[o->op];
 	const struct tcp_tx_bind *b = bind_of(op);
+	const char *at = op->at + (o->chunk << e->chunk_shift) + off;
 	struct devmem_tx tx = {.zc = z->tx, .id = b->id, .len = b->len};
-	struct devmem_piece piece = {.off = (uint64_t)(at - b->base), .len = len};
+	struct devmem_piece piece = {.off = (uint64_t)(at - b->base), .len = o->len - off};
 
-	return devmem_tx_post(&tx, &piece, 1, user);
+	return devmem_tx_post(&tx, &piece, 1, o->op);
 }
 
 /* ---- a post ---- */
@@ -214,7 +195,7 @@ ssize_t tcp_zc_post(struct tcp_ep *e, struct tcp_sock *s, uint64_t *want)
 	ssize_t ret;
 
 	*want = o->len - off;
-	ret = device_post(z, &e->ops[o->op], o->data + off, o->len - off, o->op);
+	ret = device_post(e, z, o, off);
 	if (ret < 0)
 		tcp_sock_tx_fail(e, s, (int)ret, z->tx->why);
 	if (ret < 0)
@@ -223,7 +204,7 @@ ssize_t tcp_zc_post(struct tcp_ep *e, struct tcp_sock *s, uint64_t *want)
 		return post_none(e, s, z);
 	z->starved_ns = 0;
 	e->ops[o->op].held++;
-	e->zc->nr_out++;
+	e->nr_out++;
 	zc_list(e);
 	tcp_zc_stats(e, z);
 	return ret;
@@ -240,5 +221,6 @@ void tcp_zc_keep(struct tcp_ep *e, uint32_t i)
 
 void tcp_zc_end(struct tcp_ep *e)
 {
-	e->zc->end_ns = e->link->core->now_ns;
+	if (e->zc)
+		e->zc->end_ns = e->link->core->now_ns;
 }

@@ -5,8 +5,7 @@
  * host memory are copied.
  *
  *   tcp_fetch.c  asks whether an operation may:                 tcp_zc_device()
- *   tcp_tx.c     offers the payload of a frame at a time:       tcp_zc_wants(), tcp_zc_post()
- *                which counts in op->held the sends that the kernel has not ended
+ *   tcp_tx.c     offers the payload of a frame at a time:       tcp_zc_post()
  *   tcp_zc_end.c reads the error queues while there are some:   link_tcp_zc_poll()
  *   tcp_doom.c   an operation that ends early:                  tcp_zc_keep()
  *   tcp_take.c   the peer is done with one:                     tcp_zc_done()
@@ -18,13 +17,12 @@
  * that it has all, and the kernel keeps the memory as long. An endpoint that ends waits for
  * 200 ms, so that a close is an orderly one. Then it resets its sockets, and the kernel lets go.
  *
- * A socket that is not here, or is switched off, sends by tcp_tx.c alone. open and close are control
- * path; all else runs on the polling core.
+ * open and close are control path; all else runs on the polling core.
  */
 #ifndef GX_TCP_ZC_H
 #define GX_TCP_ZC_H
 
-#include "tcp/tcp.h"
+#include "tcp/nic_link.h"
 #include "tcp/zc_tx.h"
 
 /* Each send costs a read of the error queue, and a second send, because headers are copied. */
@@ -33,7 +31,6 @@
 
 struct tcp_zc_sock {
 	struct zc_tx *tx;    /* frozen; NULL: it copies */
-	bool on;	     /* it sends here, not by tcp_tx.c */
 	uint64_t look_ns;    /* the last read of its error queue */
 	uint64_t starved_ns; /* since then the kernel takes no send; 0: it does */
 	struct zc_stat seen; /* the part of the counters that the core's have */
@@ -41,9 +38,8 @@ struct tcp_zc_sock {
 
 /* Of an endpoint. */
 struct tcp_zc {
-	struct tcp_ep *next; /* in link->zc_eps */
+	struct tcp_ep *next; /* in .zc_eps of the core */
 	bool listed;
-	uint32_t nr_out;	/* sends that the kernel has not ended */
 	uint32_t nr_late;	/* operations with .late */
 	uint64_t late_ns;	/* when the first of them began to wait, or the last one ended */
 	uint32_t nr_done;	/* operations in TCP_OP_HELD that are not late */
@@ -61,22 +57,10 @@ static inline struct tcp_zc_sock *tcp_zc_of(const struct tcp_ep *e, const struct
 	return &e->zc->sock[s - e->sock];
 }
 
-/** tcp_zc_sends() - Does this socket send here? It must belong to an endpoint with .tx_zc. */
-static inline bool tcp_zc_sends(const struct tcp_ep *e, const struct tcp_sock *s)
-{
-	return tcp_zc_of(e, s)->on && !s->rx_ended;
-}
-
 /** tcp_zc_open() - Control path: the sockets of @e are there. Return: 0; -ENOMEM; -errno with
  * gx_error(): the kernel refuses, and gx_tcp_opts.tx names it. */
 int tcp_zc_open(struct tcp_ep *e);
 void tcp_zc_close(struct tcp_ep *e); /* control path; nothing is out any more */
-
-/** tcp_zc_wants() - Does the payload of @o go without a copy? */
-static inline bool tcp_zc_wants(const struct tcp_ep *e, const struct tcp_out *o)
-{
-	return o->op != TCP_NONE && e->ops[o->op].dev;
-}
 
 /** tcp_zc_post() - Send the rest of the payload of @s's first frame; *want: how much that is. Return:
  * bytes; -EAGAIN: none now; -errno: the socket is lost. */
@@ -96,12 +80,8 @@ void tcp_zc_done(struct tcp_ep *e, uint32_t i, int err);
 /** tcp_zc_end() - The endpoint has failed. */
 void tcp_zc_end(struct tcp_ep *e);
 void tcp_zc_unlist(struct tcp_ep *e); /* it leaves its core */
-static inline bool tcp_zc_is_out(const struct tcp_ep *e)
-{
-	return e->zc && e->zc->nr_out;
-}
-/** tcp_zc_drop() - Hold freed memory that the kernel reads. */
-void tcp_zc_drop(struct link_tcp *l, struct drop *d);
+/** tcp_zc_drop() - As link_tcp_drop(); and hold freed memory that the kernel reads. */
+void tcp_zc_drop(void *link, struct drop *d);
 /** link_tcp_zc_poll() - Each turn, in contexts that send so: hand on what the kernel has ended. */
 bool link_tcp_zc_poll(void *link, uint64_t now_ns);
 bool link_tcp_zc_asleep(const void *link);

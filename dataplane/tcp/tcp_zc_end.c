@@ -41,7 +41,7 @@ static void post_ended(struct tcp_ep *e, uint64_t user, uint64_t now_ns)
 {
 	uint32_t i = (uint32_t)user;
 
-	e->zc->nr_out--;
+	e->nr_out--;
 	if (!--e->ops[i].held)
 		op_released(e, i, now_ns);
 }
@@ -96,14 +96,14 @@ static void socks_reset(struct tcp_ep *e, uint64_t now_ns)
 	e->zc->drop_ns = now_ns;
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->zc->sock[i].tx && zc_tx_held(e->zc->sock[i].tx))
-			e->link->zc_sys->drop(e->sock[i].fd);
+			nic_core_of(e->link)->zc_sys->drop(e->sock[i].fd);
 }
 
 /* The connection is reset, and still something reads, or nobody tells. The kernel holds the pages
  * until it is done, and no byte of them reaches a program. */
 static void socks_lose(struct tcp_ep *e, uint64_t now_ns)
 {
-	gx_stat_add(tcp_stats(e), GX_STAT_TCP_ZC_LOST, e->zc->nr_out);
+	gx_stat_add(tcp_stats(e), GX_STAT_TCP_ZC_LOST, e->nr_out);
 	for (unsigned i = 0; i < e->nr_socks; i++) {
 		struct zc_tx *tx = e->zc->sock[i].tx;
 
@@ -150,14 +150,14 @@ bool link_tcp_zc_poll(void *link, uint64_t now_ns)
 	bool worked = false;
 	struct tcp_ep *next;
 
-	for (struct tcp_ep *e = l->zc_eps; e; e = next) {
+	for (struct tcp_ep *e = nic_core_of(l)->zc_eps; e; e = next) {
 		next = e->zc->next;
 		worked |= ep_reap(e, now_ns, false);
-		if (e->zc->nr_out && e->err)
+		if (e->nr_out && e->err)
 			failed_watch(e, now_ns);
-		else if (e->zc->nr_out)
+		else if (e->nr_out)
 			late_watch(e, now_ns);
-		if (e->zc->nr_out)
+		if (e->nr_out)
 			continue;
 		tcp_zc_unlist(e);
 		if (e->err)
@@ -170,14 +170,14 @@ bool link_tcp_zc_asleep(const void *link)
 {
 	const struct link_tcp *l = link;
 
-	return !l->zc_eps;
+	return !nic_core_of(l)->zc_eps;
 }
 
 /* ---- memory that the program frees ---- */
 
 static void ep_hold(const struct tcp_ep *e, struct drop *d)
 {
-	for (uint32_t i = 0; i < e->ops_top && e->zc->nr_out; i++) {
+	for (uint32_t i = 0; i < e->ops_top && e->nr_out; i++) {
 		const struct tcp_op *op = &e->ops[i];
 
 		if (op->held && mem_is_dead(op->mem))
@@ -185,9 +185,12 @@ static void ep_hold(const struct tcp_ep *e, struct drop *d)
 	}
 }
 
-void tcp_zc_drop(struct link_tcp *l, struct drop *d)
+void tcp_zc_drop(void *link, struct drop *d)
 {
-	for (struct tcp_ep *e = l->zc_eps; e; e = e->zc->next) {
+	struct link_tcp *l = link;
+
+	link_tcp_drop(l, d);
+	for (struct tcp_ep *e = nic_core_of(l)->zc_eps; e; e = e->zc->next) {
 		ep_reap(e, l->core->now_ns, true);
 		ep_hold(e, d);
 	}

@@ -34,14 +34,6 @@ static int sys_allow(int fd)
 	return setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) ? -errno : 0;
 }
 
-static ssize_t sys_lead(int fd, const struct iovec *iov, unsigned n)
-{
-	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
-	ssize_t ret = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
-
-	return ret < 0 ? -errno : ret;
-}
-
 /* connect() to no address: the kernel sends RST and empties the queue of the socket. shutdown() would
  * go on sending it, and close() would take the error queue away. */
 static int sys_drop(int fd)
@@ -52,7 +44,7 @@ static int sys_drop(int fd)
 }
 
 const struct zc_sys zc_sys_kernel = {
-	.send = sys_send, .note = sys_note, .allow = sys_allow, .lead = sys_lead, .drop = sys_drop};
+	.send = sys_send, .note = sys_note, .allow = sys_allow, .drop = sys_drop};
 
 /* ---- control messages of the error queue ---- */
 

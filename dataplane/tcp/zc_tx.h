@@ -41,8 +41,6 @@ struct zc_sys {
 	ssize_t (*note)(int fd, struct msghdr *msg);
 	/* The socket may be sent from without a copy. */
 	int (*allow)(int fd);
-	/* Copy these bytes. The next send follows at once, so the kernel may wait for it. */
-	ssize_t (*lead)(int fd, const struct iovec *iov, unsigned n);
 	/* Reset the connection. The kernel lets go of all that has not left, and tells of its end;
 	 * the descriptor stays. */
 	int (*drop)(int fd);

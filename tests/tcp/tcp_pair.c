@@ -48,8 +48,14 @@ const struct tcp_sys dribble = {
 
 /* ---- Ends ---- */
 
+static void plain_poll(struct link_tcp *l, uint64_t now_ns)
+{
+	link_tcp_poll(l, now_ns);
+}
+
+const struct gx_link *pair_link = &gx_link_tcp;
+void (*pair_poll)(struct link_tcp *l, uint64_t now_ns) = plain_poll;
 unsigned pair_tx;
-const struct zc_sys *pair_zc;
 bool pair_is_tcp;
 
 static void side_open(struct side *s, unsigned nr_socks, const int fds[])
@@ -68,9 +74,7 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 	s->core->gx = s->gx;
 	s->core->comps = calloc(GX_COMPS_MAX, sizeof(*s->core->comps));
 	s->gx->groups.tcp.tx = pair_tx;
-	assert_int_equal(link_tcp_open(s->core, (struct link_tcp **)&s->core->link[GX_LINK_TCP]),
-			 0);
-	tcp_core(s->core)->zc_sys = pair_zc ? pair_zc : tcp_core(s->core)->zc_sys;
+	assert_int_equal(pair_link->core->open(s->core), 0);
 	s->mem = (struct gx_mem){.gx = s->gx,
 				 .addr = malloc(MEM_B),
 				 .len = MEM_B,
@@ -189,8 +193,7 @@ void side_take(struct side *s)
 
 void side_turn(struct pair *p, unsigned side)
 {
-	link_tcp_poll(tcp_core(p->side[side].core), p->now_ns);
-	link_tcp_zc_poll(tcp_core(p->side[side].core), p->now_ns);
+	pair_poll(tcp_core(p->side[side].core), p->now_ns);
 	side_take(&p->side[side]);
 }
 
@@ -201,7 +204,7 @@ void side_rest(const struct side *s)
 	assert_int_equal(s->e->nr_act, 0);
 	assert_int_equal(s->e->gets_out, 0);
 	assert_int_equal(s->e->nr_held + s->e->nr_fetch + s->e->nr_staged, 0);
-	assert_true(!s->e->zc || !(s->e->zc->nr_out + s->e->zc->nr_late + s->e->zc->nr_done));
+	assert_int_equal(s->e->nr_out, 0);
 	assert_int_equal(s->e->mid_head - s->e->mid_tail, TCP_MIDS);
 	assert_int_equal(s->core->comps_due, 0);
 	for (unsigned i = 0; i < TCP_SLOTS; i++)
@@ -231,16 +234,14 @@ static void side_close(struct pair *p, struct side *s)
 	struct gx_ep *ep = &s->e->ep;
 
 	ep->ops->ep_fail(ep, -ECONNRESET);
-	for (unsigned i = 0; i < 20; i++) { /* blocks come back, and sends end */
-		link_tcp_poll(tcp_core(s->core), p->now_ns += GPU_TIMEOUT_NS / 8);
-		link_tcp_zc_poll(tcp_core(s->core), p->now_ns);
-	}
+	for (unsigned i = 0; i < 20; i++) /* blocks come back, and sends end */
+		pair_poll(tcp_core(s->core), p->now_ns += GPU_TIMEOUT_NS / 8);
 	assert_true(atomic_load(&ep->detached));
 	assert_int_equal(s->core->comps_due, 0);
 	ep->ops->ep_free(ep);
 	tcp_conn_close(&s->conn);
 	assert_int_equal(tcp_core(s->core)->nr_live + tcp_core(s->core)->nr_eps, 0);
-	link_tcp_close(tcp_core(s->core));
+	pair_link->core->close(s->core);
 	gx_arena_close(s->gx->arena);
 	gx_gpu_host_ops.close(s->gpu);
 	free(s->core->comps);

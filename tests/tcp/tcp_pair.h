@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "tcp/tcp.h"
-#include "tcp/tcp_zc.h"
 
 #include <cmocka.h>
 
@@ -70,10 +69,11 @@ void side_rest(const struct side *s); /* nothing is out */
 int side_post(struct pair *p, unsigned side, const struct gx_op *op);
 int side_fault(const struct pair *p, unsigned side);
 
-/* How pairs that are made from now on send (gx_tcp_opts.tx), and the calls for it; NULL: the kernel's.
- * Set both to 0 again. */
+/* The link of pairs that are made from now on, a turn of it, and gx_tcp_opts.tx. Default: the kernel
+ * copies. */
+extern const struct gx_link *pair_link;
+extern void (*pair_poll)(struct link_tcp *l, uint64_t now_ns);
 extern unsigned pair_tx;
-extern const struct zc_sys *pair_zc;
 extern bool pair_is_tcp; /* over TCP of loopback in place of socket pairs */
 
 void push_none(int fd); /* for tables whose sends keep nothing */

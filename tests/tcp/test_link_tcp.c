@@ -390,6 +390,32 @@ static void socket__cut_off(void **state)
 	rig_free(r);
 }
 
+/* The link of a gx that was built without memory of NICs: whoever asks for that hears of the cure. */
+static void plain__refuses_nics(void **state)
+{
+	static const struct gx_nic_opts none, rx = {.rx = "eth0"}, tx = {.tx = "eth0"};
+	static const struct gx_tcp_opts good[] = {{.nic = &none},
+						  {.nic = &none, .tx = GX_TCP_TX_AUTO},
+						  {.nic = &tx, .tx = GX_TCP_TX_AUTO}},
+					bad[] = {{.nic = &rx},
+						 {.nic = &tx},
+						 {.nic = &none, .rx = GX_TCP_RX_DEVMEM},
+						 {.nic = &rx, .rx = GX_TCP_RX_ZCRX},
+						 {.nic = &rx, .rx = GX_TCP_RX_ZCRX_GPU},
+						 {.nic = &tx, .tx = GX_TCP_TX_DEVMEM},
+						 {.nic = &none, .tx = GX_TCP_TX_AUTO + 1}};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(good); i++)
+		assert_int_equal(gx_link_tcp.ctx->check(&(struct gx_opts){.tcp = &good[i]}), 0);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		assert_int_equal(gx_link_tcp.ctx->check(&(struct gx_opts){.tcp = &bad[i]}),
+				 -EINVAL);
+		assert_non_null(strstr(gx_error(), bad[i].rx || bad[i].nic->rx ? "gx_tcp_opts.rx"
+									       : "gx_tcp_opts.tx"));
+		assert_non_null(strstr(gx_error(), "-Dnic_memory=true"));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -401,6 +427,7 @@ int main(void)
 		cmocka_unit_test(fork__child_has_no_sockets),
 		cmocka_unit_test(close__is_orderly),
 		cmocka_unit_test(socket__cut_off),
+		cmocka_unit_test(plain__refuses_nics),
 	};
 
 	return cmocka_run_group_tests_name("link_tcp", tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include "tcp/zcrx_script.h"
 
 #include "gx_internal/fork.h"
-#include "tcp/tcp.h"
+#include "tcp/nic_link.h"
 #include "tcp/tcp_dev.h"
 
 #include <arpa/inet.h>
@@ -33,7 +33,7 @@ static struct rig {
 	struct gx_gpu *gpu;
 	struct gx_gpu_share_ops share;
 	struct tcp_dev_cfg cfg;
-	struct tcp_ctx tcp;
+	struct nic_ctx tcp;
 } rig;
 
 static struct ring_script k;
@@ -63,6 +63,7 @@ static int rig_open(void **state)
 	rig.gx.groups.packet.chunk_b = 65536;
 	rig.gx.groups.gpu.timeout_ns = 1000000000;
 	rig.core.gx = &rig.gx;
+	rig.gx.link[GX_LINK_TCP] = &rig.tcp;
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &rig.gpu), 0);
 	rig.gpu->device = 3;
 	rig.gpu->dma = GX_GPU_DMA_OWN;
@@ -226,11 +227,8 @@ static struct line *line_from(struct tcp_dev *d, const char *peer, unsigned nr_s
 
 	assert_true(l && ep);
 	rig.tcp.dev = d;
-	rig.gx.link[GX_LINK_TCP] = &rig.tcp;
 	if (!tcp_core(&rig.core))
-		assert_int_equal(
-			link_tcp_open(&rig.core, (struct link_tcp **)&rig.core.link[GX_LINK_TCP]),
-			0);
+		assert_int_equal(nic_core_open(&rig.core), 0);
 	l->nr_socks = nr_socks;
 	l->conn.gx = &rig.gx;
 	snprintf(l->conn.peer_name, sizeof(l->conn.peer_name), "%s", peer);
@@ -275,8 +273,7 @@ static void line_free(struct line *l)
 
 static void link_end(struct tcp_dev *d)
 {
-	link_tcp_close(tcp_core(&rig.core));
-	rig.core.link[GX_LINK_TCP] = NULL;
+	nic_core_close(&rig.core);
 	tcp_dev_close(d);
 }
 
@@ -415,9 +412,7 @@ static struct tcp_dev *rings_open(void)
 	far_host = INADDR_LOOPBACK + 1;
 	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
 	if (!tcp_core(&rig.core))
-		assert_int_equal(
-			link_tcp_open(&rig.core, (struct link_tcp **)&rig.core.link[GX_LINK_TCP]),
-			0);
+		assert_int_equal(nic_core_open(&rig.core), 0);
 	tcp_dev_lend(d, 0, tcp_core(&rig.core));
 	return d;
 }
@@ -433,7 +428,7 @@ static void rings__take_queues(void **state)
 	assert_int_equal(zs.area.flags, ZCRX_AREA_DMABUF);
 	assert_int_equal(zs.area.addr, 0);
 	assert_int_equal(zs.area.len, POOL_B / 2);
-	assert_true(tcp_core(&rig.core)->uring && script.bound_fd <= 0);
+	assert_true(nic_core_of(tcp_core(&rig.core))->uring && script.bound_fd <= 0);
 	tcp_dev_text(d, text, sizeof(text));
 	assert_non_null(strstr(text, "io_uring"));
 	tcp_dev_report(d);

@@ -21,10 +21,8 @@ static struct pair *zc_new(unsigned nr_socks, unsigned how)
 	struct pair *p;
 
 	pair_tx = how;
-	pair_zc = &zc_script_zc;
 	p = pair_new(nr_socks);
 	pair_tx = 0;
-	pair_zc = NULL;
 	zc_script.dev_base = bound.base;
 	zc_script.dev_len = bound.len;
 	zc_script.dev_id = bound.id;
@@ -73,8 +71,8 @@ static void zc_turn(struct pair *p)
 
 static bool zc_is_at_rest(const struct pair *p)
 {
-	return pair_is_at_rest(p) && zc_is_empty() && !tcp_zc_is_out(p->side[0].e) &&
-	       !tcp_zc_is_out(p->side[1].e);
+	return pair_is_at_rest(p) && zc_is_empty() && !p->side[0].e->nr_out &&
+	       !p->side[1].e->nr_out;
 }
 
 static void zc_done(struct pair *p)
@@ -83,6 +81,11 @@ static void zc_done(struct pair *p)
 	for (unsigned i = 0; i < 8; i++)
 		zc_turn(p);
 	ZC_UNTIL(p, zc_is_at_rest(p));
+	for (unsigned i = 0; i < 2; i++) {
+		const struct tcp_zc *zc = p->side[i].e->zc;
+
+		assert_true(!zc || !(zc->nr_late + zc->nr_done));
+	}
 	pair_done(p);
 }
 
@@ -442,7 +445,7 @@ static void mem__freed_under_way(void **state)
 	assert_true(zc_reads(a->mem.addr, MOST_B));
 	a->mem.drop_seq = 1;
 	atomic_store(&a->mem.dead, true);
-	link_tcp_drop(tcp_core(a->core), &d);
+	tcp_zc_drop(tcp_core(a->core), &d);
 	assert_int_equal(d.upto, 0); /* held */
 	side_take(a);
 	assert_int_equal(a->nr_done, 0);
@@ -452,7 +455,7 @@ static void mem__freed_under_way(void **state)
 		side_turn(p, 1);
 	}
 	d = (struct drop){.want = 1, .first = 2, .upto = 1};
-	link_tcp_drop(tcp_core(a->core), &d); /* it asks the kernel itself */
+	tcp_zc_drop(tcp_core(a->core), &d); /* it asks the kernel itself */
 	assert_int_equal(d.upto, 1);
 	side_take(a);
 	assert_int_equal(a->nr_done, 1);
@@ -698,7 +701,7 @@ static void device__other_interface(void **state)
 	assert_int_equal(zc_script.dev_b, 0);
 	assert_int_equal(atomic_load(&p->side[0].e->zc->dev_err), -ENODEV);
 	assert_int_equal(zc_script.zc_b, 0);
-	assert_false(p->side[0].e->zc->sock[0].on || p->side[0].e->sock[0].tx_ended);
+	assert_false(p->side[0].e->sock[0].tx_ended);
 	put_once(p, MOST_B, 0);
 	assert_true(link_tcp_zc_asleep(tcp_core(p->side[0].core)));
 	zc_done(p);
@@ -862,10 +865,8 @@ static void storm(uint64_t seed)
 		storm_take(p);
 		p->now_ns += 10000;
 		zc_pump();
-		for (unsigned k = 0; k < 2; k++) {
-			link_tcp_poll(tcp_core(p->side[k].core), p->now_ns);
-			link_tcp_zc_poll(tcp_core(p->side[k].core), p->now_ns);
-		}
+		for (unsigned k = 0; k < 2; k++)
+			nic_poll(tcp_core(p->side[k].core), p->now_ns);
 		storm_take(p);
 		assert_int_equal(side_fault(p, 0) | side_fault(p, 1), 0);
 	}
@@ -873,10 +874,8 @@ static void storm(uint64_t seed)
 	do {
 		p->now_ns += 10000;
 		zc_pump();
-		for (unsigned k = 0; k < 2; k++) {
-			link_tcp_poll(tcp_core(p->side[k].core), p->now_ns);
-			link_tcp_zc_poll(tcp_core(p->side[k].core), p->now_ns);
-		}
+		for (unsigned k = 0; k < 2; k++)
+			nic_poll(tcp_core(p->side[k].core), p->now_ns);
 		storm_take(p);
 		out = 0;
 		for (unsigned i = 0; i < STORM_OPS; i++)
@@ -923,5 +922,6 @@ int main(void)
 		TEST(storm__all),
 	};
 
+	nic_pair_use(&zc_script_zc);
 	return cmocka_run_group_tests_name("tcp_zc", tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
  */
 #include "tcp/tcp_zcrx.h"
 #include "nic/nic_script.h"
-#include "tcp/tcp_pair.h"
+#include "tcp/nic_pair.h"
 #include "tcp/zcrx.h"
 #include "tcp/zcrx_script.h"
 
@@ -134,8 +134,8 @@ static void rig_ring(struct pair *p, uint64_t delay_ns, uint32_t nr_pages, int d
 	zs_open(&zs, &k, area);
 	k.work = kernel_work;
 	l->has_feeds = true;
-	assert_int_equal(zcrx_open(&cfg, &l->uring, why), 0);
-	rig.rx = l->uring;
+	assert_int_equal(zcrx_open(&cfg, &nic_core_of(l)->uring, why), 0);
+	rig.rx = nic_core_of(l)->uring;
 	if (delay_ns != HOST)
 		pair_gpu(p, 1, delay_ns);
 }
@@ -429,10 +429,10 @@ static void end__while_copying(void **state)
 	assert_false(atomic_load(&ep->detached));
 	assert_true(refs_of_program());
 	for (unsigned i = 0; i < 100 && !atomic_load(&ep->detached); i++)
-		link_tcp_poll(tcp_core(b->core), p->now_ns += 10 * MS);
+		nic_poll(tcp_core(b->core), p->now_ns += 10 * MS);
 	assert_true(atomic_load(&ep->detached));
 	pages_are_back(p);
-	assert_false(tcp_uring_is_busy(tcp_core(b->core)));
+	assert_true(nic_ring_asleep(tcp_core(b->core)));
 	rig_free(p);
 }
 
@@ -475,10 +475,10 @@ static void end__core_stays_awake(void **state)
 	pair_settle(p);
 	b->e->ep.ops->ep_fail(&b->e->ep, -ECONNRESET);
 	assert_true(atomic_load(&b->e->ep.detached));
-	assert_false(link_tcp_asleep(tcp_core(b->core)));
+	assert_false(nic_ring_asleep(tcp_core(b->core)));
 	for (unsigned i = 0; i < 4; i++)
-		link_tcp_poll(tcp_core(b->core), p->now_ns += MS);
-	assert_true(link_tcp_asleep(tcp_core(b->core)));
+		nic_poll(tcp_core(b->core), p->now_ns += MS);
+	assert_true(link_tcp_asleep(tcp_core(b->core)) && nic_ring_asleep(tcp_core(b->core)));
 	rig_free(p);
 }
 
@@ -494,7 +494,7 @@ static void end__peer_hears(void **state)
 	b->e->ep.ops->ep_fail(&b->e->ep, -ECONNRESET);
 	tcp_feed_close(tcp_core(b->core), &b->e->sock[0]);
 	b->e->nr_socks = 0;
-	assert_true(tcp_uring_is_busy(tcp_core(b->core)));
+	assert_false(nic_ring_asleep(tcp_core(b->core)));
 	assert_int_equal(recv(p->side[0].e->sock[0].fd, &byte, 1, MSG_DONTWAIT), 0);
 	rig_free(p);
 }
@@ -527,7 +527,7 @@ static void end__peer_lies(void **state)
 	}
 	assert_int_equal(side_fault(p, 1), -EPROTO);
 	pages_are_back(p);
-	assert_false(tcp_uring_is_busy(tcp_core(p->side[1].core)));
+	assert_true(nic_ring_asleep(tcp_core(p->side[1].core)));
 	rig_free(p);
 }
 
@@ -633,7 +633,7 @@ static struct host {
 	struct gx gx;
 	struct gx_core core;
 	struct tcp_zcrx_cfg cfg;
-	struct tcp_ctx tcp;
+	struct nic_ctx tcp;
 } host;
 
 static const struct gx_nic_opts queues = {.rx = SCRIPT_IF, .rx_first = 8, .rx_queues = 2};
@@ -662,7 +662,7 @@ static int host_open(void **state)
 
 static int host_close(void **state)
 {
-	link_tcp_close(tcp_core(&host.core));
+	nic_core_close(&host.core);
 	tcp_zcrx_close(host.tcp.zcrx);
 	assert_int_equal(script.nr_open | script.nr_rules, 0);
 	assert_int_equal(zs.nr_wrong + k.nr_bad, 0);
@@ -674,9 +674,7 @@ static int host_close(void **state)
 static void link_new(void)
 {
 	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.tcp.zcrx), 0);
-	host.gx.link[GX_LINK_TCP] = &host.tcp;
-	assert_int_equal(
-		link_tcp_open(&host.core, (struct link_tcp **)&host.core.link[GX_LINK_TCP]), 0);
+	assert_int_equal(nic_core_open(&host.core), 0);
 }
 
 static void error_has(const char *word)
@@ -703,7 +701,8 @@ static void open__takes_a_queue(void **state)
 	assert_int_equal(zs.reg.ifindex, SCRIPT_INDEX);
 	assert_int_equal(zs.reg.queue, 9); /* of core 1 */
 	assert_int_equal(zs.area.len, POOL_B / 2);
-	assert_ptr_equal((char *)(uintptr_t)zs.area.addr, tcp_core(&host.core)->uring_pool);
+	assert_ptr_equal((char *)(uintptr_t)zs.area.addr,
+			 nic_core_of(tcp_core(&host.core))->uring_pool);
 	assert_int_equal(zs.area.flags | zs.area.dmabuf_fd, 0);
 	assert_true(zs.reg.entries >= POOL_B / 2 / ZS_PAGE_B);
 	assert_true(k.flags & IORING_SETUP_CQE32 && k.flags & IORING_SETUP_DEFER_TASKRUN &&
@@ -786,9 +785,7 @@ static void open__kernel_refuses(void **state)
 	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.tcp.zcrx), 0);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(t); i++) {
 		zs.err = t[i].err;
-		assert_int_equal(
-			link_tcp_open(&host.core, (struct link_tcp **)&host.core.link[GX_LINK_TCP]),
-			t[i].err);
+		assert_int_equal(nic_core_open(&host.core), t[i].err);
 		assert_null(tcp_core(&host.core));
 		error_has("gx_tcp_opts.rx zcrx: " SCRIPT_IF " (driver");
 		error_has("queue 9");
@@ -803,9 +800,7 @@ static void open__no_ring(void **state)
 {
 	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.tcp.zcrx), 0);
 	k.setup_err = -EPERM;
-	assert_int_equal(
-		link_tcp_open(&host.core, (struct link_tcp **)&host.core.link[GX_LINK_TCP]),
-		-EPERM);
+	assert_int_equal(nic_core_open(&host.core), -EPERM);
 	error_has("gx_tcp_opts.rx zcrx: the kernel gives no io_uring");
 	error_has("sysctl");
 }
@@ -940,6 +935,7 @@ int main(void)
 
 	area = gx_pages_get((size_t)PAGES * ZS_PAGE_B);
 	assert(area);
+	nic_pair_use(NULL);
 	ret = cmocka_run_group_tests_name("tcp_zcrx", tests, NULL, NULL);
 	gx_pages_put(area, (size_t)PAGES * ZS_PAGE_B);
 	return ret;

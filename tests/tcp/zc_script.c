@@ -125,9 +125,6 @@ static ssize_t script_recv(int fd, const struct iovec *iov, unsigned n)
 	return tcp_sys_kernel.recv(fd, iov, n);
 }
 
-const struct tcp_sys zc_script_tcp = {
-	.send = script_send, .recv = script_recv, .lead = script_send, .push = push_none};
-
 /* An offset in the dma-buf stands in place of an address. */
 static ssize_t script_zc_send(int fd, const struct msghdr *msg)
 {
@@ -161,6 +158,9 @@ static ssize_t script_lead(int fd, const struct iovec *iov, unsigned n)
 	zc_script.nr_leads++;
 	return line_send(fd, iov, n, false);
 }
+
+const struct tcp_sys zc_script_tcp = {
+	.send = script_send, .recv = script_recv, .lead = script_lead, .push = push_none};
 
 static int script_allow(int fd)
 {
@@ -236,11 +236,8 @@ static int script_drop(int fd)
 	return 0;
 }
 
-const struct zc_sys zc_script_zc = {.send = script_zc_send,
-				    .note = script_note,
-				    .allow = script_allow,
-				    .lead = script_lead,
-				    .drop = script_drop};
+const struct zc_sys zc_script_zc = {
+	.send = script_zc_send, .note = script_note, .allow = script_allow, .drop = script_drop};
 
 static void line_pump(struct line *l)
 {

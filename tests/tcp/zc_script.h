@@ -8,7 +8,8 @@
 #ifndef ZC_SCRIPT_H
 #define ZC_SCRIPT_H
 
-#include "tcp/tcp_pair.h"
+#include "tcp/nic_pair.h"
+#include "tcp/tcp_zc.h"
 
 extern const struct tcp_sys zc_script_tcp;
 extern const struct zc_sys zc_script_zc;
