@@ -3,8 +3,8 @@
  * All links. No other file outside of their rooms names one.
  */
 #include "local/local.h"
+#include "nic/nic_link.h"
 #include "packet/pkt.h"
-#include "tcp/nic_link.h"
 #include "verbs/verbs.h"
 
 #include <errno.h>
@@ -73,6 +73,10 @@ const struct gx_link gx_link_verbs = {
 const struct gx_link *const gx_links[GX_LINKS] = {
 	[GX_LINK_PACKET] = &gx_link_packet,
 	[GX_LINK_LOCAL] = &gx_link_local,
+#ifdef GX_HAVE_NIC_MEMORY
 	[GX_LINK_TCP] = &gx_link_tcp_nic,
+#else
+	[GX_LINK_TCP] = &gx_link_tcp,
+#endif
 	[GX_LINK_VERBS] = &gx_link_verbs,
 };

@@ -13,6 +13,8 @@ struct gx_nic {
 	struct nic_facts facts;
 };
 
+#ifdef GX_HAVE_NIC_MEMORY
+
 GX_EXPORT int gx_nic_open(const char *name, struct gx_nic **out)
 {
 	struct gx_nic *nic;
@@ -68,3 +70,32 @@ GX_EXPORT int gx_nic_step(const struct gx_nic *nic, unsigned first, unsigned las
 		return gx_fail(-ENOENT, "%s: there are no more steps", nic->facts.name);
 	return core_struct_give("gx_nic_step", &own, sizeof(own), out);
 }
+
+#else /* nobody has a struct gx_nic then */
+
+GX_EXPORT int gx_nic_open(const char *name, struct gx_nic **out)
+{
+	return gx_fail(-EOPNOTSUPP, "gx does not look at interfaces, because it was built with "
+				    "-Dnic_memory=false: build it with -Dnic_memory=true");
+}
+
+GX_EXPORT void gx_nic_close(struct gx_nic *nic)
+{
+}
+
+GX_EXPORT int gx_nic_fact(const struct gx_nic *nic, unsigned index, struct gx_nic_fact *out)
+{
+	return -ENOENT;
+}
+
+GX_EXPORT int gx_nic_mode(const struct gx_nic *nic, unsigned index, struct gx_nic_mode *out)
+{
+	return -ENOENT;
+}
+
+GX_EXPORT int gx_nic_step(const struct gx_nic *nic, unsigned first, unsigned last,
+			  unsigned tcp_port, unsigned index, struct gx_nic_step *out)
+{
+	return -ENOENT;
+}
+#endif

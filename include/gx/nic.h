@@ -20,7 +20,8 @@ struct gx_nic; /* an interface as it was when gx_nic_open() looked */
 /**
  * gx_nic_open() - Look at interface @name ("eth0"). A process without CAP_NET_ADMIN sees all but
  * the driver's answer to a binding.
- * Return: 0, -EINVAL, -ENODEV (no such interface), -ENOMEM.
+ * Return: 0, -EINVAL, -ENODEV (no such interface), -ENOMEM, -EOPNOTSUPP (gx was built with
+ * -Dnic_memory=false).
  */
 int gx_nic_open(const char *name, struct gx_nic **out);
 void gx_nic_close(struct gx_nic *nic); /* NULL is fine */

@@ -13,7 +13,7 @@
  */
 #include "bench/none_gpu.h"
 #include "copy/block.h"
-#include "tcp/devmem.h"
+#include "nic/devmem.h"
 
 #include <errno.h>
 #include <inttypes.h>

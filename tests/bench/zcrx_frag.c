@@ -12,8 +12,8 @@
  */
 #include "bench/none_gpu.h"
 #include "copy/block.h"
-#include "tcp/zcrx.h"
-#include "tcp/zcrx_abi.h"
+#include "nic/zcrx.h"
+#include "nic/zcrx_abi.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tcp/devmem.h"
+#include "nic/devmem.h"
 
 #define ID     7
 #define POOL_B (16u * DEVMEM_PAGE_B)

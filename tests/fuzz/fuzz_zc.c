@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tcp/zc_tx.h"
+#include "nic/zc_tx.h"
 
 #define DEPTH  64
 #define HEAD_B 6

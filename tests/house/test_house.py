@@ -22,7 +22,7 @@ from house_graph import Graph, drawing, room_of
 from house_source import FOLDERS, SOURCE_DIRS, code_only, functions, includes, read_tree
 
 # Of dataplane/, the lowest first: none knows one that comes after it.
-ROOMS = ("core", "copy", "submit", "ports", "nic", "packet", "local", "tcp", "verbs", "control", "api", "coll")
+ROOMS = ("core", "copy", "submit", "ports", "packet", "local", "tcp", "nic", "verbs", "control", "api", "coll")
 # A part of a room that has a folder of its own, named after the third party that it alone knows.
 INNER_ROOMS = ("ports/dpdk",)
 # Of tools/: who knows whom beside itself.
@@ -186,7 +186,7 @@ def rule_rooms(house):
 LINK_BLIND = ("core", "control", "api")
 LINK_TABLE = ("dataplane/api/links.c", "dataplane/core/opts.c", "dataplane/core/opts.h")  # gx.h has options by link
 LINK_NAMED = re.compile(r"\bGX_LINK_(?:PACKET|LOCAL|TCP|VERBS)\b|\b(?:gx_)?(?:link_)?(?:local|tcp|verbs)_\w+|(?:->|\.)(?:tcp|verbs)\b")
-LINK_HEADER = re.compile(r"\b(?:packet|local|tcp|verbs)/")
+LINK_HEADER = re.compile(r"\b(?:packet|local|tcp|verbs)/|\bnic/(?:nic_link|tcp_)")
 LINK_NOT = ("tcp_port",)  # the port of a flow rule
 
 

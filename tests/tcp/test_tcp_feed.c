@@ -5,8 +5,8 @@
  * It writes over a fragment as soon as its token comes back. So a fragment that is given back too
  * early shows in the bytes, and a token that is lost, doubled or out of order in its books.
  */
-#include "tcp/devmem_feed.h"
-#include "tcp/devmem_script.h"
+#include "nic/devmem_feed.h"
+#include "nic/devmem_script.h"
 #include "tcp/tcp_pair.h"
 
 #include <fcntl.h>

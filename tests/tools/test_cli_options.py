@@ -32,6 +32,12 @@ LINE_KEYS = {"env", "path", "command", "time", "host", "link", "port"} # before 
 PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "control", "unpack", "integrity", "crc_by", "quantum", "cores", "why"}
 TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "interrupted", "exit_code"}
 
+
+def has_nic_memory(tools):
+    """False: gx was built with -Dnic_memory=false."""
+    return tools.perf("info").must(OK).doc["info"]["nics"] is not None
+
+
 # --- usage ------------------------------------------------------------------------------------------------
 
 @case
@@ -60,14 +66,7 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--tcp-rx", "rdma"], ["rdma", "devmem", "zcrx"]),
             (["--mem", "kv=host:1M", "--tcp-rx-pool", "0"], ["--tcp-rx-pool"]),
             (["--mem", "kv=host:1M", "--tcp-rx-gpu", "x"], ["--tcp-rx-gpu"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "devmem"], ["--tcp-rx devmem", "--tcp-rx-nic", "eth0:8-15"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx"], ["--tcp-rx zcrx", "--tcp-rx-nic", "eth0:8-15"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic", "lo"], ["--tcp-rx-nic", "'lo'", "eth0:8-15"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx-nic", "eth0:8-15"], ["--tcp-rx devmem"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "copy", "--tcp-rx-nic", "eth0:8-15"], ["devmem, zcrx and zcrx-gpu"]),
             (["--mem", "kv=host:1M", "--tcp-tx", "move"], ["move", "devmem"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx", "devmem"], ["--tcp-tx devmem", "--tcp-tx-nic", "eth0"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx-nic", "eth0"], ["--tcp-tx devmem or auto"]),
             (["--mem", "kv=host:1M", "--bounce", "gpu", "--crc-by", "cpu"], ["CPU cannot check", "--bounce host"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--quantum", "64K"], ["65536", "65520"]),
@@ -75,7 +74,25 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--log-level", "loud"], ["loud", "debug"]),
             (["serve"], ["serve"]),
             (["nic"], ["nic plan"]),
-            (["nic", "set"], ["'set'", "plan"]),
+            (["nic", "set"], ["'set'", "plan"])):
+        tools.gxd(*args).must(USAGE, *words)
+    expect("--queues" in tools.gxd("nic", "--help").must(OK).out)
+    expect("gxd " in tools.gxd("--version").must(OK).out)
+    expect("--mem" in tools.gxd("--help").must(OK).out)
+
+
+@case
+def usage_nic_memory(tools):
+    if not has_nic_memory(tools):
+        return
+    for args, words in (
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "devmem"], ["--tcp-rx devmem", "--tcp-rx-nic", "eth0:8-15"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx"], ["--tcp-rx zcrx", "--tcp-rx-nic", "eth0:8-15"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic", "lo"], ["--tcp-rx-nic", "'lo'", "eth0:8-15"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx-nic", "eth0:8-15"], ["--tcp-rx devmem"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "copy", "--tcp-rx-nic", "eth0:8-15"], ["devmem, zcrx and zcrx-gpu"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx", "devmem"], ["--tcp-tx devmem", "--tcp-tx-nic", "eth0"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx-nic", "eth0"], ["--tcp-tx devmem or auto"]),
             (["nic", "plan"], ["--dev"]),
             (["nic", "plan", "--dev", "lo"], ["--queues", "8-15"]),
             (["nic", "plan", "--dev", "lo", "--queues", "8-"], ["'8-'", "FIRST-LAST"]),
@@ -92,9 +109,6 @@ def usage_gxd(tools):
             (["nic", "plan", "--dev", "no\nsuch", "--queues", "8-15"], ["no?such", "interfaces here: ", "lo"]),
             (["nic", "plan", "--dev", "nosuch0", "--queues", "8-15"], ["nosuch0", "interfaces here: ", "lo"])):
         tools.gxd(*args).must(USAGE, *words)
-    expect("--queues" in tools.gxd("nic", "--help").must(OK).out)
-    expect("gxd " in tools.gxd("--version").must(OK).out)
-    expect("--mem" in tools.gxd("--help").must(OK).out)
 
 
 @case
@@ -449,8 +463,21 @@ def out_info_and_stats(tools):
 
 
 @case
+def nic_memory_absent(tools):
+    if has_nic_memory(tools):
+        return
+    text = tools.gxperf("info").must(OK).out
+    expect(re.search(r"^interfaces: .*-Dnic_memory=true$", text, re.M), text)
+    tools.gxd("nic", "plan", "--dev", "lo", "--queues", "8-15").must(FAILED, "-Dnic_memory=true")
+    for more in (("--tcp-rx", "devmem"), ("--tcp-rx-nic", "lo:1-2"), ("--tcp-tx", "devmem"), ("--tcp-tx-nic", "lo")):
+        tools.gxd("--mem", "kv=host:1M", "--listen", "127.0.0.1:0", *more).must(USAGE, more[0][:8], "-Dnic_memory=true")
+
+
+@case
 def nic_plan(tools):
     """Each step on an interface that refuses nearly all; nothing is changed."""
+    if not has_nic_memory(tools):
+        return
     args = ("nic", "plan", "--dev", "lo", "--queues", "8-15", "--port", "7501")
     ran = tools.gxd(*args).must(FAILED, "lo: step 'bind' is refused", "Cure: ")
     for word in ("ethtool -G lo tcp-data-split on", "ethtool -G lo hds-thresh 0", "ethtool -X lo equal 8",
@@ -471,6 +498,8 @@ def nic_plan(tools):
 @case
 def zcrx_refused(tools):
     """An interface that never fills memory of a program: nothing starts, and nothing is used in its place."""
+    if not has_nic_memory(tools):
+        return
     args = ("--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic")
     tools.gxd(*args, "lo:1-2").must(FAILED, "--tcp-rx-nic", "lo (no driver)", "Cure: ")
     tools.gxd(*args, "nosuch0:1-2").must(FAILED, "no interface 'nosuch0'")
@@ -478,12 +507,16 @@ def zcrx_refused(tools):
 
 @case
 def devmem_send_refused(tools):
+    if not has_nic_memory(tools):
+        return
     args = ("--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx", "devmem", "--tcp-tx-nic")
     tools.gxd(*args, "nosuch0").must(FAILED, "--tcp-tx-nic", "no interface 'nosuch0'")
 
 
 @case
 def info_receive_modes(tools):
+    if not has_nic_memory(tools):
+        return
     info = tools.perf("info").must(OK).doc["info"]
     lo, = [n for n in info["nics"] if n["interface"] == "lo"]
     modes = {m["mode"]: m for m in lo["receive"]}

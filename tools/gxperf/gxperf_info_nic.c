@@ -10,6 +10,7 @@
 
 #include <gx/nic.h>
 
+#include <errno.h>
 #include <net/if.h>
 #include <string.h>
 
@@ -63,8 +64,15 @@ void info_nics(struct info *i)
 	for (unsigned k = 0; all && all[k].if_index; k++) {
 		struct json_t *one;
 		struct gx_nic *nic;
+		int ret = gx_nic_open(all[k].if_name, &nic);
 
-		if (gx_nic_open(all[k].if_name, &nic))
+		if (ret == -EOPNOTSUPP) {
+			info_say(i, "interfaces: %s\n", gx_error());
+			js_free(doc);
+			doc = js_string(NULL);
+			break;
+		}
+		if (ret)
 			continue; /* it went away */
 		one = js_pack("{}");
 		js_set(one, "interface", js_string(all[k].if_name));

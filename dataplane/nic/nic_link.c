@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Link tcp with NICs as an object; see nic_link.h. What runs on the polling core is in tcp_uring.c and
+ * tcp_zc*.c; all here is control path.
+ */
+#include "nic/nic_link.h"
+#include "nic/tcp_dev.h"
+#include "nic/tcp_tx_dev.h"
+#include "nic/tcp_zc.h"
+#include "nic/tcp_zcrx.h"
+
+#include "gx/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- a context ---- */
+
+static int nic_check(const struct gx_opts *o)
+{
+	static const char *const nics[] = {[GX_TCP_RX_DEVMEM] = "devmem",
+					   [GX_TCP_RX_ZCRX] = "zcrx",
+					   [GX_TCP_RX_ZCRX_GPU] = "zcrx-gpu"};
+	const char *mode;
+
+	if (o->tcp->tx > GX_TCP_TX_AUTO)
+		return gx_fail(-EINVAL, "gx_tcp_opts.tx %llu is not known: take a GX_TCP_TX_ value",
+			       (unsigned long long)o->tcp->tx);
+	if (o->tcp->nic->tx && !o->tcp->tx)
+		return gx_fail(-EINVAL,
+			       "gx_nic_opts.tx '%.64s' goes with gx_tcp_opts.tx devmem or auto",
+			       o->tcp->nic->tx);
+	if (o->tcp->tx && !o->tcp->nic->tx)
+		return gx_fail(-EINVAL,
+			       "gx_tcp_opts.tx %s needs the interface that connections leave by: "
+			       "set gx_nic_opts.tx, as eth0",
+			       o->tcp->tx == GX_TCP_TX_DEVMEM ? "devmem" : "auto");
+	if (o->tcp->rx > GX_TCP_RX_ZCRX_GPU)
+		return gx_fail(-EINVAL, "gx_tcp_opts.rx %u is not known: take a GX_TCP_RX_ value",
+			       o->tcp->rx);
+	mode = nics[o->tcp->rx];
+	if (!mode && o->tcp->nic->rx)
+		return gx_fail(
+			-EINVAL,
+			"gx_nic_opts.rx '%.64s' goes with gx_tcp_opts.rx devmem, zcrx and zcrx-gpu",
+			o->tcp->nic->rx);
+	if (mode && !o->tcp->nic->rx)
+		return gx_fail(-EINVAL,
+			       "gx_tcp_opts.rx %s needs an interface and its queues: set "
+			       "gx_nic_opts.rx, as eth0:8-15",
+			       mode);
+	return 0;
+}
+
+/* The NIC of zero-copy receive. Each core's link takes its queue. */
+static int zcrx_start(struct gx *gx)
+{
+	struct nic_ctx *t = nic_ctx_of(gx);
+	struct tcp_zcrx_cfg cfg = {.nic = &nic_sys_linux,
+				   .ring = &io_ring_sys_kernel,
+				   .where = gx->opts.tcp->nic,
+				   .area_b = gx->opts.tcp->nic->rx_b,
+				   .nr_cores = gx->nr_cores};
+
+	return gx->opts.tcp->rx == GX_TCP_RX_ZCRX ? tcp_zcrx_open(&cfg, &t->zcrx) : 0;
+}
+
+static int nic_needs_gpu(const struct gx_opts *o)
+{
+	return o->tcp->rx == GX_TCP_RX_DEVMEM || o->tcp->rx == GX_TCP_RX_ZCRX_GPU
+		       ? (int)o->tcp->nic->rx_device
+		       : -1;
+}
+
+/* Device memory for link tcp. Its GPU reads host memory of the arena too. */
+static int dev_start(struct gx *gx)
+{
+	struct nic_ctx *t = nic_ctx_of(gx);
+	int device = nic_needs_gpu(&gx->opts);
+	struct tcp_dev_cfg cfg = {.nic = &nic_sys_linux,
+				  .sys = &devmem_sys_kernel,
+				  .arena = gx->arena,
+				  .where = gx->opts.tcp->nic,
+				  .pool_b = gx->opts.tcp->nic->rx_b,
+				  .nr_cores = gx->nr_cores};
+	int ret = 0;
+
+	if (gx->opts.tcp->rx == GX_TCP_RX_ZCRX_GPU)
+		cfg.ring = &io_ring_sys_kernel;
+	if (device >= 0) {
+		cfg.gpu = gx->gpu[device];
+		ret = tcp_dev_open(&cfg, &t->dev);
+	}
+	for (unsigned i = 0; t->dev && i < gx->nr_cores; i++)
+		tcp_dev_lend(t->dev, i, tcp_core(gx->core[i]));
+	gx->groups.nic.rx = NULL; /* belongs to the caller */
+	return ret;
+}
+
+/* The NIC that sends memory of GPUs. Before any GPU's memory is there. */
+static int tx_start(struct gx *gx)
+{
+	struct nic_ctx *t = nic_ctx_of(gx);
+	bool must = gx->opts.tcp->tx == GX_TCP_TX_DEVMEM;
+	struct tcp_tx_dev_cfg cfg = {
+		.nic = &nic_sys_linux, .name = gx->opts.tcp->nic->tx, .must = must};
+	int ret = cfg.name ? tcp_tx_dev_open(&cfg, &t->tx) : 0;
+
+	gx->groups.nic.tx = NULL; /* belongs to the caller */
+	if (!ret || must)
+		return ret;
+	gx_warn("link tcp sends memory of GPUs by host memory: %s", gx_error());
+	gx->groups.tcp.tx = GX_TCP_TX_COPY;
+	return 0;
+}
+
+static int nic_ctx_open(struct gx *gx)
+{
+	if (!gx->groups.nic.rx_b)
+		gx->groups.nic.rx_b = 256 << 20;
+	gx->link[GX_LINK_TCP] = calloc(1, sizeof(struct nic_ctx));
+	return gx->link[GX_LINK_TCP] ? zcrx_start(gx) : gx_fail(-ENOMEM, "no memory");
+}
+
+static int nic_ctx_start(struct gx *gx)
+{
+	int ret = tx_start(gx);
+
+	return ret ? ret : dev_start(gx);
+}
+
+static void nic_ctx_close(struct gx *gx)
+{
+	struct nic_ctx *t = nic_ctx_of(gx);
+
+	if (!t)
+		return;
+	tcp_dev_close(t->dev);
+	tcp_zcrx_close(t->zcrx);
+	tcp_tx_dev_close(t->tx);
+	free(t);
+	gx->link[GX_LINK_TCP] = NULL;
+}
+
+static void nic_ctx_tick(struct gx *gx)
+{
+	if (nic_ctx_of(gx)->dev)
+		tcp_dev_report(nic_ctx_of(gx)->dev);
+}
+
+static void nic_describe(struct gx *gx, struct gx_text *text)
+{
+	const struct nic_ctx *t = nic_ctx_of(gx);
+	char line[256];
+
+	if (t->tx) {
+		tcp_tx_dev_text(t->tx, line, sizeof(line));
+		core_say(text, "tcp tx   %s\n", line);
+	}
+	if (!t->zcrx && !t->dev)
+		return;
+	if (t->zcrx)
+		tcp_zcrx_text(t->zcrx, line, sizeof(line));
+	else
+		tcp_dev_text(t->dev, line, sizeof(line));
+	core_say(text, "tcp rx   %s\n", line);
+}
+
+/* ---- a core ---- */
+
+int nic_core_open(struct gx_core *core)
+{
+	int ret = link_tcp_open(core, &nic_offload, sizeof(struct nic_core));
+	struct nic_core *n;
+
+	if (ret)
+		return ret;
+	n = nic_core_of(tcp_core(core));
+	n->zc_sys = &zc_sys_kernel;
+	n->tcp.has_feeds = core->gx->opts.tcp->rx != GX_TCP_RX_COPY;
+	ret = tcp_uring_want(n);
+	if (ret)
+		nic_core_close(core);
+	return ret;
+}
+
+/* Where the ring comes from a pool of devices, it is there later. */
+static int core_start(struct gx_core *core)
+{
+	const struct gx_tcp_opts *o = core->gx->opts.tcp;
+	struct link_tcp *l = tcp_core(core);
+	int ret = 0;
+
+	if (o->rx == GX_TCP_RX_ZCRX || o->rx == GX_TCP_RX_ZCRX_GPU)
+		ret = gx_loop_add(&core->loop,
+				  &(struct gx_poller){"tcp rx", nic_ring_poll, l, nic_ring_asleep});
+	if (!ret)
+		ret = gx_loop_add(&core->loop,
+				  &(struct gx_poller){"tcp", link_tcp_poll, l, link_tcp_asleep});
+	if (!ret && o->tx != GX_TCP_TX_COPY)
+		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp tx", link_tcp_zc_poll, l,
+								   link_tcp_zc_asleep});
+	if (!ret)
+		ret = core_dropper_add(core, tcp_zc_drop, l);
+	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
+}
+
+void nic_core_close(struct gx_core *core)
+{
+	struct link_tcp *l = tcp_core(core);
+
+	if (!l)
+		return;
+	link_tcp_end(l);
+	tcp_uring_close(nic_core_of(l));
+	link_tcp_free(core);
+}
+
+/* ---- memory ---- */
+
+static int nic_mem_add(struct gx_mem *mem)
+{
+	struct tcp_tx_dev *tx = nic_ctx_of(mem->gx)->tx;
+
+	return tx ? tcp_tx_dev_mem(tx, mem) : 0;
+}
+
+static const char *nic_mem_holder(const struct gx *gx)
+{
+	return gx->opts.tcp->tx ? "the kernel that sends it" : NULL;
+}
+
+/* ---- an endpoint ---- */
+
+/* Why payload cannot come bare, though the context has device memory. NULL: it can. */
+static const char *bare_why_not(struct tcp_ep *e, struct tcp_dev *dev, unsigned nr)
+{
+	if (!nr)
+		return "it has one data socket, and payload needs another one "
+		       "(gx_connect_opts.sockets)";
+	if (!tcp_dev_promise(dev, e->ep.conn->peer_name, nr))
+		return "other connections have too many of the sockets that device memory is set "
+		       "up for, or those of this host";
+	e->nr_promised = nr;
+	return NULL;
+}
+
+/* Ask the peer for bare payload where this context has device memory. */
+static void nic_open(struct tcp_ep *e)
+{
+	struct gx_conn *c = e->ep.conn;
+	struct tcp_dev *dev = nic_ctx_of(c->gx)->dev;
+	const char *why;
+
+	if (!dev)
+		return;
+	why = bare_why_not(e, dev, c->socks->nr_socks - 1);
+	if (why)
+		gx_warn("peer %s: what comes over link tcp is copied (gx_tcp_opts.rx copy): %s",
+			c->peer_name, why);
+	else
+		gx_info("peer %s: payload over link tcp comes into memory of cuda:%d", c->peer_name,
+			tcp_dev_device(dev));
+	e->rx_bare = !why;
+	e->rx_device = why ? 0 : (unsigned)tcp_dev_device(dev);
+	tcp_conn_of(c)->bare = e->rx_bare;
+	tcp_conn_of(c)->device = (uint8_t)e->rx_device;
+}
+
+/* Socket @i brings payload alone, into device memory. */
+static int sock_bare(struct tcp_ep *e, unsigned i)
+{
+	struct tcp_feed *f;
+	struct gx_conn *c = e->ep.conn;
+	int ret = tcp_dev_feed(nic_ctx_of(c->gx)->dev, c->peer_name, e->ep.core->index,
+			       e->sock[i].fd, &f);
+
+	if (ret)
+		return ret;
+	e->nr_promised--;
+	e->sock[i].bare = true;
+	tcp_feed_give(e, i, f);
+	return 0;
+}
+
+static int nic_connect(struct tcp_ep *e)
+{
+	int ret = 0;
+
+	for (unsigned i = 1; !ret && e->nr_promised && i < e->nr_socks; i++)
+		ret = sock_bare(e, i);
+	if (!ret)
+		ret = tcp_zc_open(e);
+	return ret ? ret : tcp_uring_give(e);
+}
+
+static void nic_close(struct tcp_ep *e)
+{
+	tcp_zc_close(e);
+	if (e->nr_promised)
+		tcp_dev_unpromise(nic_ctx_of(e->ep.conn->gx)->dev, e->ep.conn->peer_name,
+				  e->nr_promised);
+}
+
+const struct tcp_offload nic_offload = {
+	.open = nic_open,
+	.connect = nic_connect,
+	.close = nic_close,
+	.tick = tcp_zc_say,
+	.takes = tcp_zc_device,
+	.send = tcp_zc_post,
+	.early = tcp_zc_keep,
+	.done = tcp_zc_done,
+	.fail = tcp_zc_end,
+	.leave = tcp_zc_unlist,
+};
+
+/* ---- the object ---- */
+
+static const struct gx_link_ctx_ops ctx_ops = {
+	.check = nic_check,
+	.open = nic_ctx_open,
+	.needs_gpu = nic_needs_gpu,
+	.start = nic_ctx_start,
+	.close = nic_ctx_close,
+	.tick = nic_ctx_tick,
+	.gpu = tcp_ctx_gpu,
+	.describe = nic_describe,
+};
+
+static const struct gx_link_core_ops core_ops = {
+	.open = nic_core_open,
+	.start = core_start,
+	.close = nic_core_close,
+};
+
+static const struct gx_link_mem_ops mem_ops = {
+	.add = nic_mem_add,
+	.share = link_none_share,
+	.share_keep = link_none_share_keep,
+	.share_put = link_none_share_put,
+	.export = link_none_export,
+	.revoke = link_none_mem,
+	.gone = tcp_tx_dev_put,
+	.holder = nic_mem_holder,
+};
+
+const struct gx_link gx_link_tcp_nic = {
+	TCP_LINK_SELF,	 .ctx = &ctx_ops,	.core = &core_ops,
+	.mem = &mem_ops, .conn = &tcp_conn_ops, .ep = &gx_link_tcp_ops,
+};
