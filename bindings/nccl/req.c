@@ -138,6 +138,11 @@ static int req_fail(const struct req *r)
 			say_warn("%s: the other rank posted a receive of less", what);
 		else
 			peer_say(c->peer, what, r->status);
+		if (r->status == -EIO)
+			say_warn("%s: this process copies with that GPU again when all its "
+				 "communicators have ended, those of other groups too: abort them, "
+				 "or start the process anew",
+				 what);
 	}
 	c->told = true;
 	return req_err_is_ours(r->status) ? NCCL_SYSTEM_ERROR : NCCL_REMOTE_ERROR;
