@@ -939,7 +939,7 @@ class Tree:
                 os.makedirs(os.path.dirname(os.path.join(self.top, name)), exist_ok=True)
                 shutil.copy2(os.path.join(ROOT, name), os.path.join(self.top, name))
         self.build = os.path.join(self.top, "build")
-        subprocess.run(["meson", "setup", self.build, "-Dbuildtype=debugoptimized", "-Dtests=enabled", "-Dcuda=disabled", "-Ddpdk=disabled"],
+        subprocess.run(["meson", "setup", self.build, "-Dbuildtype=debugoptimized", "-Dtests=enabled", "-Dtests_shared=true", "-Dcuda=disabled"],
                        cwd=self.top, check=True, stdout=subprocess.DEVNULL)
 
     def change(self, changes):
@@ -967,7 +967,7 @@ class Tree:
     def compile(self, programs):
         ran = subprocess.run(["ninja", "-C", self.build, "-j", str(self.jobs), *(path_of(p) for p in programs)],
                              capture_output=True, text=True)
-        return "" if ran.returncode == 0 else ran.stdout[-2000:]
+        return "" if ran.returncode == 0 else (ran.stdout + ran.stderr)[-2000:]
 
     def test(self, test):
         """Return: what was seen, and how: assertion, time-out, nothing."""
