@@ -20,6 +20,7 @@ Tests (--tests, all by default but soak):
   check    six operations, three types, 8 B to 256 MiB: each element compared with arithmetic
   time     the same operations, timed, a payload compared after each row
   ddp      DDP of a small model: the losses of both transports are equal, bit for bit
+  fsdp     FSDP2 (fully_shard) of --layers layers of 33.6 million parameters: the same, and the time of a step
   calls    all_reduce beside calls that may wait for the GPU: cudaMalloc, cudaFree, pinned memory
   reinit   destroy_process_group() and init_process_group() --reinits times
   overlap  all_to_all beside products by grid, all_gather beside attention
@@ -55,7 +56,7 @@ TYPES = ("bfloat16", "float32", "int64")
 CHECK_B = (8, 24, 1000, 4096, 65544, 1 << 20, (1 << 20) + 8, 16 << 20, 256 << 20)
 TIME_B = (8, 4096, 65536, 1 << 20, 16 << 20, 256 << 20)
 TILES = ((2, 4), (4, 8), (8, 8), (8, 16), (16, 32))  # of 128 x 128 of a product
-TESTS = ("check", "time", "ddp", "calls", "reinit", "overlap", "kill", "stop", "soak")
+TESTS = ("check", "time", "ddp", "fsdp", "calls", "reinit", "overlap", "kill", "stop", "soak")
 GATHER_B = (16 << 20, 64 << 20)
 PEER_S = 5  # GX_NCCL_TIMEOUT_S
 
@@ -415,6 +416,23 @@ class Run:
             self.result("ddp", "+".join(got), all(other == first for other in others), steps=self.args.steps,
                         what="losses and weights are equal, bit for bit")
 
+    def fsdp(self):
+        took, losses = {}, {}
+
+        def one(way):
+            both = self.pair(way).call("fsdp", steps=self.args.fsdp_steps, layers=self.args.layers)
+            took.setdefault(way, []).append(max(rank["step_ms"] for rank in both))
+            losses.setdefault(way, []).append([rank["losses"] for rank in both])
+            self.result("fsdp", way, True, step_ms=round(took[way][-1], 2), parameters=both[0]["parameters"])
+
+        for _ in range(self.args.rounds):
+            self.each("fsdp", one)
+        if losses:
+            first = next(iter(losses.values()))[0]
+            self.result("fsdp", "+".join(losses), all(one == first for way in losses.values() for one in way),
+                        steps=self.args.fsdp_steps, what="losses are equal, bit for bit",
+                        step_ms={way: round(statistics.median(each), 2) for way, each in took.items()})
+
     def reinit(self, way):
         pair, took, lines = self.pair(way), [], 0
         for i in range(self.args.reinits):
@@ -520,7 +538,7 @@ class Run:
                 self.result(test, "", False, why=f"not run: --limit-s {self.args.limit_s} is over")
                 continue
             self.note(f"{test}, {self.left():.0f} s left")
-            if test in ("time", "ddp", "overlap"):
+            if test in ("time", "ddp", "fsdp", "overlap"):
                 getattr(self, test)()
             else:
                 self.each(test, getattr(self, test))
@@ -643,6 +661,8 @@ def args_parse():
     p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the ranks; again for more")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=50, help="of ddp")
+    p.add_argument("--layers", type=int, default=6, help="of fsdp")
+    p.add_argument("--fsdp-steps", type=int, default=20)
     p.add_argument("--reinits", type=int, default=10)
     p.add_argument("--kills", type=int, default=2, help="in turn with PyTorch's default handling and with abort")
     p.add_argument("--tell-limit-s", type=float, default=1, help="kill, stop: longest time until NCCL's log tells of it")

@@ -184,6 +184,39 @@ class Worker:
         sums = [(b * torch.arange(1, b.numel() + 1, device=self.dev)).sum().item() for b in bits]
         return {"losses": losses, "weights": hashlib.sha256(repr(sums).encode()).hexdigest()}
 
+    # --- FSDP ---
+
+    def fsdp(self, steps, layers):
+        """Layers of 33.6 million parameters in bfloat16, sharded: a step gathers each twice, and scatters its gradients once."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        torch, nn = self.torch, self.torch.nn
+        torch.manual_seed(1)
+        block = lambda: nn.Sequential(nn.Linear(2048, 8192), nn.GELU(), nn.Linear(8192, 2048), nn.LayerNorm(2048))
+        model = nn.Sequential(*[block() for _ in range(layers)], nn.Linear(2048, 1000)).to(self.dev, torch.bfloat16)
+        mesh = init_device_mesh("cuda", (2,))
+        for part in model:
+            fully_shard(part, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        data = torch.Generator().manual_seed(100 + self.rank)
+        losses, took = [], []
+        for _ in range(steps):
+            x = torch.randn(256, 2048, generator=data).to(self.dev, torch.bfloat16)
+            want = torch.randint(0, 1000, (256,), generator=data).to(self.dev)
+            self.meet()
+            begin = time.perf_counter()
+            loss = nn.functional.cross_entropy(model(x).float(), want)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            torch.cuda.synchronize()
+            took.append(time.perf_counter() - begin)
+            losses.append(loss.item().hex())
+        took.sort()
+        return {"losses": losses, "parameters": sum(p.numel() for p in model.parameters()), "step_ms": took[len(took) // 2] * 1e3}
+
     # --- overlap ---
 
     def load(self, load):
