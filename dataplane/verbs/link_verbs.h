@@ -33,7 +33,6 @@ struct verbs_conn {
 	struct verbs_port said[VERBS_WAYS_MAX];
 	uint32_t said_gen[VERBS_WAYS_MAX];
 	uint32_t astray;
-	bool has_rails; /* both ends know them */
 	struct verbs_hello peer;
 	struct verbs_region region[GX_REGIONS_MAX]; /* frozen before the lanes are attached */
 	struct verbs_budget budget;

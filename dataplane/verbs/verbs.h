@@ -84,27 +84,24 @@ struct verbs_port { /* of one rail */
 	uint8_t gid_type;    /* enum verbs_gid */
 	uint8_t msg_log2;    /* the device takes requests of 2^this bytes */
 	uint8_t reads;	     /* RDMA reads of the peer that it serves at a time, on a queue pair */
-	uint32_t speed_mbps; /* 0: not to be used. Told by ends that know rails */
+	uint32_t speed_mbps; /* 0: not to be used */
 };
 struct verbs_hello {
-	bool has_rails; /* the form for several rails; else one port, and all numbers of rails are 0 */
 	uint32_t nr_ports, nr_qps, nr_keys;
 	struct verbs_port port[VERBS_RAILS_MAX];
 	struct verbs_qp_say qp[VERBS_QPS_MAX];
 	uint8_t own[VERBS_QPS_MAX],
 		peer[VERBS_QPS_MAX]; /* of each: the sender's rail, the other's */
 	struct verbs_key key[GX_REGIONS_MAX];
-	/* has_rails, where both ends say so: memory of the sender, by which the other may prove a way */
-	bool has_probe;
-	uint64_t probe_addr;
+	uint64_t probe_addr; /* memory of the sender, by which the other may prove a way */
 	uint32_t probe_key[VERBS_RAILS_MAX]; /* by rail; 0: it has none there */
 };
 #define VERBS_PROBE_B 4096u /* of that memory: the largest MTU */
-#define VERBS_PORT_B  24
-#define VERBS_RAILS_B (4 + VERBS_RAILS_MAX * (VERBS_PORT_B + 4)) /* of HELLO, at most */
+#define VERBS_PORT_B  28
+#define VERBS_RAILS_B (4 + VERBS_RAILS_MAX * VERBS_PORT_B) /* of HELLO, at most */
 #define VERBS_HELLO_MAX                                                                            \
-	(VERBS_RAILS_MAX * (VERBS_PORT_B + 4) + 4 + VERBS_QPS_MAX * 12 +                           \
-	 GX_REGIONS_MAX * (20 + 4 * VERBS_RAILS_MAX) + 8 + 4 * VERBS_RAILS_MAX)
+	(8 + VERBS_RAILS_MAX * (VERBS_PORT_B + 4) + 8 + VERBS_QPS_MAX * 12 +                       \
+	 GX_REGIONS_MAX * (20 + 4 * VERBS_RAILS_MAX))
 
 uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h);	    /* bytes written */
 int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h); /* 0, -EPROTO */
@@ -199,9 +196,9 @@ int verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
 
 /* What a HELLO says: a byte of flags; of a server also its devices (verbs_ports_put()). */
 #define VERBS_OFFER_LENDS 1u
-/** verbs_offer_ports() - The server's devices, by its HELLO. @n: how many; -EPROTO: malformed. Return:
- * false: it says none. verbs_hello.c. */
-bool verbs_offer_ports(const struct gx_conn *c, int *n, struct verbs_port port[]);
+/** verbs_offer_ports() - The server's devices, by its HELLO. Return: how many; -EPROTO: malformed, or
+ * it says none. verbs_hello.c. */
+int verbs_offer_ports(const struct gx_conn *c, struct verbs_port port[]);
 bool verbs_offer_lends(
 	const struct gx_conn *c); /* may our device read memory of the peer's sends? */
 /** verbs_offered() - NULL, or the reason why this context does not offer the verbs link. */

@@ -59,22 +59,18 @@ void verbs_conn_close(struct gx_conn *c)
 }
 
 /* The numbers by which the peer reaches a region. None: it goes by packets. */
-static bool key_fill(const struct verbs_conn *v, const struct gx_mem *mem, struct verbs_key *key)
+static bool key_fill(const struct gx_mem *mem, struct verbs_key *key)
 {
 	const struct verbs_reg *first = mem ? mem->link[GX_LINK_VERBS] : NULL;
-	/* In the old form: of the one device that the connection has. */
-	unsigned only = v->has_rails ? VERBS_RAILS_MAX : v->plan.way[0].own;
 
 	if (!first || mem_is_dead(mem))
 		return false;
 	*key = (struct verbs_key){.token = mem->token, .addr = first->addr};
 	for (const struct verbs_reg *r = first; r; r = r->more) {
-		unsigned at = v->has_rails ? r->rail : 0;
-
-		if (!r->shared || (!v->has_rails && r->rail != only))
+		if (!r->shared)
 			continue;
-		key->rails |= 1u << at;
-		key->rkey[at] = r->rkey;
+		key->rails |= 1u << r->rail;
+		key->rkey[r->rail] = r->rkey;
 	}
 	return key->rails;
 }
@@ -83,21 +79,19 @@ uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 {
 	const struct verbs_conn *v = verbs_conn_of(c);
 	const struct verbs_rails *rails = verbs_rails_of(c->gx);
-	struct verbs_hello h = {.nr_qps = v->nr_qps, .nr_ports = 1, .has_rails = v->has_rails};
+	struct verbs_hello h = {.nr_qps = v->nr_qps, .nr_ports = rails->nr};
 
-	if (h.has_rails)
-		h.nr_ports = rails->nr;
 	for (unsigned i = 0; i < h.nr_ports; i++)
-		verbs_port_fill(rails->dev[h.has_rails ? i : v->plan.way[0].own], &h.port[i]);
+		verbs_port_fill(rails->dev[i], &h.port[i]);
 	for (unsigned k = 0; k < v->nr_qps; k++) {
 		const struct verbs_plan_way *w = &v->plan.way[v->plan.qp_way[k]];
 
 		h.qp[k] = v->side[k].own;
-		h.own[k] = h.has_rails ? w->own : 0;
-		h.peer[k] = h.has_rails ? w->peer : 0;
+		h.own[k] = w->own;
+		h.peer[k] = w->peer;
 	}
 	for (unsigned i = 0; i < c->nr_told; i++)
-		h.nr_keys += key_fill(v, c->told[i], &h.key[h.nr_keys]);
+		h.nr_keys += key_fill(c->told[i], &h.key[h.nr_keys]);
 	conn_probe_say(c, &h);
 	conn_said(c);
 	verbs_rails_unfork(rails); /* queue pairs have some */
@@ -536,7 +530,7 @@ static void conn_mend(struct gx_conn *c,
 	for (unsigned k = 0; k < v->nr_qps; k++) {
 		struct verbs_lane *l = v->lane[k % v->nr_lanes];
 		struct verbs_qp *q = l ? &l->qp[k / v->nr_lanes] : NULL;
-		bool gone = q && v->has_rails && verbs_gone_step(l, q, &v->side[k], &m);
+		bool gone = q && verbs_gone_step(l, q, &v->side[k], &m);
 
 		if (!q || (!gone && !side_step(v, k, l, q, &m)))
 			continue;
@@ -582,7 +576,7 @@ int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	struct verbs_qp *q;
 	int ret = 0;
 
-	if (!v || verbs_mend_get(b, len, &m) || m.qp >= v->nr_qps || (!m.say.qpn && !v->has_rails))
+	if (!v || verbs_mend_get(b, len, &m) || m.qp >= v->nr_qps)
 		return -EPROTO;
 	l = v->lane[m.qp % v->nr_lanes];
 	if (!l || v->stopped_ns)

@@ -9,17 +9,15 @@
 #include <errno.h>
 #include <string.h>
 
-#define HELLO_HEAD_B (VERBS_PORT_B + 4) /* the first port, u16 queue pairs, u16 keys */
-#define HELLO_QP_B   8
-#define HELLO_WAY_B  4 /* of a queue pair, in the form for rails: own, peer, zero 2 */
-#define HELLO_KEY_B  20
-#define HELLO_RAILS  0x80 /* last byte of the first port: this form; the others: more ports */
-#define HELLO_PROBE  0x40 /* and with it: behind the keys the memory to prove ways by */
-#define RAILS_HEAD_B 4	  /* u8 ports, zero 3 */
+#define HELLO_HEAD_B 8 /* u8 ports, zero, u16 queue pairs, u16 keys, zero 2 */
+#define HELLO_QP_B   12
+#define HELLO_KEY_B  20 /* and a number a rail of its sender */
+#define RAILS_HEAD_B 4	/* u8 ports, zero 3 */
 
 /* ---- Ports ---- */
 
-/* gid 16, lid 2, mtu 1, is_ethernet 1, reads 1, gid_type << 1 | wants_grh 1, msg_log2 1, zero 1 */
+/* gid 16, lid 2, mtu 1, is_ethernet 1, reads 1, gid_type << 1 | wants_grh 1, msg_log2 1, zero 1,
+ * speed 4 */
 static void port_put(uint8_t b[VERBS_PORT_B], const struct verbs_port *p)
 {
 	memcpy(b, p->gid, 16);
@@ -30,6 +28,7 @@ static void port_put(uint8_t b[VERBS_PORT_B], const struct verbs_port *p)
 	b[21] = (uint8_t)(p->gid_type << 1 | p->wants_grh);
 	b[22] = p->msg_log2;
 	b[23] = 0;
+	le32_put(b + 24, p->speed_mbps);
 }
 
 static bool port_get(const uint8_t b[VERBS_PORT_B], struct verbs_port *p)
@@ -42,27 +41,23 @@ static bool port_get(const uint8_t b[VERBS_PORT_B], struct verbs_port *p)
 	p->wants_grh = b[21] & 1;
 	p->gid_type = b[21] >> 1;
 	p->msg_log2 = b[22];
-	return p->mtu && p->mtu <= 5 && p->is_ethernet <= 1 && p->reads &&
+	p->speed_mbps = le32_get(b + 24);
+	return !b[23] && p->mtu && p->mtu <= 5 && p->is_ethernet <= 1 && p->reads &&
 	       p->gid_type <= VERBS_GID_V2 && p->msg_log2 >= 12 && p->msg_log2 <= 31;
 }
 
-/* Each with its speed behind it. */
 static uint8_t *ports_put(uint8_t *at, const struct verbs_port port[], uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++, at += VERBS_PORT_B + 4) {
+	for (uint32_t i = 0; i < n; i++, at += VERBS_PORT_B)
 		port_put(at, &port[i]);
-		le32_put(at + VERBS_PORT_B, port[i].speed_mbps);
-	}
 	return at;
 }
 
 static bool ports_get(const uint8_t *at, struct verbs_port port[], uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++, at += VERBS_PORT_B + 4) {
-		if (!port_get(at, &port[i]) || at[VERBS_PORT_B - 1])
+	for (uint32_t i = 0; i < n; i++, at += VERBS_PORT_B)
+		if (!port_get(at, &port[i]))
 			return false;
-		port[i].speed_mbps = le32_get(at + VERBS_PORT_B);
-	}
 	return true;
 }
 
@@ -76,71 +71,56 @@ uint32_t verbs_ports_put(uint8_t *b, const struct verbs_port port[], uint32_t n)
 int verbs_ports_get(const uint8_t *b, uint32_t len, struct verbs_port port[])
 {
 	if (len < RAILS_HEAD_B || b[1] || b[2] || b[3] || !b[0] || b[0] > VERBS_RAILS_MAX ||
-	    len != RAILS_HEAD_B + (uint32_t)b[0] * (VERBS_PORT_B + 4))
+	    len != RAILS_HEAD_B + (uint32_t)b[0] * VERBS_PORT_B)
 		return -EPROTO;
 	return ports_get(b + RAILS_HEAD_B, port, b[0]) ? b[0] : -EPROTO;
 }
 
 /* ---- CONNECT and ACCEPT ---- */
 
-/* How many bytes has what stands behind the head? In the form for rails each key has one number a
- * rail of its sender. */
-static uint32_t hello_rest_b(const struct verbs_hello *h)
+static uint32_t hello_b(const struct verbs_hello *h)
 {
-	if (!h->has_rails)
-		return h->nr_qps * HELLO_QP_B + h->nr_keys * HELLO_KEY_B;
-	return 4 + (h->nr_ports - 1) * (VERBS_PORT_B + 4) + h->nr_qps * (HELLO_QP_B + HELLO_WAY_B) +
-	       h->nr_keys * (HELLO_KEY_B + 4 * h->nr_ports) +
-	       (h->has_probe ? 8 + 4 * h->nr_ports : 0);
+	return HELLO_HEAD_B + h->nr_ports * (VERBS_PORT_B + 4) + 8 + h->nr_qps * HELLO_QP_B +
+	       h->nr_keys * (HELLO_KEY_B + 4 * h->nr_ports);
 }
 
-static uint8_t *key_put(uint8_t *at, const struct verbs_hello *h, const struct verbs_key *key)
+static uint8_t *keys_put(uint8_t *at, const uint32_t rkey[], uint32_t n)
 {
-	le64_put(at, key->token);
-	le64_put(at + 8, key->addr);
-	le32_put(at + 16, h->has_rails ? key->rails : key->rkey[0]);
-	at += HELLO_KEY_B;
-	for (uint32_t r = 0; h->has_rails && r < h->nr_ports; r++, at += 4)
-		le32_put(at, key->rkey[r]);
+	for (uint32_t r = 0; r < n; r++, at += 4)
+		le32_put(at, rkey[r]);
 	return at;
 }
 
-static uint8_t *probe_put(uint8_t *at, const struct verbs_hello *h)
+static const uint8_t *keys_get(const uint8_t *at, uint32_t rkey[], uint32_t n)
 {
-	le64_put(at, h->probe_addr);
-	at += 8;
-	for (uint32_t r = 0; r < h->nr_ports; r++, at += 4)
-		le32_put(at, h->probe_key[r]);
+	for (uint32_t r = 0; r < n; r++, at += 4)
+		rkey[r] = le32_get(at);
 	return at;
 }
 
 uint32_t verbs_hello_put(uint8_t *b, const struct verbs_hello *h)
 {
-	uint8_t *at = b + HELLO_HEAD_B;
+	uint8_t *at = ports_put(b + HELLO_HEAD_B, h->port, h->nr_ports);
 
-	port_put(b, &h->port[0]);
-	if (h->has_rails)
-		b[VERBS_PORT_B - 1] = (uint8_t)(HELLO_RAILS | (h->has_probe ? HELLO_PROBE : 0) |
-						(h->nr_ports - 1));
-	le16_put(b + 24, (uint16_t)h->nr_qps);
-	le16_put(b + 26, (uint16_t)h->nr_keys);
-	if (h->has_rails) {
-		le32_put(at, h->port[0].speed_mbps);
-		at = ports_put(at + 4, h->port + 1, h->nr_ports - 1);
-	}
+	memset(b, 0, HELLO_HEAD_B);
+	b[0] = (uint8_t)h->nr_ports;
+	le16_put(b + 2, (uint16_t)h->nr_qps);
+	le16_put(b + 4, (uint16_t)h->nr_keys);
+	le64_put(at, h->probe_addr);
+	at = keys_put(at + 8, h->probe_key, h->nr_ports);
 	for (uint32_t i = 0; i < h->nr_qps; i++, at += HELLO_QP_B) {
 		le32_put(at, h->qp[i].qpn);
 		le32_put(at + 4, h->qp[i].psn);
+		at[8] = h->own[i];
+		at[9] = h->peer[i];
+		at[10] = at[11] = 0;
 	}
-	for (uint32_t i = 0; h->has_rails && i < h->nr_qps; i++, at += HELLO_WAY_B) {
-		at[0] = h->own[i];
-		at[1] = h->peer[i];
-		at[2] = at[3] = 0;
+	for (uint32_t i = 0; i < h->nr_keys; i++) {
+		le64_put(at, h->key[i].token);
+		le64_put(at + 8, h->key[i].addr);
+		le32_put(at + 16, h->key[i].rails);
+		at = keys_put(at + HELLO_KEY_B, h->key[i].rkey, h->nr_ports);
 	}
-	for (uint32_t i = 0; i < h->nr_keys; i++)
-		at = key_put(at, h, &h->key[i]);
-	if (h->has_rails && h->has_probe)
-		at = probe_put(at, h);
 	return (uint32_t)(at - b);
 }
 
@@ -173,69 +153,43 @@ static bool hello_is_valid(const struct verbs_hello *h)
 	return true;
 }
 
-/* How much of each, and the ports. */
 static bool head_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
 {
-	if (len < HELLO_HEAD_B)
+	if (len < HELLO_HEAD_B || b[1] || b[6] || b[7])
 		return false;
-	h->has_rails = b[VERBS_PORT_B - 1] & HELLO_RAILS;
-	h->has_probe = h->has_rails && b[VERBS_PORT_B - 1] & HELLO_PROBE;
-	h->nr_ports = 1u + b[VERBS_PORT_B - 1] - (h->has_rails ? HELLO_RAILS : 0) -
-		      (h->has_probe ? HELLO_PROBE : 0);
-	h->nr_qps = le16_get(b + 24);
-	h->nr_keys = le16_get(b + 26);
-	if (h->nr_ports > (h->has_rails ? VERBS_RAILS_MAX : 1) || !h->nr_qps ||
-	    h->nr_qps > VERBS_QPS_MAX || h->nr_keys > GX_REGIONS_MAX ||
-	    len != HELLO_HEAD_B + hello_rest_b(h) || !port_get(b, &h->port[0]))
-		return false;
-	if (!h->has_rails)
-		return true;
-	h->port[0].speed_mbps = le32_get(b + HELLO_HEAD_B);
-	return ports_get(b + HELLO_HEAD_B + 4, h->port + 1, h->nr_ports - 1);
-}
-
-static const uint8_t *key_get(const uint8_t *at, const struct verbs_hello *h, struct verbs_key *key)
-{
-	*key = (struct verbs_key){.token = le64_get(at), .addr = le64_get(at + 8), .rails = 1};
-	if (h->has_rails)
-		key->rails = le32_get(at + 16);
-	else
-		key->rkey[0] = le32_get(at + 16);
-	at += HELLO_KEY_B;
-	for (uint32_t r = 0; h->has_rails && r < h->nr_ports; r++, at += 4)
-		key->rkey[r] = le32_get(at);
-	return at;
-}
-
-static void probe_get(const uint8_t *at, struct verbs_hello *h)
-{
-	h->probe_addr = le64_get(at);
-	at += 8;
-	for (uint32_t r = 0; r < h->nr_ports; r++, at += 4)
-		h->probe_key[r] = le32_get(at);
+	h->nr_ports = b[0];
+	h->nr_qps = le16_get(b + 2);
+	h->nr_keys = le16_get(b + 4);
+	return h->nr_ports && h->nr_ports <= VERBS_RAILS_MAX && h->nr_qps &&
+	       h->nr_qps <= VERBS_QPS_MAX && h->nr_keys <= GX_REGIONS_MAX && len == hello_b(h) &&
+	       ports_get(b + HELLO_HEAD_B, h->port, h->nr_ports);
 }
 
 int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
 {
-	const uint8_t *at = b + HELLO_HEAD_B;
+	const uint8_t *at;
 
 	memset(h, 0, sizeof(*h));
 	if (!head_get(b, len, h))
 		return -EPROTO;
-	if (h->has_rails)
-		at += 4 + (h->nr_ports - 1) * (VERBS_PORT_B + 4);
-	for (uint32_t i = 0; i < h->nr_qps; i++, at += HELLO_QP_B)
+	at = b + HELLO_HEAD_B + h->nr_ports * VERBS_PORT_B;
+	h->probe_addr = le64_get(at);
+	at = keys_get(at + 8, h->probe_key, h->nr_ports);
+	for (uint32_t i = 0; i < h->nr_qps; i++, at += HELLO_QP_B) {
 		h->qp[i] = (struct verbs_qp_say){le32_get(at), le32_get(at + 4)};
-	for (uint32_t i = 0; h->has_rails && i < h->nr_qps; i++, at += HELLO_WAY_B) {
-		h->own[i] = at[0];
-		h->peer[i] = at[1];
-		if (at[2] || at[3])
+		h->own[i] = at[8];
+		h->peer[i] = at[9];
+		if (at[10] || at[11])
 			return -EPROTO;
 	}
-	for (uint32_t i = 0; i < h->nr_keys; i++)
-		at = key_get(at, h, &h->key[i]);
-	if (h->has_probe)
-		probe_get(at, h);
+	for (uint32_t i = 0; i < h->nr_keys; i++) {
+		struct verbs_key *key = &h->key[i];
+
+		*key = (struct verbs_key){.token = le64_get(at),
+					  .addr = le64_get(at + 8),
+					  .rails = le32_get(at + 16)};
+		at = keys_get(at + HELLO_KEY_B, key->rkey, h->nr_ports);
+	}
 	return hello_is_valid(h) ? 0 : -EPROTO;
 }
 
@@ -265,13 +219,11 @@ int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m)
 	return qp_is_valid(&m->say) ? 0 : -EPROTO;
 }
 
-bool verbs_offer_ports(const struct gx_conn *c, int *n, struct verbs_port port[])
+int verbs_offer_ports(const struct gx_conn *c, struct verbs_port port[])
 {
 	const struct gx_hello_offer *o = &c->peer.offer[GX_LINK_VERBS];
 
-	if (o->len > 1)
-		*n = verbs_ports_get(o->b + 1, o->len - 1u, port);
-	return o->len > 1;
+	return o->len ? verbs_ports_get(o->b + 1, o->len - 1u, port) : -EPROTO;
 }
 
 bool verbs_offer_lends(const struct gx_conn *c)

@@ -2,8 +2,7 @@
 /*
  * Memory of a connection that the peer's devices write and read to prove its ways. A request of the
  * path's MTU shows paths that carry small packets alone: a write those towards the peer, a read those
- * back. Nobody looks at the bytes. An older peer has none, and its ways are proven by a write of no
- * bytes. Control thread.
+ * back. Nobody looks at the bytes. Control thread.
  */
 #include "verbs/link_verbs.h"
 
@@ -16,8 +15,6 @@ int conn_probe_open(struct gx_conn *c)
 {
 	struct verbs_conn *v = verbs_conn_of(c);
 
-	if (!v->has_rails)
-		return 0;
 	v->probe = aligned_alloc(VERBS_PROBE_B, VERBS_PROBE_B);
 	if (!v->probe)
 		return gx_fail(-ENOMEM, "no memory for a connection");
@@ -60,7 +57,6 @@ void conn_probe_say(const struct gx_conn *c, struct verbs_hello *h)
 {
 	const struct verbs_conn *v = verbs_conn_of(c);
 
-	h->has_probe = v->probe != NULL;
 	h->probe_addr = (uintptr_t)v->probe;
 	for (unsigned i = 0; i < h->nr_ports; i++)
 		h->probe_key[i] = v->probe_mr[i] ? v->probe_mr[i]->rkey : 0;
@@ -72,7 +68,7 @@ void conn_probe_hear(struct gx_conn *c)
 	struct verbs_conn *v = verbs_conn_of(c);
 	const struct verbs_hello *h = &v->peer;
 
-	for (unsigned i = 0; v->probe && h->has_probe && i < v->nr_lanes * v->plan.nr_ways; i++) {
+	for (unsigned i = 0; i < v->nr_lanes * v->plan.nr_ways; i++) {
 		unsigned lane = i / v->plan.nr_ways;
 		struct verbs_way *w =
 			v->lane[lane] ? &v->lane[lane]->way[i % v->plan.nr_ways] : NULL;

@@ -66,11 +66,9 @@ static const struct pull_qps pull_qps = {
 
 _Static_assert(GX_WIRE_RAILS_MAX == VERBS_RAILS_MAX, "a key for each rail");
 
-/* Keys go by rails: an end that does not know these knows nothing of long sends either. */
 uint64_t verbs_pull_over(const struct gx_conn *c)
 {
-	if (!verbs_conn_of(c) || !verbs_conn_of(c)->has_rails || !verbs_lends(&c->gx->opts) ||
-	    !verbs_offer_lends(c))
+	if (!verbs_conn_of(c) || !verbs_lends(&c->gx->opts) || !verbs_offer_lends(c))
 		return 0;
 	return c->gx->opts.host->pull_over_b;
 }

@@ -50,15 +50,6 @@ static uint32_t lane_far(const struct gx *gx, unsigned i, const struct verbs_pla
 	return far;
 }
 
-/* An older server says nothing of its device before it has heard of ours: take the first one. */
-static int plan_old(struct verbs_plan *p, const struct verbs_rails *rails)
-{
-	for (unsigned i = 0; i < rails->nr && !p->nr_ways; i++)
-		if (dev_serves(rails->dev[i]))
-			p->way[p->nr_ways++] = (struct verbs_plan_way){(uint8_t)i, 0, 1};
-	return p->nr_ways ? 0 : gx_fail(-ENODEV, "no port of the RDMA devices is up");
-}
-
 /* Return: 0; -errno with gx_error(), which says why the last pair that was looked at has no way. */
 static int plan_ways(struct verbs_plan *p, const struct verbs_rails *rails,
 		     const struct verbs_port port[], unsigned nr_ports)
@@ -94,13 +85,11 @@ static int plan_make(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps)
 	struct verbs_port port[VERBS_RAILS_MAX];
 	uint32_t far[GX_HELLO_LANES] = {0};
 	struct verbs_conn *v = verbs_conn_of(c);
-	int n = 0, ret;
+	int n = verbs_offer_ports(c, port), ret;
 
-	v->has_rails = verbs_offer_ports(c, &n, port);
 	if (n < 0)
 		return gx_fail(n, "malformed description of the server's RDMA devices");
-	ret = v->has_rails ? plan_ways(&v->plan, rails, port, (unsigned)n)
-			   : plan_old(&v->plan, rails);
+	ret = plan_ways(&v->plan, rails, port, (unsigned)n);
 	if (ret)
 		return ret;
 	for (unsigned i = 0; i < nr_lanes; i++)
@@ -123,28 +112,11 @@ static int plan_way(struct verbs_plan *p, uint8_t own, uint8_t peer)
 	return (int)w;
 }
 
-/* An older client knows one device of ours: the nearest one. */
-static uint8_t rail_near(const struct verbs_rails *rails, const struct verbs_port *port)
-{
-	unsigned best = 0, best_near = 0;
-
-	for (unsigned i = 0; i < rails->nr; i++) {
-		unsigned near = !dev_serves(rails->dev[i]) || verbs_way_check(rails->dev[i], port)
-					? 0
-					: 1 + verbs_way_near(rails->dev[i], port);
-
-		if (near > best_near)
-			best = i;
-		best_near = GX_MAX(near, best_near);
-	}
-	return (uint8_t)best;
-}
-
 static void plan_speeds(struct gx_conn *c, const struct verbs_hello *h)
 {
 	struct verbs_plan *p = &verbs_conn_of(c)->plan;
 
-	for (unsigned w = 0; w < p->nr_ways && h->has_rails; w++)
+	for (unsigned w = 0; w < p->nr_ways; w++)
 		p->way[w].mbps =
 			GX_MAX(GX_MIN(verbs_rails_of(c->gx)->dev[p->way[w].own]->speed_mbps,
 				      h->port[p->way[w].peer].speed_mbps),
@@ -160,10 +132,9 @@ static int plan_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 
 	if (verbs_hello_get(b, len, h))
 		return gx_fail(-EPROTO, "malformed description of the client's RDMA devices");
-	v->has_rails = h->has_rails;
 	v->plan.nr_qps = h->nr_qps;
 	for (uint32_t k = 0; k < h->nr_qps; k++) {
-		uint8_t own = h->has_rails ? h->peer[k] : rail_near(rails, &h->port[0]);
+		uint8_t own = h->peer[k];
 		int way = own < rails->nr ? plan_way(&v->plan, own, h->own[k]) : -EPROTO;
 
 		if (way < 0)
@@ -208,9 +179,9 @@ int conn_ways_check(const struct gx_conn *c)
 	const struct verbs_hello *h = &v->peer;
 	int ret = 0;
 
-	if (h->nr_qps != v->nr_qps || h->has_rails != v->has_rails)
+	if (h->nr_qps != v->nr_qps)
 		return gx_fail(-EPROTO, "malformed numbers of queue pairs");
-	for (uint32_t k = 0; k < h->nr_qps && h->has_rails; k++) {
+	for (uint32_t k = 0; k < h->nr_qps; k++) {
 		const struct verbs_plan_way *w = &v->plan.way[v->plan.qp_way[k]];
 
 		if (h->own[k] != w->peer || h->peer[k] != w->own)

@@ -2232,11 +2232,10 @@ static void give_up__is_refused(void **state)
 	}
 }
 
-/* The largest description. In the form for rails, two devices may number queue pairs alike. */
+/* The largest description. Two devices may number queue pairs alike. */
 static void hello_full(struct verbs_hello *h, unsigned nr_ports)
 {
-	*h = (struct verbs_hello){.has_rails = nr_ports > 1,
-				  .nr_ports = nr_ports,
+	*h = (struct verbs_hello){.nr_ports = nr_ports,
 				  .nr_qps = VERBS_QPS_MAX,
 				  .nr_keys = GX_REGIONS_MAX};
 	for (uint32_t i = 0; i < nr_ports; i++)
@@ -2246,13 +2245,12 @@ static void hello_full(struct verbs_hello *h, unsigned nr_ports)
 						 .reads = 16,
 						 .gid_type = 2,
 						 .msg_log2 = 23,
-						 .speed_mbps = nr_ports > 1 ? 100000 + i : 0};
+						 .speed_mbps = 100000 + i};
 	for (uint32_t i = 0; i < h->nr_qps; i++) {
 		h->own[i] = (uint8_t)(i % nr_ports);
-		h->peer[i] = nr_ports > 1 ? (uint8_t)(7 - i % 8) : 0;
+		h->peer[i] = (uint8_t)(7 - i % 8);
 		h->qp[i] = (struct verbs_qp_say){2 + i / nr_ports, 0xffffff - i};
 	}
-	h->has_probe = nr_ports == VERBS_RAILS_MAX;
 	h->probe_addr = 0x123456789abcdef0;
 	for (uint32_t r = 0; r < nr_ports; r++)
 		h->probe_key[r] = 1000 + r;
@@ -2276,20 +2274,27 @@ static void hello_round(unsigned nr_ports, uint32_t want_b)
 	assert_int_equal(verbs_hello_get(b, len, &got), 0);
 	assert_int_equal(got.port[nr_ports - 1].gid_type, VERBS_GID_V2);
 	assert_int_equal(got.key[9].rkey[nr_ports - 1], 7 * 9 + nr_ports - 1);
-	assert_int_equal(got.has_probe, nr_ports == VERBS_RAILS_MAX);
-	assert_int_equal(got.probe_key[nr_ports - 1], got.has_probe ? 1000 + nr_ports - 1 : 0);
+	assert_int_equal(got.probe_addr, h.probe_addr);
+	assert_int_equal(got.probe_key[nr_ports - 1], 1000 + nr_ports - 1);
 	assert_int_equal(verbs_hello_put(again, &got), len);
 	assert_memory_equal(again, b, len);
 	for (uint32_t i = 0; i < len; i++)
 		assert_int_equal(verbs_hello_get(b, i, &got), -EPROTO);
-	b[18] = 6;
+	b[8 + 18] = 6;
 	assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
+	for (unsigned i = 0; i < 3; i++) { /* zeros: of the head, of a port, of a queue pair */
+		const uint32_t at[] = {1, 8 + 23, len - GX_REGIONS_MAX * (20 + 4 * nr_ports) - 1};
+
+		verbs_hello_put(b, &h);
+		b[at[i]] = 1;
+		assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
+	}
 }
 
 static void hello__round(void **state)
 {
-	hello_round(1, 28 + VERBS_QPS_MAX * 8 + GX_REGIONS_MAX * 20); /* as older ends have it */
-	hello_round(2, 28 + 4 + 28 + VERBS_QPS_MAX * 12 + GX_REGIONS_MAX * 28);
+	hello_round(1, 8 + 28 + 12 + VERBS_QPS_MAX * 12 + GX_REGIONS_MAX * 24);
+	hello_round(2, 8 + 56 + 16 + VERBS_QPS_MAX * 12 + GX_REGIONS_MAX * 28);
 	hello_round(VERBS_RAILS_MAX, VERBS_HELLO_MAX);
 }
 

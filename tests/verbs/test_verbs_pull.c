@@ -347,7 +347,7 @@ static void send__limits_of_both_ends(void **state)
 	}
 }
 
-/* An end that has not asked for it, or is older, sees none of it, and its memory is not lent. */
+/* An end that has not asked for it sees none of it, and its memory is not lent. */
 static void send__where_an_end_takes_no_part(void **state)
 {
 	const struct gx_opts offs[] = {{.host = GX_WITH(gx_host_opts, .pull = GX_PULL_OFF)},

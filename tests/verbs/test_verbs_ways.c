@@ -102,7 +102,7 @@ static void end_open(struct end *e, const char *devices, struct end *other)
 }
 
 /* What HELLO and the agreement say. */
-static void conn_fill(struct end *e, bool knows_rails)
+static void conn_fill(struct end *e)
 {
 	struct gx_conn *c = e->conn;
 
@@ -112,8 +112,6 @@ static void conn_fill(struct end *e, bool knows_rails)
 	c->peer.regions[0] = (struct gx_hello_region){
 		.token = TOKEN, .len = MEM_B, .access = GX_ACCESS_PUT | GX_ACCESS_GET};
 	c->agreed.peer_timeout_ns = TIMEOUT_NS;
-	if (!knows_rails)
-		return;
 	c->peer.offer[GX_LINK_VERBS].len = (uint16_t)gx_link_verbs.conn->offer(
 		e->other->gx, true, c->peer.offer[GX_LINK_VERBS].b);
 }
@@ -233,14 +231,14 @@ static struct rig *rig_new(const char *client, const char *server)
 	return r;
 }
 
-static void rig_connect(struct rig *r, unsigned nr_qps, bool knows_rails)
+static void rig_connect(struct rig *r, unsigned nr_qps)
 {
 	static uint8_t b[VERBS_HELLO_MAX], back[VERBS_HELLO_MAX];
 	struct gx_conn *c = r->client.conn, *s = r->server.conn;
 	uint32_t len;
 
-	conn_fill(&r->client, knows_rails);
-	conn_fill(&r->server, false);
+	conn_fill(&r->client);
+	conn_fill(&r->server);
 	assert_int_equal(verbs_conn_open(c, 1, nr_qps, NULL, 0), 0);
 	lane_open(&r->client);
 	len = verbs_conn_say(c, b);
@@ -259,7 +257,7 @@ static struct rig *rig_up(const char *client, const char *server, unsigned nr_qp
 {
 	struct rig *r = rig_new(client, server);
 
-	rig_connect(r, nr_qps, true);
+	rig_connect(r, nr_qps);
 	assert_int_equal(r->proven, 1);
 	return r;
 }
@@ -436,23 +434,6 @@ static void ways__one_and_two(void **state)
 	rig_free(r);
 }
 
-/* Ends that do not know rails: one device of each. */
-static void ways__of_an_older_peer(void **state)
-{
-	uint8_t b[VERBS_HELLO_MAX];
-	struct rig *r;
-
-	script.more = 2;
-	r = rig_new("script0+script1", "script2+script3");
-	rig_connect(r, 4, false);
-	assert_int_equal(r->proven, 1);
-	assert_int_equal(r->client.lane->nr_ways, 1);
-	assert_int_equal(verbs_conn_say(r->client.conn, b), 28 + 4 * 8 + 20);
-	put_all(r, 1);
-	assert_int_equal(script.bytes_of[0], MEM_B);
-	rig_free(r);
-}
-
 /* By their networks, not by their numbers. */
 static void ways__nets(void **state)
 {
@@ -508,7 +489,7 @@ static void way__loses_large_packets_from_the_start(void **state)
 		script.hole_b[device] = 1500;
 		script.more = 2;
 		r = rig_new("script0", "script2");
-		rig_connect(r, 2, true);
+		rig_connect(r, 2);
 		assert_int_equal(r->proven, -ENETUNREACH);
 		assert_non_null(strstr(gx_error(), "no packet of 4096 bytes gets from script0"));
 		verbs_conn_way(r->client.conn, text, sizeof(text));
@@ -1237,7 +1218,6 @@ int main(void)
 		cmocka_unit_test(ways__by_speed),
 		cmocka_unit_test(way__is_slow),
 		cmocka_unit_test(ways__one_and_two),
-		cmocka_unit_test(ways__of_an_older_peer),
 		cmocka_unit_test(ways__nets),
 		cmocka_unit_test(way__is_cut_from_the_start),
 		cmocka_unit_test(way__loses_large_packets_from_the_start),
