@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #define PIPE_B	 4194304 /* two ranks on one CPU take turns as seldom */
-#define WAIT_S	 20 /* for the other rank */
-#define ERR_PEER 6  /* ncclRemoteError */
+#define WAIT_S	 20	 /* for the other rank */
+#define ERR_PEER 6	 /* ncclRemoteError */
 
 /* Bytes from one rank to the other. Both indices only grow. */
 struct pipe_shm {

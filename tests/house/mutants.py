@@ -779,7 +779,7 @@ MUTANTS = {
             [("dataplane/verbs/verbs_rails.c", "dev->lends ? IBV_ACCESS_REMOTE_READ : 0", "IBV_ACCESS_REMOTE_READ")],
             ["verbs_lane pull__of_lent_memory"]),
     "V19": ("link verbs: a peer that knows nothing of it is offered reads",
-            [("dataplane/verbs/verbs_pull.c", " ||\n\t    !verbs_offer_lends(c))", ")")],
+            [("dataplane/verbs/verbs_pull.c", " || !verbs_offer_lends(c))", ")")],
             ["verbs_pull send__where_an_end_takes_no_part"]),
     "V20": ("link verbs: peers may go on where the device keeps the registration that they read by",
             [("dataplane/verbs/verbs_link.c", "rails && verbs_mem_put(rails, mem))", "rails && verbs_mem_put(rails, mem) > 0)")],

@@ -2235,9 +2235,8 @@ static void give_up__is_refused(void **state)
 /* The largest description. Two devices may number queue pairs alike. */
 static void hello_full(struct verbs_hello *h, unsigned nr_ports)
 {
-	*h = (struct verbs_hello){.nr_ports = nr_ports,
-				  .nr_qps = VERBS_QPS_MAX,
-				  .nr_keys = GX_REGIONS_MAX};
+	*h = (struct verbs_hello){
+		.nr_ports = nr_ports, .nr_qps = VERBS_QPS_MAX, .nr_keys = GX_REGIONS_MAX};
 	for (uint32_t i = 0; i < nr_ports; i++)
 		h->port[i] = (struct verbs_port){.gid = {1, 2, (uint8_t)i},
 						 .lid = 3,
