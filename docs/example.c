@@ -21,10 +21,11 @@ static void check(int ret, const char *what)
 /* Post one operation and turn the core until it has completed. */
 static void run(struct gx_core *core, struct gx_ep *ep, const struct gx_op *op)
 {
-	struct gx_comp comp = {.status = -1};
+	struct gx_queue *queue = gx_core_queue(core);
+	struct gx_comp comp;
 
-	check(gx_post(ep, op, 1), "post");
-	while (gx_poll(core, &comp, 1) == 0)
+	check(gx_post(queue, ep, op, 1), "post");
+	while (gx_poll(queue, &comp, 1) == 0)
 		gx_core_turn(core, gx_now());
 	if (comp.status) {
 		fprintf(stderr, "operation failed: %s\n", strerror(-comp.status));

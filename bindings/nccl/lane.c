@@ -162,7 +162,7 @@ static int lane_post(struct comm *c, struct req *r)
 	op.off = r->off;
 	op.len = r->len;
 	op.tag = (uint64_t)c->number << 32 | r->seq;
-	return gx_post(c->path->ep, &op, 1);
+	return gx_post(c->path->lane->queue, c->path->ep, &op, 1);
 }
 
 /* Post what waits, in order. Return: was there something to do? */
@@ -236,7 +236,7 @@ static void lane_cancel(struct comm *c, bool all)
 		struct req *r = &c->req[i];
 
 		if (r->place == REQ_POSTED && (all || !lane_reached(r)))
-			gx_cancel(c->path->ep, (uintptr_t)r);
+			gx_cancel(c->path->lane->queue, c->path->ep, (uintptr_t)r);
 	}
 }
 
@@ -395,7 +395,7 @@ static bool lane_comps(struct lane *l)
 	bool busy = false;
 
 	for (unsigned round = 0; round < LANE_ROUNDS; round++) {
-		unsigned n = gx_poll(l->core, comps, LANE_COMPS);
+		unsigned n = gx_poll(l->queue, comps, LANE_COMPS);
 
 		for (unsigned i = 0; i < n; i++)
 			if (comps[i].kind ==

@@ -86,6 +86,7 @@ struct lane {
 	struct gx_core *helped; /* the core, if test() helps it; NULL: it does not. Frozen */
 	/* The core's alone. */
 	alignas(64) struct gx_core *core; /* frozen; others read it when a connection comes up */
+	struct gx_queue *queue;		  /* its; frozen */
 	struct order *todo;		  /* taken out of the inbox, oldest first */
 	struct comm *waiting, **wait_end; /* comms with requests that gx has no room for */
 	unsigned nr_waiting;

@@ -213,6 +213,7 @@ static int proc_lanes_start(struct gx *gx, unsigned nr_cores)
 	for (unsigned i = 0; i < nr_cores; i++) {
 		plug.lane[i] =
 			(struct lane){.core = gx_core(gx, i), .wait_end = &plug.lane[i].waiting};
+		plug.lane[i].queue = gx_core_queue(plug.lane[i].core);
 		plug.lane[i].helped = help ? plug.lane[i].core : NULL;
 		plug.nr_lanes = i + 1;
 		ret = gx_core_poller(plug.lane[i].core, lane_poll, &plug.lane[i]);

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The public calls on connections and endpoints. gx_post() and gx_cancel() run on the polling core.
- * gx_connect(), gx_conn_close() and gx_conn_info() run on the control thread, and their caller
- * waits. The others run on the caller's thread.
+ * The public calls on connections and endpoints. gx_connect(), gx_conn_close() and gx_conn_info() run
+ * on the control thread, and their caller waits. The others run on the caller's thread.
  */
 #include "control/control.h"
-#include "submit/submit.h"
 #include "gx_internal/link.h"
 
 #include <errno.h>
@@ -224,33 +222,4 @@ GX_EXPORT int gx_conn_region(struct gx_conn *c, const char *name, unsigned index
 GX_EXPORT int gx_conn_msg(struct gx_conn *c, const void *data, uint32_t len)
 {
 	return ctl_msg(c, data, len);
-}
-
-GX_EXPORT int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
-{
-	unsigned i;
-	int ret = 0;
-
-	for (i = 0; i < n; i++) {
-		ret = op_check(&ops[i]);
-		if (!ret)
-			ret = gx_unlikely(ops[i].stream) ? submit_stream(ep, &ops[i])
-							 : ep->ops->post(ep, &ops[i], NULL);
-		if (ret)
-			break;
-	}
-	if (i)
-		ep->ops->kick(ep);
-	if (i || ret == -EAGAIN)
-		return i;
-	/* The control thread wrote its text before it told the core. */
-	if (ret == -ENOTCONN)
-		gx_fail(ret, "the connection with peer %s has ended: %s", ep->conn->peer_name,
-			ep->conn->text);
-	return ret;
-}
-
-GX_EXPORT int gx_cancel(struct gx_ep *ep, uint64_t user)
-{
-	return ep->ops->cancel(ep, user, NULL) + submit_cancel(ep, user);
 }

@@ -33,7 +33,7 @@ static unsigned rank_after(const struct gx_group *g, unsigned k)
 
 static bool worker_post(struct coll_worker *w, unsigned q, const struct gx_op *op)
 {
-	int ret = gx_post(w->ep[q], op, 1);
+	int ret = gx_post(gx_core_queue(w->ep[q]->core), w->ep[q], op, 1);
 
 	/* -ENOTCONN: worker_downs() will report the end, with its reason. */
 	if (gx_unlikely(ret < 0 && ret != -ENOTCONN))
@@ -325,14 +325,14 @@ static void done_take(struct coll_worker *w, const struct gx_comp *comp)
 
 static bool worker_take(struct coll_worker *w)
 {
-	struct gx_core *core = w->group->gx->core[w->index];
+	struct gx_queue *queue = gx_core_queue(w->group->gx->core[w->index]);
 	struct gx_comp comps[GX_BURST_MAX];
 	bool busy = false;
 	unsigned n;
 
 	/* At most GX_COMPS_MAX in all. */
 	do {
-		n = gx_poll(core, comps, GX_BURST_MAX);
+		n = gx_poll(queue, comps, GX_BURST_MAX);
 		for (unsigned i = 0; i < n && !coll_has_failed(w->group); i++) {
 			if (comps[i].kind == GX_COMP_NOTIFY)
 				notify_take(w, &comps[i]);

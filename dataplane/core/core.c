@@ -182,18 +182,6 @@ void core_comp(struct gx_core *core, const struct gx_comp *comp)
 	core->comps[core->comp_head++ % GX_COMPS_MAX] = *comp;
 }
 
-GX_EXPORT unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n)
-{
-	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
-	unsigned got = 0;
-
-	while (got < n && tail != core->comp_head)
-		comps[got++] = core->comps[tail++ % GX_COMPS_MAX];
-	if (got) /* pairs with the acquire in conn_quiet() */
-		atomic_store_explicit(&core->comp_tail, tail, memory_order_release);
-	return got;
-}
-
 /* ---- cores ---- */
 
 GX_EXPORT unsigned gx_nr_cores(const struct gx *gx)

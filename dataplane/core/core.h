@@ -323,7 +323,7 @@ static inline bool core_post_room(const struct gx_core *core)
 
 	return core->comp_head - tail + core->comps_due + 2 <= GX_COMPS_MAX / 2;
 }
-/* A completion that no operation of this end causes, for gx_poll(). */
+/* A completion that no operation of this end causes, for gx_poll() of its queue. */
 void core_comp(struct gx_core *core, const struct gx_comp *comp);
 /* The same in place: the caller fills in all of it, and moves comp_head on, or drops
  * the entry. A completion that is built elsewhere with narrow stores and then copied with wide loads
@@ -333,7 +333,7 @@ static inline struct gx_comp *core_comp_next(struct gx_core *core)
 	return &core->comps[core->comp_head % GX_COMPS_MAX];
 }
 /* Where the completions of an operation go; its link keeps it with the operation. NULL: to the ring
- * of the core, for gx_poll(). Else to comp(), on the core. owner: the poster of the operation; it
+ * of the core, for gx_poll() of its queue. Else to comp(), on the core. owner: the poster of the operation; it
  * outlives the operation. */
 struct gx_route {
 	void (*comp)(struct gx_route *route, const struct gx_comp *comp);

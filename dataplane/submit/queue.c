@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A queue of operations from a thread that owns no core. The control thread opens and closes it,
- * for the caller of gx_queue_open(); the queue's thread posts to it and cancels.
+ * Posting and cancelling: on a core's queue straight by the links, on others through rings. The
+ * control thread opens and closes those, for the caller of gx_queue_open().
  */
 #include "submit/queue.h"
+
+#include "gx_internal/link.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -244,6 +246,8 @@ GX_EXPORT int gx_queue_open(struct gx *gx, const struct gx_queue_opts *user, str
 
 GX_EXPORT int gx_queue_close(struct gx_queue *q)
 {
+	if (q && q->core)
+		return gx_fail(-EINVAL, "the queue of a core ends with its context");
 	if (!q || !gx_uring_run_wait(q->gx->uring, end_run, q))
 		return 0;
 	return gx_fail(-EAGAIN, "cores have yet to end what is under way: turn them, and close "
@@ -271,6 +275,7 @@ void sub_req_fill(struct sub_req *r, struct gx_ep *ep, const struct gx_op *op, u
 	r->op = *op;
 	r->op.flags &= ~GX_OP_SILENT; /* the request must come back */
 	r->silent = op->flags & GX_OP_SILENT;
+	r->striped = msg != NULL;
 	r->ep = ep;
 	r->mark = mark;
 	r->msg = msg;
@@ -327,12 +332,48 @@ int sub_req_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, v
 	return 0;
 }
 
-GX_EXPORT int gx_queue_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[],
-			    unsigned n)
+/* On the thread that turns the endpoint's core. */
+static int ep_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
+{
+	unsigned i;
+	int ret = 0;
+
+	for (i = 0; i < n; i++) {
+		ret = op_check(&ops[i]);
+		if (!ret)
+			ret = gx_unlikely(ops[i].stream) ? submit_stream(ep, &ops[i])
+							 : ep->ops->post(ep, &ops[i], NULL);
+		if (ret)
+			break;
+	}
+	if (i)
+		ep->ops->kick(ep);
+	if (i || ret == -EAGAIN)
+		return i;
+	/* The control thread wrote its text before it told the core. */
+	if (ret == -ENOTCONN)
+		gx_fail(ret, "the connection with peer %s has ended: %s", ep->conn->peer_name,
+			ep->conn->text);
+	return ret;
+}
+
+static int ep_check(const struct gx_queue *q, const struct gx_ep *ep)
+{
+	if (!q->core || q->core == ep->core)
+		return 0;
+	return gx_fail(-EINVAL, "the endpoint is of another core than the queue: post it on "
+				"gx_core_queue(gx_ep_core()), or on one of gx_queue_open()");
+}
+
+/* To any core. Apart, so that a core's queue does not save its registers. */
+static __attribute__((noinline)) int rings_post(struct gx_queue *q, struct gx_ep *ep,
+						const struct gx_op ops[], unsigned n)
 {
 	unsigned taken = 0;
-	int ret = sub_conn_check(q, ep->conn);
+	int ret = ep_check(q, ep);
 
+	if (!ret)
+		ret = sub_conn_check(q, ep->conn);
 	while (!ret && taken < n) {
 		void *items[SUB_BURST];
 		unsigned k = 0;
@@ -347,6 +388,11 @@ GX_EXPORT int gx_queue_post(struct gx_queue *q, struct gx_ep *ep, const struct g
 	return taken || ret == -EAGAIN ? (int)taken : ret;
 }
 
+GX_EXPORT int gx_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n)
+{
+	return gx_likely(q->core == ep->core) ? ep_post(ep, ops, n) : rings_post(q, ep, ops, n);
+}
+
 /* ---- Cancelling ---- */
 
 static void req_ask_cancel(struct sub_req *r)
@@ -359,7 +405,14 @@ static void req_ask_cancel(struct sub_req *r)
 	sub_lane_send(r->lane, &item, 1);
 }
 
-unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t user)
+/* Was @r posted with @user on @ep, or striped over its connection? */
+static bool req_is(const struct sub_req *r, const struct gx_ep *ep, uint64_t user)
+{
+	return r->op.user == user && (r->ep == ep || (r->striped && r->ep->conn == ep->conn));
+}
+
+unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, const struct gx_ep *ep,
+			 uint64_t user)
 {
 	unsigned found = 0;
 
@@ -367,7 +420,7 @@ unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t
 		for (uint32_t k = 0; k < q->depth; k++) {
 			struct sub_req *r = &q->lane[i]->reqs[k];
 
-			if (!r->busy || (msg ? r->msg != msg : r->op.user != user))
+			if (!r->busy || !(msg ? r->msg == msg : req_is(r, ep, user)))
 				continue;
 			found += !r->msg || !r->msg->cancelled;
 			if (r->msg)
@@ -377,7 +430,9 @@ unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t
 	return found;
 }
 
-GX_EXPORT int gx_queue_cancel(struct gx_queue *q, uint64_t user)
+GX_EXPORT int gx_cancel(struct gx_queue *q, struct gx_ep *ep, uint64_t user)
 {
-	return (int)sub_reqs_cancel(q, NULL, user);
+	if (q->core == ep->core)
+		return ep->ops->cancel(ep, user, NULL) + submit_cancel(ep, user);
+	return ep_check(q, ep) ?: (int)sub_reqs_cancel(q, NULL, ep, user);
 }

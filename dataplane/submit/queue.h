@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A queue for threads that own no core. Private to the files of submit/.
+ * Queues, to which programs post. Private to the files of submit/.
  *
- * A queue (struct gx_queue) has a lane to each core: a ring there, a ring back, and the requests
+ * The queue of a core (struct gx_queue) has the core alone, and works on the thread that turns it.
+ * That of any other thread has a lane to each core: a ring there, a ring back, and the requests
  * that travel between. The queue's thread owns a request until it puts it into the ring there. The
  * core owns it until it puts it into the ring back. Both rings have room for everything that can be
  * in them, so neither side ever finds one full. A message over lanes has a request on each of them.
@@ -39,6 +40,7 @@ struct sub_req {
 	uint32_t mark;		      /* in the queue's marks; SUB_NO_MARK: none */
 	bool busy;		      /* thread: posted, not back yet */
 	bool silent, cancelled;	      /* thread */
+	bool striped;		      /* thread: posted on a connection, not on an endpoint */
 	struct sub_msg *msg;	      /* thread: the message that it is a part of; NULL: none */
 	struct gx_conn *_Atomic conn; /* of ep, until its completion is taken; ctl reads it */
 };
@@ -78,6 +80,7 @@ struct sub_lane {
 
 /* owner: the queue's thread, unless a field says otherwise */
 struct gx_queue {
+	struct gx_core *core; /* frozen; its queue, which uses nothing below. NULL: with lanes */
 	struct gx *gx;
 	struct gx_queue *next; /* ctl: in gx->submits */
 	bool closing;	       /* ctl */
@@ -131,9 +134,10 @@ int sub_conn_check(const struct gx_queue *q, const struct gx_conn *c); /* 0, or 
 /** sub_stream_get() - mark_get() if op->stream names a stream, else SUB_NO_MARK.
  * Return: 0, -EAGAIN, or -errno with gx_error(). */
 int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark);
-/** sub_reqs_cancel() - Cancel every request under way that belongs to @msg, or else to operations
- * of @user. Return: operations found. */
-unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, uint64_t user);
+/** sub_reqs_cancel() - Cancel every request under way that belongs to @msg, or with NULL to
+ * operations of @user as gx_cancel() says. Return: operations found. */
+unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, const struct gx_ep *ep,
+			 uint64_t user);
 
 /* -- stripe.c, for comps.c: the queue's thread -- */
 

@@ -82,14 +82,16 @@ static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *o
 	if (!ret && op->kind != GX_OP_PUT && op->kind != GX_OP_GET)
 		ret = gx_fail(-EINVAL,
 			      "only PUT and GET go over all lanes: a SEND and its RECV meet "
-			      "on one endpoint (gx_queue_post())");
+			      "on one endpoint (gx_post())");
 	if (ret)
 		return ret;
 	parts = parts_of(c, op);
 	if (parts == 1) {
 		ret = sub_req_make(q, ep, op, &item);
-		if (!ret)
+		if (!ret) {
+			((struct sub_req *)item)->striped = true;
 			sub_lane_send(q->lane[ep->core->index], &item, 1);
+		}
 	} else {
 		ret = q->msg_free && parts_room(q, c, parts) ? sub_stream_get(q, op, &mark)
 							     : -EAGAIN;
@@ -101,11 +103,13 @@ static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *o
 	return ret;
 }
 
-GX_EXPORT int gx_queue_post_striped(struct gx_queue *q, struct gx_conn *c, const struct gx_op ops[],
-				    unsigned n)
+GX_EXPORT int gx_post_striped(struct gx_queue *q, struct gx_conn *c, const struct gx_op ops[],
+			      unsigned n)
 {
 	unsigned taken = 0;
-	int ret = sub_conn_check(q, c);
+	int ret = q->core ? gx_fail(-EINVAL, "a core's queue does not reach the lanes of other "
+					     "cores: stripe over one of gx_queue_open()")
+			  : sub_conn_check(q, c);
 
 	while (!ret && taken < n) {
 		ret = msg_make(q, c, &ops[taken]);
@@ -137,7 +141,7 @@ bool sub_msg_back(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
 	r->busy = false;
 	if (r->status && !m->err) {
 		m->err = r->status;
-		sub_reqs_cancel(q, m, 0);
+		sub_reqs_cancel(q, m, NULL, 0);
 	}
 	if (--m->left) {
 		sub_req_put(r);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The core's half of posting from threads that own no core. It posts requests of queues (queue.h)
- * on their endpoint's link, and sends them back when they have ended. It holds operations, of
- * requests and of gx_post(), that wait for a stream of the user. A link knows nothing of a queue:
+ * The core's half of queues. It posts requests of other threads' queues (queue.h) on their
+ * endpoint's link, and sends them back when they have ended. It holds operations, of requests and of
+ * the core's own queue, that wait for a stream of the user. A link knows nothing of a queue:
  * it gives the route of post(), which is the request, to core_report(). Runs on the polling core but
  * for the last section.
  */
@@ -21,7 +21,7 @@
 struct sub_wait {
 	struct sub_wait *next;
 	struct gx_ep *ep;
-	struct sub_req *req; /* NULL: gx_post() took it */
+	struct sub_req *req; /* NULL: of the core's queue */
 	const struct marks *marks;
 	uint32_t mark;
 	bool there; /* the stream got there */
@@ -30,9 +30,10 @@ struct sub_wait {
 
 /* A core's part. owner: core */
 struct submit_core {
+	struct gx_queue queue;		      /* of who turns the core */
 	struct sub_lane *lanes;		      /* attached */
 	struct gx_ep *pend;		      /* endpoints with requests that wait for their link */
-	struct marks *marks;		      /* marks of gx_post(); NULL: no GPU is open */
+	struct marks *marks;		      /* of the core's queue; NULL: no GPU is open */
 	struct sub_wait *pool;		      /* [SUBMIT_WAITS] */
 	struct sub_wait *free, *head, **tail; /* waiting, in the order of posting */
 	uint32_t turn;
@@ -564,6 +565,11 @@ static void submit_drop(void *submit, struct drop *d)
 	pend_forget(s);
 }
 
+GX_EXPORT struct gx_queue *gx_core_queue(struct gx_core *core)
+{
+	return &core->submit->queue;
+}
+
 /* ---- Control path: a core opened, closed ---- */
 
 int submit_core_open(struct gx_core *core)
@@ -574,6 +580,7 @@ int submit_core_open(struct gx_core *core)
 		return -ENOMEM;
 	s->tail = &s->head;
 	s->turn = 1; /* endpoints begin with stuck_turn 0 */
+	s->queue.core = core;
 	core->submit = s;
 	return core_dropper_add(core, submit_drop, s);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Functions of submit/ for the rest of the data plane: posting from threads that own no core,
- * operations that wait for a stream of the user, and messages cut over lanes. submit.c is the
- * core's half. queue.c is the queue that a thread posts to. stripe.c cuts messages, comps.c takes
- * completions, marks.c has the flags that streams write. Private to dataplane/.
+ * Functions of submit/ for the rest of the data plane: posting to queues, operations that wait for a
+ * stream of the user, and messages cut over lanes. queue.c posts and cancels, for the thread that
+ * turns the core and for others; submit.c is the core's half of the latter. stripe.c cuts messages,
+ * comps.c takes completions, marks.c has the flags that streams write. Private to dataplane/.
  */
 #ifndef GX_SUBMIT_H
 #define GX_SUBMIT_H

@@ -41,7 +41,7 @@ static bool core_serve(struct gx_core *core)
 	bool busy = gx_core_turn(core, gx_now());
 	struct gx_comp comp;
 
-	while (gx_poll(core, &comp, 1)) {
+	while (gx_poll(gx_core_queue(core), &comp, 1)) {
 		busy = true;
 		if (comp.kind == GX_COMP_NOTIFY)
 			printf("%llu bytes at %llu, %llu\n", (unsigned long long)comp.len,

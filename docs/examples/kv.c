@@ -36,7 +36,7 @@ static struct gx_comp next(void)
 	uint64_t until = gx_now() + WAIT_NS;
 	struct gx_comp comp;
 
-	while (!gx_poll(core, &comp, 1)) {
+	while (!gx_poll(gx_core_queue(core), &comp, 1)) {
 		gx_core_turn(core, gx_now());
 		if (gx_now() > until) {
 			fprintf(stderr, "kv: nothing came within 10 s\n");
@@ -109,12 +109,12 @@ static int use(const char *addr)
 	op.len = PAGE_B;
 	op.token = pages.token;
 	op.remote_off = op.imm * PAGE_B;
-	check(gx_post(gx_conn_ep(conn, 0), &op, 1), "put");
+	check(gx_post(gx_core_queue(gx_core(gx, 0)), gx_conn_ep(conn, 0), &op, 1), "put");
 	next();
 	op.kind = GX_OP_GET;
 	op.flags = 0;
 	op.off = PAGE_B;
-	check(gx_post(gx_conn_ep(conn, 0), &op, 1), "get");
+	check(gx_post(gx_core_queue(gx_core(gx, 0)), gx_conn_ep(conn, 0), &op, 1), "get");
 	next();
 	same = !memcmp(mine, mine + PAGE_B, PAGE_B);
 	for (uint64_t until = gx_now() + WAIT_NS; !atomic_load(&told) && gx_now() < until;)

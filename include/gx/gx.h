@@ -3,16 +3,17 @@
  * gx: move memory between machines straight into (GPU) memory, past the kernel.
  *
  * Model. A context (struct gx) has polling cores. A connection to a peer has one endpoint (struct
- * gx_ep) for each core. A program posts operations on an endpoint, and the endpoint's core returns
- * completions. Every operation is built on a put: "these bytes go there in your memory; tell both
- * sides when all of them have landed".
+ * gx_ep) for each core. A program posts operations on an endpoint to a queue (struct gx_queue), and
+ * takes their completions from that queue. Every operation is built on a put: "these bytes go there
+ * in your memory; tell both sides when all of them have landed".
  *
  * Threads. One thread turns a core: gx's own (gx_core_start()) or a thread of the caller
  * (gx_core_turn()).
  * - [core]: only the thread that turns this core may call.
  * - [control]: any other thread may call, and the core's thread outside of a turn. Such a call may
  *   take milliseconds.
- * - [queue]: only the thread that owns this queue at the time may call.
+ * - [queue]: only the thread that owns this queue at the time may call. A core's queue is of the
+ *   thread that turns the core.
  * - No mark: any thread may call.
  * The control thread is gx's own and calls the callbacks of struct gx_opts. A callback must not
  * wait for long, and must not call gx_close().
@@ -29,7 +30,7 @@
  *   posted after that GX_COMP_DONE.
  * - Sends of an endpoint match the receives of the peer's endpoint in the order of posting, by tag:
  *   a send takes the oldest receive that fits. Their completions have no order.
- * - gx_queue_post() keeps this order of sends and receives for each queue and endpoint.
+ * - Every queue keeps this order of sends and receives, for each endpoint.
  * - gx_conn_msg() keeps the order of messages, and has none with operations.
  *
  * Limits. A call beyond one of them returns the error in brackets.
@@ -91,11 +92,12 @@ extern "C" {
 
 #define GX_API_VERSION 2
 
-struct gx;	/* a context: cores, ports, memory, connections */
-struct gx_core; /* one polling loop */
-struct gx_conn; /* a connection to a peer process */
-struct gx_ep;	/* a connection's end on one core (a lane) */
-struct gx_mem;	/* registered memory */
+struct gx;	 /* a context: cores, ports, memory, connections */
+struct gx_core;	 /* one polling loop */
+struct gx_conn;	 /* a connection to a peer process */
+struct gx_ep;	 /* a connection's end on one core (a lane) */
+struct gx_mem;	 /* registered memory */
+struct gx_queue; /* takes operations, returns completions */
 
 /** gx_version() - "0.2.0". gx_api_version() - GX_API_VERSION of the library, to compare with the
  * header's. The text is static. */
@@ -474,32 +476,6 @@ struct gx_op {
 	uint64_t reserved[2]; /* 0 */
 };
 
-/**
- * gx_post() - Post operations on an endpoint. [core]
- * Return: how many were taken, from index 0; fewer than @n when queues are full: turn, poll and
- * post the rest. For the first one: -EINVAL (unknown kind or flag, .reserved not 0, outside of
- * .mem, a stream that cannot be waited for; .mem was freed), -EFAULT (.mem cannot be written),
- * -ENOTCONN (the endpoint is down), -ENODEV (it names a stream, and no GPU is open), -ENOMEM (link
- * tcp has no buffers for memory of that GPU, as a warning said when it was opened).
- *
- * Operations with a .stream. gx_post() queues a flag behind the stream's work, and the operation
- * waits until the core sees the flag. The stream itself waits for nothing, and gx does not wait for
- * work that is queued on the stream later. The buffer may be of the host or of any GPU. The context
- * must have opened some GPU, which the first gx_mem_alloc() or gx_mem_reg() of GPU memory does. Two
- * operations that wait for the same stream on one endpoint begin in the order of posting; other
- * operations overtake them. A core holds at most 256 operations that wait for streams; gx_post()
- * takes no more. Deadlines and gx_cancel() hold while an operation waits. CU_STREAM_LEGACY is that of .mem's GPU, else of the
- * first GPU opened. gx refuses CU_STREAM_PER_THREAD (of which thread?) and a stream that is being
- * captured.
- */
-int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n);
-
-/** gx_cancel() - Ask to end the operations of @ep with this .user that gx_post() took. Each
- * completes with -ECANCELED unless it is done first; over link "verbs", and "tcp" with
- * gx_tcp_opts.tx, when devices or the kernel have let go of its memory, at the latest when the peer is
- * lost. [core] Return: how many it found. */
-int gx_cancel(struct gx_ep *ep, uint64_t user);
-
 enum gx_comp_kind {
 	GX_COMP_DONE = 1, /* PUT, SEND: the bytes are visible in the peer's memory (link "verbs":
 			     see Order above). GET, RECV: in ours. Or the operation failed; see
@@ -531,25 +507,23 @@ struct gx_comp {
 	uint64_t reserved[2]; /* 0 */
 };
 
-/**
- * gx_poll() - Take completions of a core. [core]
- * Never blocks, never turns the core. Return: entries written, at most @n.
- */
-unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n);
-
-/* ---- Posting from other threads ---- */
+/* ---- Queues ---- */
 
 /*
- * A thread that turns no core posts through a queue: a ring to each core, and one back. The cores
- * take operations out of it in their turns, and put the completions of those operations into the
- * ring back. gx_poll() does not see them; it still returns GX_COMP_NOTIFY. Compared with gx_post(),
- * a queue costs a hand-over between two CPUs each way, and up to gx_core_opts.sleep_max_ns where
- * the core sleeps.
+ * A thread posts operations to a queue, and takes their completions from it.
+ * - Each core has one, gx_core_queue(), for the thread that turns the core. It reaches the
+ *   endpoints of that core. gx_post() itself hands operations to the link; a small put leaves, or
+ *   is done, before it returns. GX_COMP_NOTIFY of all endpoints of the core come to this queue
+ *   alone.
+ * - Any thread makes others, gx_queue_open(). They reach the endpoints of all cores, by a ring to
+ *   each core and one back; the cores take operations out in their turns. So they cost a hand-over
+ *   between two CPUs each way, and up to gx_core_opts.sleep_max_ns where the core sleeps.
  *
  * Calls marked [queue] never block and take no lock.
  */
 
-struct gx_queue; /* a queue of operations from one thread to all cores */
+/** gx_core_queue() - The queue of the thread that turns @core. It lives as long as @core does. */
+struct gx_queue *gx_core_queue(struct gx_core *core);
 
 /** struct gx_queue_opts - Zero means the default everywhere. */
 struct gx_queue_opts {
@@ -569,48 +543,70 @@ struct gx_queue_opts {
 int gx_queue_open(struct gx *gx, const struct gx_queue_opts *opts, struct gx_queue **out);
 
 /**
- * gx_queue_close() - End a queue. [control] Its thread must have stopped using it. Operations under
- * way are cancelled, and completions that were not taken are dropped.
+ * gx_queue_close() - End a queue of gx_queue_open(). [control] Its thread must have stopped using
+ * it. Operations under way are cancelled, and completions that were not taken are dropped.
  * Return: 0: the queue is gone, and every buffer belongs to the caller again; -EAGAIN: a core has
  * yet to end an operation, or a stream has yet to reach a flag: have the cores turned, and call
- * again; no other call may use the queue meanwhile. gx_close() ends queues that are left.
+ * again; no other call may use the queue meanwhile. gx_close() ends queues that are left. -EINVAL:
+ * it is a core's.
  */
 int gx_queue_close(struct gx_queue *q);
 
 /**
- * gx_queue_post() - Post operations on an endpoint of any core. [queue] The core begins the
- * operations of one queue and endpoint in the order of posting. Operations wait on the core where
- * the endpoint has no room, and those of other endpoints pass. Streams are as with gx_post(), at
- * most 256 of a queue; this call queues their flags.
- * Return: how many were taken, from index 0; fewer than @n when as many are under way as the queue
- * is deep: poll and post the rest. For the first one: -EINVAL, -EFAULT, -ENOTCONN, -ENODEV as
- * gx_post(). A later error is the status of a completion, -ENOTCONN for an endpoint that went down
- * in between.
+ * gx_post() - Post operations on an endpoint. [queue] A queue's operations on one endpoint begin in
+ * the order of posting. Where the endpoint has no room, those of a core's queue are not taken, and
+ * those of other queues wait on the core, while those of other endpoints pass.
+ * Return: how many were taken, from index 0; fewer than @n when queues are full: turn (a core's
+ * queue), poll and post the rest. For the first one: -EINVAL (unknown kind or flag, .reserved not
+ * 0, outside of .mem, a stream that cannot be waited for; .mem was freed; @ep is of another core
+ * than the queue, or of another context), -EFAULT (.mem cannot be written), -ENOTCONN (the endpoint
+ * is down), -ENODEV (it names a stream, and no GPU is open), -ENOMEM (a core's queue; link tcp has
+ * no buffers for memory of that GPU, as a warning said when it was opened). Queues of
+ * gx_queue_open() report what the link refuses later as the status of a completion.
+ *
+ * Operations with a .stream. gx_post() queues a flag behind the stream's work, and the operation
+ * waits until the core sees the flag. The stream itself waits for nothing, and gx does not wait for
+ * work that is queued on the stream later. The buffer may be of the host or of any GPU. The context
+ * must have opened some GPU, which the first gx_mem_alloc() or gx_mem_reg() of GPU memory does. Two
+ * operations that wait for the same stream on one endpoint begin in the order of posting; other
+ * operations overtake them. A queue holds at most 256 operations that wait for streams; gx_post()
+ * takes no more. Deadlines and gx_cancel() hold while an operation waits. CU_STREAM_LEGACY is that
+ * of .mem's GPU, else of the first GPU opened. gx refuses CU_STREAM_PER_THREAD (of which thread?)
+ * and a stream that is being captured.
  */
-int gx_queue_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n);
+int gx_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n);
 
 /**
- * gx_queue_post_striped() - Post PUTs and GETs on a connection as a whole. [queue] gx cuts each
- * into parts of whole chunks, one for each lane, which the cores move at the same time. An
- * operation with fewer chunks has fewer parts; one of at most a chunk has one part, and the lanes
- * take turns. An operation completes once, when all its parts have. After the first error gx
- * cancels the other parts and reports that error; some bytes may have landed then. An immediate is
- * delivered when all parts are visible, by an empty put behind them: its GX_COMP_NOTIFY has .len 0
- * and the .off of the whole, unless the message is one part. gx_queue_poll() moves operations on. A
- * completion names one of the connection's endpoints.
- * Return: as gx_queue_post(). -EINVAL for SEND and RECV, which meet on one endpoint.
+ * gx_post_striped() - Post PUTs and GETs on a connection as a whole. [queue] gx cuts each into
+ * parts of whole chunks, one for each lane, which the cores move at the same time. An operation
+ * with fewer chunks has fewer parts; one of at most a chunk has one part, and the lanes take turns.
+ * An operation completes once, when all its parts have. After the first error gx cancels the other
+ * parts and reports that error; some bytes may have landed then. An immediate is delivered when all
+ * parts are visible, by an empty put behind them: its GX_COMP_NOTIFY has .len 0 and the .off of the
+ * whole, unless the message is one part. gx_poll() moves operations on. A completion names one of
+ * the connection's endpoints.
+ * Return: as gx_post(). -EINVAL for SEND and RECV, which meet on one endpoint, and for a core's
+ * queue, which does not reach the lanes of other cores: the thread that turns a core may use one of
+ * gx_queue_open(), too.
  */
-int gx_queue_post_striped(struct gx_queue *q, struct gx_conn *conn, const struct gx_op ops[],
-			  unsigned n);
+int gx_post_striped(struct gx_queue *q, struct gx_conn *conn, const struct gx_op ops[], unsigned n);
 
-/** gx_queue_cancel() - Same as gx_cancel(), for all operations of the queue with this .user; it
- * looks at each one under way. [queue] Return: how many it found. */
-int gx_queue_cancel(struct gx_queue *q, uint64_t user);
+/**
+ * gx_cancel() - Ask to end the operations of the queue with this .user that were posted on @ep, or
+ * striped over @ep's connection. [queue] Each completes with -ECANCELED unless it is done first;
+ * over link "verbs", and "tcp" with gx_tcp_opts.tx, when devices or the kernel have let go of its
+ * memory, at the latest when the peer is lost. The call looks at each operation of the endpoint, or
+ * of the queue, that is under way.
+ * Return: how many it found; -EINVAL: @ep is of another core than the queue.
+ */
+int gx_cancel(struct gx_queue *q, struct gx_ep *ep, uint64_t user);
 
-/** gx_queue_poll() - Take completions of the queue's operations. [queue] An endpoint in a
+/**
+ * gx_poll() - Take completions. [queue] Never blocks, never turns a core. An endpoint in a
  * completion stays valid until gx_conn_close() was called and the completions were taken.
- * Return: entries written, at most @n. */
-unsigned gx_queue_poll(struct gx_queue *q, struct gx_comp comps[], unsigned n);
+ * Return: entries written, at most @n.
+ */
+unsigned gx_poll(struct gx_queue *q, struct gx_comp comps[], unsigned n);
 
 #ifdef __cplusplus
 }

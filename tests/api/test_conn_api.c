@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls on connections, in two contexts of one process over shm: the program's own pointer. */
 #include "kit/common_gx.h"
+#include "kit/common_post.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -147,15 +148,15 @@ static void limit_post(struct common_rig *r, const char *link, uint64_t len)
 	for (uint32_t i = 0; i < info.ops_max; i++) {
 		struct gx_op op = limit_op(mem, &kv, i, &info, len);
 
-		if (gx_post(ep, &op, 1) != 1)
+		if (common_post(ep, &op, 1) != 1)
 			fail_msg("%s: %u of %u taken", link, i, info.ops_max);
 	}
 	for (uint64_t until = gx_now() + COMMON_WAIT_NS; done < info.ops_max && gx_now() < until;) {
 		gx_core_turn(core, gx_now());
-		while (gx_poll(core, &c, 1))
+		while (common_poll(core, &c, 1))
 			done++;
 		if (done == info.ops_max - (info.recvs_max - info.gets_max)) /* nobody sends */
-			gx_cancel(ep, 1);
+			common_cancel(ep, 1);
 	}
 	assert_int_equal(done, info.ops_max);
 	gx_conn_close(conn);
@@ -167,7 +168,7 @@ static void gx_conn_info__ops_max_is_taken(void **state)
 	static const char *const links[] = {"packet", "local", "tcp"};
 
 	for (unsigned i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
-		limit_post(*state, links[i], 8);    /* leaves in gx_post() */
+		limit_post(*state, links[i], 8);    /* leaves in common_post() */
 		limit_post(*state, links[i], KV_B); /* waits for the core */
 	}
 }

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "kit/common_gx.h"
+#include "kit/common_post.h"
 
 #define KV_B	(1u << 20)
 #define OPS_MAX 32
@@ -53,7 +54,7 @@ static void run(struct common_rig *r, unsigned n, int status)
 
 		if (!gx_core_turn(core, gx_now()))
 			nanosleep(&(struct timespec){.tv_nsec = 1000}, NULL);
-		if (!gx_poll(core, &comp, 1))
+		if (!common_poll(core, &comp, 1))
 			continue;
 		assert_int_equal(comp.status, status);
 		n--;
@@ -77,7 +78,7 @@ static void post(struct gx_conn *c, enum gx_op_kind kind, char *addr, uint64_t o
 	op.len = len;
 	op.token = kv.token;
 	op.remote_off = off;
-	assert_int_equal(gx_post(gx_conn_ep(c, 0), &op, 1), 1);
+	assert_int_equal(common_post(gx_conn_ep(c, 0), &op, 1), 1);
 }
 
 static void transfer(struct common_rig *r, struct gx_conn *c, unsigned seed)
@@ -149,7 +150,7 @@ static void close__under_operations(void **state)
 	op.len = 64;
 	op.tag = 1;
 	for (unsigned i = 0; i < OPS_MAX; i++)
-		assert_int_equal(gx_post(gx_conn_ep(c, 0), &op, 1), 1);
+		assert_int_equal(common_post(gx_conn_ep(c, 0), &op, 1), 1);
 	gx_conn_close(c);
 	run(r, OPS_MAX, -ECANCELED);
 }

@@ -14,12 +14,14 @@
 #include <stdlib.h>
 #include <time.h>
 
+static struct gx_queue *queue; /* of the client's core */
+
 int the_post(struct end *e, const struct gx_op *op);
 bool the_turn(struct end *e, uint64_t now);
 
 __attribute__((noipa)) int the_post(struct end *e, const struct gx_op *op)
 {
-	return gx_post(e->ep, op, 1);
+	return gx_post(queue, e->ep, op, 1);
 }
 
 __attribute__((noipa)) bool the_turn(struct end *e, uint64_t now)
@@ -35,6 +37,7 @@ int main(int argc, char *argv[])
 	struct gx_op op = op_to(&r->client, GX_OP_PUT, len);
 	struct gx_comp comp;
 
+	queue = gx_core_queue(r->client.core);
 	for (unsigned i = 0; i < puts; i++) {
 		const struct timespec ts = {.tv_nsec = 20000};
 
@@ -42,7 +45,7 @@ int main(int argc, char *argv[])
 			return 1;
 		script_run();
 		nanosleep(&ts, NULL);
-		while (!gx_poll(r->client.core, &comp, 1))
+		while (!gx_poll(queue, &comp, 1))
 			the_turn(&r->client, gx_now());
 		done += comp.kind == GX_COMP_DONE && !comp.status;
 		gx_core_turn(r->server.core, gx_now());

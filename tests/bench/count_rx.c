@@ -91,8 +91,8 @@ int main(int argc, char *argv[])
 	if (!pool)
 		memset(gx_mem_addr(from_mem), 1, op.len);
 	for (unsigned i = 0; i < messages; i++) {
-		check(gx_post(gx_conn_ep(conn, 0), &op, 1), "post");
-		while (!gx_poll(from, &comp, 1)) {
+		check(gx_post(gx_core_queue(from), gx_conn_ep(conn, 0), &op, 1), "post");
+		while (!gx_poll(gx_core_queue(from), &comp, 1)) {
 			client_turn(from, gx_now());
 			server_turn(at, gx_now());
 		}

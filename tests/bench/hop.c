@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a hop costs: puts of 64 bytes from the core's own thread (gx_post) against those of another
- * thread (gx_queue_post), one at a time and 32 at once. Two contexts of this process over shm; one
+ * What a hop costs: puts of 64 bytes from the core's own thread against those of another thread,
+ * one at a time and 32 at once. Two contexts of this process over shm; one
  * thread turns a core of each, so that all that differs is the way there and back. Rounds are
  * interleaved; the last line has the medians. With one argument more, "direct", only the first kind
  * runs, for callgrind (--toggle-collect=direct_puts).
@@ -24,6 +24,7 @@
 
 static struct gx *server, *client;
 static struct gx_core *at, *from;
+static struct gx_queue *own; /* of @from */
 static struct gx_conn *conn;
 static struct gx_ep *ep;
 static struct gx_op op;
@@ -83,7 +84,7 @@ __attribute__((noinline)) double direct_puts(unsigned depth)
 		unsigned n;
 
 		while (posted < PUTS && posted - done < depth) {
-			int ret = gx_post(ep, &op, 1);
+			int ret = gx_post(own, ep, &op, 1);
 
 			check(ret, "post");
 			if (!ret)
@@ -91,7 +92,7 @@ __attribute__((noinline)) double direct_puts(unsigned depth)
 			posted++;
 		}
 		both_turn();
-		n = gx_poll(from, comps, DEPTH);
+		n = gx_poll(own, comps, DEPTH);
 		comps_check(comps, n);
 		done += n;
 	}
@@ -108,14 +109,14 @@ static double submitted_puts(struct gx_queue *q, unsigned depth)
 		unsigned n;
 
 		while (posted < PUTS && posted - done < depth) {
-			int ret = gx_queue_post(q, ep, &op, 1);
+			int ret = gx_post(q, ep, &op, 1);
 
 			check(ret, "submit");
 			if (!ret)
 				break;
 			posted++;
 		}
-		n = gx_queue_poll(q, comps, DEPTH);
+		n = gx_poll(q, comps, DEPTH);
 		comps_check(comps, n);
 		done += n;
 	}
@@ -179,6 +180,7 @@ static void connect_both(const char *link)
 	check(gx_conn_region(conn, "kv", 0, &region), "region");
 	at = gx_core(server, 0);
 	from = gx_core(client, 0);
+	own = gx_core_queue(from);
 	ep = gx_conn_ep(conn, 0);
 	landed = gx_mem_addr(mem);
 	op.kind = GX_OP_PUT;

@@ -236,14 +236,14 @@ static void own_op(enum gx_op_kind kind, uint32_t loss_ppm)
 		assert_int_equal(gx_mem_free(own.mem), 0);
 		own_is_others(r);
 		if (k == 0 && pair) /* the peer's waits for another */
-			gx_cancel(r->ep[1][0], 2);
+			common_cancel(r->ep[1][0], 2);
 		rig_comps(r, 0, 1 + reads, 5 * SECOND);
 		status = status_of(r, 0, 1);
 		assert_true(!status || status == -ECANCELED);
 		ended += !status;
 		cancelled += !!status;
 		if (pair)
-			gx_cancel(r->ep[1][0], 2);
+			common_cancel(r->ep[1][0], 2);
 		rig_set(r, &(struct sim_cfg){0});
 		rig_done(r);
 		own_close();
@@ -318,7 +318,7 @@ static void own__submitted(void **state)
 			op.mem = own.mem;
 			op.len = 2000;
 			op.token = r->peer[0].token;
-			assert_int_equal(gx_queue_post(q, r->ep[0][0], &op, 1), 1);
+			assert_int_equal(gx_post(q, r->ep[0][0], &op, 1), 1);
 			nr++;
 		}
 		for (unsigned i = 0; i < k * 20; i++)
@@ -326,7 +326,7 @@ static void own__submitted(void **state)
 		assert_int_equal(gx_mem_free(own.mem), 0);
 		own_is_others(r);
 		for (more = 1; more; got += n) {
-			n = gx_queue_poll(q, comps, GX_BURST_MAX);
+			n = gx_poll(q, comps, GX_BURST_MAX);
 			for (unsigned i = 0; i < n; i++)
 				assert_true(!comps[i].status || comps[i].status == -ECANCELED);
 			more = n;
@@ -639,7 +639,7 @@ static void handle__that_was_freed_is_refused(void **state)
 	op.mem = own.mem;
 	op.len = 64;
 	op.token = r->peer[0].token;
-	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(common_post(r->ep[0][0], &op, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "freed"));
 	assert_int_equal(gx_mem_share(own.mem, "again", GX_ACCESS_PUT), -EINVAL);
 	assert_int_equal(gx_mem_copy_in(own.mem, 0, &byte, 1), -EINVAL);
@@ -702,7 +702,7 @@ static void register__what_is_not_memory(void **state)
 	op.mem = mem;
 	op.len = 64;
 	op.token = r->peer[0].token;
-	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EFAULT);
+	assert_int_equal(common_post(r->ep[0][0], &op, 1), -EFAULT);
 	op.kind = GX_OP_PUT;
 	rig_post(r, 0, &op);
 	rig_comps(r, 0, 1, SECOND);
@@ -737,7 +737,7 @@ static void words__always(void **state)
 	r->conn[1][0] = NULL;
 	rig_wait_real(r, is_down);
 	gx_mem_share(r->mem[0], "", 0); /* other words before */
-	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -ENOTCONN);
+	assert_int_equal(common_post(r->ep[0][0], &op, 1), -ENOTCONN);
 	assert_non_null(strstr(gx_error(), "has ended"));
 	assert_non_null(strstr(gx_error(), r->conn[0][0]->text));
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(known); i++) {

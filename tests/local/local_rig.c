@@ -97,7 +97,7 @@ void end_take(struct end *e)
 {
 	struct gx_comp comp = {.reserved = {1, 1}};
 
-	while (gx_poll(e->core, &comp, 1)) {
+	while (common_poll(e->core, &comp, 1)) {
 		assert_int_equal(comp.reserved[0] | comp.reserved[1], 0);
 		if (comp.kind == GX_COMP_NOTIFY) {
 			e->nr_notify++;

@@ -14,6 +14,7 @@
 
 #include "gx/gx.h"
 #include "gx_internal/stat.h"
+#include "kit/common_post.h"
 
 #include <cmocka.h>
 

@@ -96,7 +96,7 @@ static void there_and_back(struct rig *r, struct end *from, struct end *to, uint
 	op.addr = r->buf + at;
 	op.len = len;
 	op.remote_off = off;
-	assert_int_equal(gx_post(from->ep, &op, 1), 1);
+	assert_int_equal(common_post(from->ep, &op, 1), 1);
 	UNTIL(r, from->nr_done == done + 1);
 	assert_int_equal(from->last.status, 0);
 	assert_int_equal(from->last.len, len);
@@ -108,7 +108,7 @@ static void there_and_back(struct rig *r, struct end *from, struct end *to, uint
 	memset(from->base, POISON, at + len + 64);
 	op.kind = GX_OP_GET;
 	op.addr = from->base + at;
-	assert_int_equal(gx_post(from->ep, &op, 1), 1);
+	assert_int_equal(common_post(from->ep, &op, 1), 1);
 	UNTIL(r, from->nr_done == done + 2);
 	assert_int_equal(from->last.op, GX_OP_GET);
 	assert_memory_equal(from->base + at, r->buf + at, len);
@@ -144,12 +144,12 @@ static void put__from_registered_memory(void **state)
 	op.off = 100;
 	op.len = 1000;
 	op.remote_off = 5;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_memory_equal(r->server.base + 5, r->client.plain + 100, 1000);
 }
 
-/* Done in gx_post(): no turn of anybody's is needed. */
+/* Done in common_post(): no turn of anybody's is needed. */
 static void put__small_is_done_at_once(void **state)
 {
 	struct rig *r = *state;
@@ -158,13 +158,13 @@ static void put__small_is_done_at_once(void **state)
 	op.addr = "at once";
 	op.len = 8;
 	op.flags = GX_OP_LOCAL;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	assert_string_equal(r->server.base, "at once");
 	end_take(&r->client);
 	assert_int_equal(r->client.nr_done, 1);
 	assert_int_equal(r->client.nr_local, 1);
 	op.flags = GX_OP_SILENT;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	end_take(&r->client);
 	assert_int_equal(r->client.nr_done, 1);
 }
@@ -178,12 +178,12 @@ static void put__without_a_poll(void **state)
 
 	op.addr = r->buf;
 	op.len = 1;
-	while (gx_post(r->client.ep, &op, 1) == 1)
+	while (common_post(r->client.ep, &op, 1) == 1)
 		n++;
 	assert_true(n > GX_COMPS_MAX / 4 && n <= GX_COMPS_MAX / 2);
 	end_take(&r->client);
 	assert_int_equal(r->client.nr_done, n);
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 }
 
 /* ---- Notifications ---- */
@@ -202,7 +202,7 @@ static void packets__put_without_a_poll(void **state)
 	op.addr = r->buf;
 	op.len = 1;
 	while ((took || n < GX_COMPS_MAX / 4) && gx_now() < until) {
-		took = gx_post(r->client.ep, &op, 1);
+		took = common_post(r->client.ep, &op, 1);
 		assert_true(took >= 0);
 		n += (unsigned)took;
 		gx_core_turn(r->client.core, gx_now());
@@ -228,13 +228,13 @@ static void notify__order(void **state)
 
 		op.imm = ++sent;
 		op.remote_off = sent % 100 * 8;
-		if (gx_post(r->client.ep, &op, 1) != 1)
+		if (common_post(r->client.ep, &op, 1) != 1)
 			sent--;
 		gx_core_turn(r->client.core, gx_now());
 		if (sent % 7 && sent - seen < 90)
 			continue;
 		gx_core_turn(r->server.core, gx_now());
-		while (gx_poll(r->server.core, &comp, 1)) {
+		while (common_poll(r->server.core, &comp, 1)) {
 			assert_int_equal(comp.kind, GX_COMP_NOTIFY);
 			assert_int_equal(comp.imm, ++seen);
 			assert_int_equal(comp.len, 8);
@@ -256,7 +256,7 @@ static void notify__full_ring(void **state)
 	op.len = 4;
 	for (unsigned i = 0; i < LOCAL_NOTES + 50; i++) {
 		op.imm = i;
-		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	}
 	for (unsigned i = 0; i < 100; i++)
 		end_turn(&r->client);
@@ -276,7 +276,7 @@ static void notify__from_a_long_put(void **state)
 	op.imm = 42;
 	op.addr = r->buf;
 	op.len = KV_B;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	while (!r->server.nr_notify) {
 		end_turn(&r->client);
 		end_turn(&r->server);
@@ -297,7 +297,7 @@ static void packets__what_is_not_exported(void **state)
 	op.addr = r->buf;
 	op.len = 60000;
 	op.flags = GX_OP_IMM;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1 && r->server.nr_notify == 1);
 	assert_memory_equal(r->server.plain, r->buf, 60000);
 	assert_int_equal(end_stat(&r->client, "local_puts"), 0);
@@ -320,8 +320,8 @@ static void packets__send_and_receive(void **state)
 	send.addr = "by packets";
 	send.len = 11;
 	send.tag = 5;
-	assert_int_equal(gx_post(r->server.ep, &recv, 1), 1);
-	assert_int_equal(gx_post(r->client.ep, &send, 1), 1);
+	assert_int_equal(common_post(r->server.ep, &recv, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &send, 1), 1);
 	UNTIL(r, r->client.nr_done == 1 && r->server.nr_done == 1);
 	assert_string_equal(r->buf, "by packets");
 }
@@ -335,21 +335,21 @@ static void fails__with_its_reason(void **state)
 	op.addr = r->buf;
 	op.len = 100;
 	op.remote_off = KV_B - 99;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_int_equal(r->client.status, -ERANGE);
 	op.remote_off = UINT64_MAX - 50;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 2);
 	assert_int_equal(r->client.status, -ERANGE);
 	op = op_to(&r->client, GX_OP_PUT, "read");
 	op.addr = r->buf;
 	op.len = 100;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 3);
 	assert_int_equal(r->client.status, -EACCES);
 	op.token ^= 0x10000;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 4);
 	assert_int_equal(r->client.status, -ENOENT);
 }
@@ -361,14 +361,14 @@ static void fails__after_the_region_is_freed(void **state)
 
 	op.addr = r->buf;
 	op.len = KV_B;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	end_turn(&r->client);
 	assert_int_equal(r->client.nr_done, 0);
 	gx_mem_free(r->server.kv);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_int_equal(r->client.status, -ENOENT);
 	op.len = 8;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 2);
 	assert_int_equal(r->client.status, -ENOENT);
 }
@@ -390,7 +390,7 @@ static void fails__after_our_memory_is_freed(void **state)
 		op.mem = mem;
 		op.flags = GX_OP_LOCAL;
 		op.len = KV_B;
-		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 		end_turn(&r->client);
 		assert_int_equal(r->client.nr_done, 0);
 		assert_int_equal(gx_mem_free(mem), 0);
@@ -398,7 +398,7 @@ static void fails__after_our_memory_is_freed(void **state)
 		UNTIL(r, r->client.nr_done == 1);
 		assert_int_equal(r->client.status, -ECANCELED);
 		assert_int_equal(r->client.nr_local, kind == GX_OP_PUT);
-		assert_int_equal(gx_post(r->client.ep, &op, 1), -EINVAL);
+		assert_int_equal(common_post(r->client.ep, &op, 1), -EINVAL);
 	}
 }
 
@@ -428,7 +428,7 @@ static void maps__once_for_all_connections(void **state)
 		op.addr = r->buf;
 		op.len = 100;
 		op.remote_off = i * 100;
-		assert_int_equal(gx_post(gx_conn_ep(c[i], 0), &op, 1), 1);
+		assert_int_equal(common_post(gx_conn_ep(c[i], 0), &op, 1), 1);
 		UNTIL(r, r->client.nr_done == i + 1);
 		assert_memory_equal(r->server.base + i * 100, r->buf, 100);
 		more_close(r, c[i]);
@@ -476,7 +476,7 @@ static void many__idle_and_used_again(void **state)
 		op.flags = GX_OP_IMM;
 		op.imm = i;
 		op.len = i & 1 ? 100 : 600000; /* at once; in slices of turns */
-		assert_int_equal(gx_post(gx_conn_ep(c[i], 0), &op, 1), 1);
+		assert_int_equal(common_post(gx_conn_ep(c[i], 0), &op, 1), 1);
 		turns_at(&r->client, &now_ns, 3, 0);
 		assert_int_equal(r->client.nr_done, done + 1);
 		turns_at(&r->server, &now_ns, 3, 0); /* in no time nobody looks at a cold one */
@@ -485,7 +485,7 @@ static void many__idle_and_used_again(void **state)
 		assert_int_equal(r->server.nr_notify, seen + 1);
 		assert_int_equal(r->server.note.imm, i);
 		assert_true(r->server.note.ep == gx_conn_ep(s[i], 0));
-		assert_int_equal(gx_post(gx_conn_ep(c[i], 0), &op, 1), 1);
+		assert_int_equal(common_post(gx_conn_ep(c[i], 0), &op, 1), 1);
 		turns_at(&r->client, &now_ns, 3, 0);
 		turns_at(&r->server, &now_ns, 1, 0); /* it is hot now */
 		assert_int_equal(r->server.nr_notify, seen + 2);
@@ -493,10 +493,10 @@ static void many__idle_and_used_again(void **state)
 	op.len = 4 << 20;
 	op.flags = 0;
 	for (unsigned i = 0; i < MANY; i++)
-		assert_int_equal(gx_post(gx_conn_ep(c[i], 0), &op, 1), 1);
+		assert_int_equal(common_post(gx_conn_ep(c[i], 0), &op, 1), 1);
 	turns_at(&r->client, &now_ns, 1, 100000);
 	for (unsigned i = 0; i < MANY; i++) /* says that it lives */
-		assert_int_equal(gx_post(gx_conn_ep(s[i], 0), &back, 1), 1);
+		assert_int_equal(common_post(gx_conn_ep(s[i], 0), &back, 1), 1);
 	turns_at(&r->client, &now_ns, 5 * MANY, 100000); /* none is cold while it copies */
 	assert_int_equal(r->client.nr_done, 3 * MANY);
 	turns_at(&r->client, &now_ns, 4 * MANY, 100000);
@@ -513,7 +513,7 @@ static void many__idle_and_used_again(void **state)
 	op.len = 100;
 	op.flags = GX_OP_IMM;
 	for (unsigned i = 1; i < 50; i++) { /* the one that is left is never cold */
-		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 		UNTIL(r, r->server.nr_notify == 2 * MANY + i && r->client.nr_done == 3 * MANY + i);
 	}
 	assert_int_equal(r->client.nr_failed, 0);
@@ -541,11 +541,11 @@ static void maps__what_was_made_again(void **state)
 	old.len = 64;
 	op = old;
 	op.token = kv.token;
-	assert_int_equal(gx_post(gx_conn_ep(c, 0), &op, 1), 1);
+	assert_int_equal(common_post(gx_conn_ep(c, 0), &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_int_equal(r->client.nr_failed, 0);
 	assert_memory_equal(gx_mem_addr(mem), r->buf, 64);
-	assert_int_equal(gx_post(r->client.ep, &old, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &old, 1), 1);
 	UNTIL(r, r->client.nr_done == 2);
 	assert_int_equal(r->client.status, -ENOENT);
 	more_close(r, c);
@@ -564,14 +564,14 @@ static void cancel__a_long_put(void **state)
 	op.addr = r->buf;
 	op.len = KV_B;
 	op.flags = GX_OP_IMM;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	op.user = 8;
 	op.len = 4096;
 	op.flags = 0;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	end_turn(&r->client);
-	assert_int_equal(gx_cancel(r->client.ep, 7), 1);
-	assert_int_equal(gx_cancel(r->client.ep, 7), 0);
+	assert_int_equal(common_cancel(r->client.ep, 7), 1);
+	assert_int_equal(common_cancel(r->client.ep, 7), 0);
 	UNTIL(r, r->client.nr_done == 2);
 	assert_int_equal(r->client.nr_failed, 1);
 	assert_int_equal(r->client.status, -ECANCELED);
@@ -590,7 +590,7 @@ static void deadline__while_the_ring_is_full(void **state)
 	op.flags = GX_OP_IMM;
 	op.deadline_ns = gx_now() + 20000000;
 	for (unsigned i = 0; i < LOCAL_NOTES + 3; i++)
-		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	while (r->client.nr_done < LOCAL_NOTES + 3)
 		end_turn(&r->client);
 	assert_true(gx_now() >= op.deadline_ns);
@@ -598,7 +598,7 @@ static void deadline__while_the_ring_is_full(void **state)
 	assert_int_equal(r->client.status, -ETIMEDOUT);
 	op.flags = 0;
 	op.deadline_ns = 0; /* it was the deadline: the peer is not lost */
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 }
 
 static void close__under_operations(void **state)
@@ -609,7 +609,7 @@ static void close__under_operations(void **state)
 	op.addr = r->buf;
 	op.len = KV_B;
 	for (unsigned i = 0; i < 5; i++)
-		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	gx_conn_close(r->client.conn);
 	UNTIL(r, r->client.nr_done == 5);
 	assert_int_equal(r->client.nr_failed, 5);
@@ -630,12 +630,12 @@ static void close__behind_puts_that_are_done(void **state)
 	op.addr = r->buf;
 	op.len = 8;
 	for (unsigned i = 0; i < 100; i++)
-		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	while (done < 100) {
 		struct gx_comp comp[16];
 
 		gx_core_turn(r->client.core, gx_now());
-		done += gx_poll(r->client.core, comp, 16);
+		done += common_poll(r->client.core, comp, 16);
 	}
 	gx_conn_close(r->client.conn);
 	while (atomic_load(&r->server.nr_down) != 1)
@@ -656,7 +656,7 @@ static void silent_peer__is_noticed(void **state)
 	op.addr = r->buf;
 	op.len = 64;
 	for (uint64_t end = gx_now() + WAIT_NS; gx_now() < end;) {
-		ret = gx_post(r->client.ep, &op, 1);
+		ret = common_post(r->client.ep, &op, 1);
 		if (ret < 0)
 			break;
 		end_turn(&r->client);
@@ -712,7 +712,7 @@ static void hostile__counter(void **state)
 	op.addr = r->buf;
 	op.flags = GX_OP_IMM;
 	for (unsigned i = 0; i < LOCAL_NOTES + 5; i++)
-		gx_post(r->client.ep, &op, 1);
+		common_post(r->client.ep, &op, 1);
 	while (r->client.nr_done < LOCAL_NOTES + 5) /* the server would put it right */
 		end_turn(&r->client);
 	assert_int_equal(r->client.nr_failed, 5);

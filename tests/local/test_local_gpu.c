@@ -109,7 +109,7 @@ static void moves(struct rig *r, struct gx_mem *local, struct gx_mem *remote, co
 		memcpy(r->want + (put ? op.remote_off : op.off),
 		       bytes + (put ? op.off : op.remote_off), op.len);
 		r->client.nr_done = 0;
-		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 		UNTIL(r, r->client.nr_done == 1);
 		assert_int_equal(r->client.nr_failed, 0);
 		image_check(r, dst);
@@ -151,7 +151,7 @@ static void moves__plain_to_gpu(void **state)
 	memset(r->want, 0x31, 100000);
 	op.addr = r->want;
 	op.len = 100000;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_int_equal(r->client.nr_failed, 0);
 	assert_int_equal(misses(r), 1);
@@ -172,7 +172,7 @@ static void notify__after_the_data(void **state)
 		op.len = len;
 		op.flags = GX_OP_IMM;
 		op.imm = i;
-		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 		UNTIL(r, r->server.nr_notify == i);
 		assert_int_equal(gx_mem_copy_out(r->server.gpu, 0, r->got, len), 0);
 		assert_memory_equal(r->got, r->want, len);
@@ -194,7 +194,7 @@ static void post__more_than_fit(void **state)
 	op.flags = GX_OP_LOCAL;
 	while (n < KV_B / 4096) {
 		op.off = op.remote_off = n * 4096ull;
-		n += (unsigned)gx_post(r->client.ep, &op, 1);
+		n += (unsigned)common_post(r->client.ep, &op, 1);
 		end_turn(&r->client);
 	}
 	UNTIL(r, r->client.nr_done == n);
@@ -212,14 +212,14 @@ static void cancel__many(void **state)
 
 	op.len = 1 << 20;
 	op.user = 77;
-	while (n < 100 && gx_post(r->client.ep, &op, 1) == 1)
+	while (n < 100 && common_post(r->client.ep, &op, 1) == 1)
 		n++;
-	found = gx_cancel(r->client.ep, 77);
+	found = common_cancel(r->client.ep, 77);
 	assert_true(found > 0);
 	UNTIL(r, r->client.nr_done == n);
 	assert_int_equal(r->client.nr_failed, found);
 	assert_int_equal(r->client.status, -ECANCELED);
-	assert_int_equal(gx_cancel(r->client.ep, 77), 0);
+	assert_int_equal(common_cancel(r->client.ep, 77), 0);
 }
 
 static void deadline__that_has_passed(void **state)
@@ -229,7 +229,7 @@ static void deadline__that_has_passed(void **state)
 
 	op.len = 1 << 20;
 	op.deadline_ns = 1;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1);
 	/* A turn looks at deadlines before it takes what copies have ended. */
 	assert_int_equal(r->client.nr_failed, 1);
@@ -243,7 +243,7 @@ static void close__under_operations(void **state)
 	unsigned n = 0;
 
 	op.len = KV_B;
-	while (n < 20 && gx_post(r->client.ep, &op, 1) == 1)
+	while (n < 20 && common_post(r->client.ep, &op, 1) == 1)
 		n++;
 	gx_conn_close(r->client.conn);
 	UNTIL(r, r->client.nr_done == n);
@@ -265,7 +265,7 @@ static struct gx_conn *more_puts(struct rig *r, struct gx_mem *to)
 	op.len = KV_B;
 	op.token = kv.token;
 	r->client.nr_done = 0;
-	assert_int_equal(gx_post(gx_conn_ep(c, 0), &op, 1), 1);
+	assert_int_equal(common_post(gx_conn_ep(c, 0), &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_int_equal(r->client.nr_failed, 0);
 	image_check(r, to);
@@ -363,7 +363,7 @@ static uint64_t gpus_put(struct rig *r, struct gx_mem *from)
 	op.len = KV_B;
 	op.token = region.token;
 	r->client.nr_done = 0;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_int_equal(r->client.nr_failed, 0);
 	assert_int_equal(gx_mem_copy_out(r->server.gpu, 0, r->got, KV_B), 0);
@@ -508,10 +508,10 @@ static void fails__with_its_gpu(void **state)
 	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
 
 	op.len = 65536;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	setenv("GX_FAKE_CUDA_DEAD", "1", 1);
 	for (unsigned i = 0; i < 3; i++)
-		assert_true(gx_post(r->client.ep, &op, 1) >= 0);
+		assert_true(common_post(r->client.ep, &op, 1) >= 0);
 	UNTIL(r, r->client.nr_failed > 0);
 	unsetenv("GX_FAKE_CUDA_DEAD");
 	assert_int_equal(r->client.status, -EIO);

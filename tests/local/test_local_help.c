@@ -128,7 +128,7 @@ static void post_at(struct gx_ep *ep, enum gx_op_kind kind, void *addr, uint64_t
 {
 	struct gx_op op = {.kind = kind, .addr = addr, .len = len, .tag = tag, .user = 7};
 
-	assert_int_equal(gx_post(ep, &op, 1), 1);
+	assert_int_equal(common_post(ep, &op, 1), 1);
 }
 
 static bool both_ended(const struct rig *r, unsigned n)
@@ -194,7 +194,7 @@ static void begin(struct rig *r, struct gx_mem *mem)
 	op.deadline_ns = deadline_ns;
 	fill(r->buf, LONG_B, 1);
 	memset(r->server.base, POISON, LONG_B);
-	assert_int_equal(gx_post(r->server.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->server.ep, &op, 1), 1);
 	end_turn(&r->server);
 	end_turn(&r->client);
 	post_at(r->client.ep, GX_OP_SEND, r->buf, LONG_B, 3);
@@ -425,7 +425,7 @@ static void amid_is_held(struct rig *r)
 
 static void amid_receiver_cancels(struct rig *r)
 {
-	assert_int_equal(gx_cancel(r->server.ep, 7), 1);
+	assert_int_equal(common_cancel(r->server.ep, 7), 1);
 	amid_is_held(r);
 }
 
@@ -443,7 +443,7 @@ static void cancel__by_the_receiver(void **state)
 /* The sender does not wait for the helper, whose bytes are void. */
 static void amid_sender_cancels(struct rig *r)
 {
-	assert_int_equal(gx_cancel(r->client.ep, 7), 1);
+	assert_int_equal(common_cancel(r->client.ep, 7), 1);
 	end_take(&r->client);
 	assert_int_equal(r->client.nr_done, 1);
 	assert_int_equal(r->client.status, -ECANCELED);
@@ -463,7 +463,7 @@ static void cancel__by_the_sender(void **state)
 /* The core hears of the helper's bytes before it hears of the CANCEL. */
 static void amid_sender_cancels_alone(struct rig *r)
 {
-	assert_int_equal(gx_cancel(r->client.ep, 7), 1);
+	assert_int_equal(common_cancel(r->client.ep, 7), 1);
 	memset(r->buf, 0, LONG_B);
 }
 
@@ -611,7 +611,7 @@ static void round_run(struct rig *r, unsigned i)
 	while (!both_ended(r, n) && gx_now() < until) {
 		turns(r, 1);
 		if (turn++ == cancel_at)
-			gx_cancel(i % 3 == 1 ? r->server.ep : r->client.ep, 7);
+			common_cancel(i % 3 == 1 ? r->server.ep : r->client.ep, 7);
 		if (!mine && r->server.nr_done == n && r->server.last.status)
 			mine = memset(r->server.base, POISON, len);
 	}

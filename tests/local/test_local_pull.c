@@ -127,7 +127,7 @@ static void post(struct end *e, enum gx_op_kind kind, void *addr, uint64_t len, 
 {
 	struct gx_op op = {.kind = kind, .addr = addr, .len = len, .tag = tag, .user = 7};
 
-	assert_int_equal(gx_post(e->ep, &op, 1), 1);
+	assert_int_equal(common_post(e->ep, &op, 1), 1);
 }
 
 static bool both_ended(const struct rig *r, unsigned n)
@@ -293,7 +293,7 @@ static void put_get__of_registered_memory(void **state)
 	fill(r->buf, LONG_B, 1);
 	op.addr = r->buf;
 	op.token = to.token;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1 && r->server.nr_notify == 1);
 	assert_int_equal(r->client.nr_failed, 0);
 	assert_int_equal(r->server.note.imm, 5);
@@ -302,7 +302,7 @@ static void put_get__of_registered_memory(void **state)
 	op.kind = GX_OP_GET;
 	op.flags = 0;
 	op.addr = r->client.base;
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 2);
 	assert_int_equal(r->client.nr_failed, 0);
 	assert_memory_equal(r->client.base, r->buf, LONG_B);
@@ -599,7 +599,7 @@ static void begin(struct rig *r, const struct gx_op *send)
 	post(&r->server, GX_OP_RECV, r->server.base, LONG_B, 3);
 	end_turn(&r->server);
 	end_turn(&r->client);
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	end_turn(&r->client);
 	end_turn(&r->server);
 	assert_int_equal(end_stat(&r->server, "pull_bytes"), PULL_PIECE_B);
@@ -627,7 +627,7 @@ static void cancel__while_the_peer_reads(void **state)
 
 	fill(r->buf, LONG_B, 1);
 	begin(r, &(struct gx_op){.addr = r->buf});
-	assert_int_equal(gx_cancel(r->client.ep, 9), 1);
+	assert_int_equal(common_cancel(r->client.ep, 9), 1);
 	end_take(&r->client); /* at once: nobody was turned */
 	memset(r->buf, 0, LONG_B);
 	ended(r, -ECANCELED);
@@ -682,7 +682,7 @@ static void receiver__cancels(void **state)
 	struct rig *r = *state;
 
 	begin(r, &(struct gx_op){.addr = r->buf});
-	assert_int_equal(gx_cancel(r->server.ep, 7), 1);
+	assert_int_equal(common_cancel(r->server.ep, 7), 1);
 	UNTIL(r, both_ended(r, 1));
 	assert_int_equal(r->server.status, -ECANCELED);
 	assert_int_equal(r->client.status, -ECANCELED);
@@ -773,7 +773,7 @@ static void child_run(int fd)
 	if (!op.addr || gx_connect(gx, addr, &o, &c) || gx_conn_wait(c, WAIT_NS))
 		_exit(2);
 	memset(op.addr, POISON, KILL_B);
-	if (gx_post(gx_conn_ep(c, 0), &op, 1) != 1)
+	if (common_post(gx_conn_ep(c, 0), &op, 1) != 1)
 		_exit(3);
 	for (;;)
 		gx_core_turn(gx_core(gx, 0), gx_now());

@@ -49,7 +49,7 @@ static struct gx_conn *const some_conn = (struct gx_conn *)(uintptr_t)64;
 static char bytes[64];
 static struct reg reg = {.mem = SOME_MEM, .addr = bytes, .len = sizeof(bytes)};
 
-int gx_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
+int gx_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 {
 	assert_int_equal(n, 1);
 	if (fake.nr == fake.max || ep->nr_ops == EP_OPS ||
@@ -78,7 +78,7 @@ static void fake_end(unsigned i, int status)
 	memmove(fake.ep + i, fake.ep + i + 1, (fake.nr - i) * sizeof(fake.ep[0]));
 }
 
-unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n)
+unsigned gx_poll(struct gx_queue *q, struct gx_comp comps[], unsigned n)
 {
 	unsigned got = fake.nr_comps < n ? fake.nr_comps : n;
 
@@ -88,7 +88,7 @@ unsigned gx_poll(struct gx_core *core, struct gx_comp comps[], unsigned n)
 	return got;
 }
 
-int gx_cancel(struct gx_ep *ep, uint64_t user)
+int gx_cancel(struct gx_queue *q, struct gx_ep *ep, uint64_t user)
 {
 	for (unsigned i = 0; i < fake.nr; i++)
 		if (fake.ep[i] == ep && fake.ops[i].user == user) {

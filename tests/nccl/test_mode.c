@@ -93,6 +93,11 @@ struct gx_core *gx_core(struct gx *gx, unsigned index)
 	return some_core;
 }
 
+struct gx_queue *gx_core_queue(struct gx_core *core)
+{
+	return NULL;
+}
+
 int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns), void *arg)
 {
 	return 0;

@@ -6,6 +6,7 @@
  */
 #include "nic/zc_script.h"
 #include "nic/tcp_tx_dev.h"
+#include "kit/common_post.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -812,7 +813,7 @@ static void storm_take(struct pair *p)
 	struct side *a = &p->side[0];
 	struct gx_comp c;
 
-	while (gx_poll(a->core, &c, 1)) {
+	while (common_poll(a->core, &c, 1)) {
 		unsigned i = (unsigned)c.user;
 
 		if (c.kind != GX_COMP_DONE)

@@ -171,7 +171,7 @@ static void bad__cancelled(void **state)
 		post(r, 0, kinds[i], 100000, 0);
 		while (rig_stat(r, 0, "resend_asked") + rig_stat(r, 1, "resend_asked") == 0)
 			rig_pass(r, 1000);
-		assert_int_equal(gx_cancel(r->ep[0][0], 1), 1);
+		assert_int_equal(common_cancel(r->ep[0][0], 1), 1);
 		rig_comps(r, 0, 1, SECOND);
 		expect(r, 0, 0, GX_COMP_DONE, -ECANCELED);
 		rig_done(r);
@@ -291,7 +291,7 @@ static void ask__too_early_or_late(void **state)
 	rig_pass(r, 5000);
 	ask(r, 0, BIG / q / 2 * q, q);
 	assert_int_equal(rig_stat(r, 0, "resend_stray"), 1);
-	gx_cancel(r->ep[0][0], 1);
+	common_cancel(r->ep[0][0], 1);
 	ask(r, 0, 0, q);
 	assert_int_equal(rig_stat(r, 0, "resend_stray"), 2);
 	post(r, 0, GX_OP_PUT, 100, 0);

@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "kit/common_gx.h"
+#include "kit/common_post.h"
 
 #define KV_B	((uint64_t)4 << 20)
 #define WAIT_NS 60000000000ull
@@ -126,8 +127,8 @@ static int run(enum gx_op_kind op_kind, void *at, uint64_t len)
 	op.addr = at;
 	op.len = len;
 	op.token = region.token;
-	assert_int_equal(gx_post(gx_conn_ep(conn, 0), &op, 1), 1);
-	while (!gx_poll(gx_core(client, 0), &comp, 1)) {
+	assert_int_equal(common_post(gx_conn_ep(conn, 0), &op, 1), 1);
+	while (!common_poll(gx_core(client, 0), &comp, 1)) {
 		gx_core_turn(gx_core(client, 0), gx_now());
 		gx_core_turn(gx_core(server, 0), gx_now());
 		sched_yield(); /* a fake GPU is a thread */

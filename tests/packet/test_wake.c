@@ -36,7 +36,7 @@ static void post_at(struct rig *r, int side, unsigned conn, const struct gx_op *
 
 	full.addr = buf[side][conn];
 	full.user = conn;
-	assert_int_equal(gx_post(r->ep[side][conn], &full, 1), 1);
+	assert_int_equal(common_post(r->ep[side][conn], &full, 1), 1);
 }
 
 /* Every endpoint is in one list, where it says that it is, and the heap is one. */
@@ -189,7 +189,7 @@ static void wake__any_of_the_cold(void **state)
 		while (link_of(r, 1)->nr_cold) {
 			unsigned i = rig_random(r) % MANY;
 
-			gx_cancel(r->ep[1][i], i);
+			common_cancel(r->ep[1][i], i);
 			assert_int_equal(rig_ep(r, 1, i)->wake.cold_at, PKT_NONE);
 			check_lists(r, 1);
 		}

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "kit/common_gx.h"
+#include "kit/common_post.h"
 #include "ports/dpdk_card.h"
 #include "ports/dpdk/net.h"
 
@@ -512,8 +513,8 @@ static int pair_run(struct pair *p, enum gx_op_kind kind, uint64_t len)
 	op.addr = p->at + op.off;
 	op.len = len;
 	op.token = p->region.token;
-	assert_int_equal(gx_post(gx_conn_ep(p->conn, 0), &op, 1), 1);
-	while (!gx_poll(gx_core(p->client, 0), &comp, 1)) {
+	assert_int_equal(common_post(gx_conn_ep(p->conn, 0), &op, 1), 1);
+	while (!common_poll(gx_core(p->client, 0), &comp, 1)) {
 		gx_core_turn(gx_core(p->client, 0), gx_now());
 		gx_core_turn(gx_core(p->server, 0), gx_now());
 		sched_yield(); /* a fake GPU is a thread */

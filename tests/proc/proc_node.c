@@ -165,7 +165,7 @@ static void echo_post(struct node *n, struct echo *e, const struct gx_comp *got)
 	op.len = got ? got->len : e->room;
 	op.tag = got ? got->tag | ECHO_TAG : 0;
 	op.tag_mask = ECHO_TAG;
-	ret = gx_post(e->ep, &op, 1);
+	ret = common_post(e->ep, &op, 1);
 	CHECK(ret == 1 || ret == -ENOTCONN, "echo: gx_post %d: %s", ret, gx_error());
 	if (ret != 1)
 		block_free(e);
@@ -235,7 +235,7 @@ static void comp_take(struct node *n, const struct gx_comp *comp)
 static bool node_comps(struct node *n, unsigned core)
 {
 	struct gx_comp comps[32];
-	unsigned k = gx_poll(n->core[core], comps, 32);
+	unsigned k = common_poll(n->core[core], comps, 32);
 
 	for (unsigned i = 0; i < k; i++)
 		comp_take(n, &comps[i]);
@@ -500,7 +500,7 @@ int node_post(struct node *n, struct gx_ep *ep, struct gx_op *op, struct batch *
 
 	op->user = (uintptr_t)b;
 	b->nr_out++;
-	while (!(ret = gx_post(ep, op, 1)) && gx_now() < until)
+	while (!(ret = common_post(ep, op, 1)) && gx_now() < until)
 		node_turn(n);
 	if (ret == 1)
 		return 0;

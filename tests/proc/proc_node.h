@@ -9,6 +9,7 @@
 #define PROC_NODE_H
 
 #include "gx/gx.h"
+#include "kit/common_post.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -343,7 +343,7 @@ static int victim_put(const struct victim *v)
 	op.addr = v->buf;
 	op.len = 64;
 	op.token = v->kv.token;
-	return gx_post(v->ep, &op, 1);
+	return common_post(v->ep, &op, 1);
 }
 
 /* A receive that nobody will ever serve. */
@@ -392,7 +392,7 @@ static int role_victim(const struct role *r)
 	while (!v.batch.nr_failed)
 		victim_turn(&n, &v);
 	CHECK(NODE_UNTIL(&n, !v.batch.nr_out, WAIT_MS), "%u operations do not end", v.batch.nr_out);
-	CHECK(gx_post(v.ep, &op, 1) == -ENOTCONN);
+	CHECK(common_post(v.ep, &op, 1) == -ENOTCONN);
 	child_say(CHILD_FD, "failed %u %d", v.batch.nr_failed, v.batch.err);
 	block_free(v.buf);
 	gx_conn_close(c);
@@ -738,7 +738,7 @@ static void server_killed__in_put_get_recv(void **state)
 static unsigned queue_take(struct gx_queue *q, int *err)
 {
 	struct gx_comp comps[QUEUE_OPS];
-	unsigned n = gx_queue_poll(q, comps, QUEUE_OPS);
+	unsigned n = gx_poll(q, comps, QUEUE_OPS);
 
 	for (unsigned i = 0; i < n; i++)
 		if (comps[i].status && !*err)
@@ -765,11 +765,11 @@ static void queue_verify(struct node *n, struct gx_queue *q, struct gx_conn *c, 
 	CHECK(!gx_conn_region(c, "kv", 0, &kv));
 	op.token = kv.token;
 	pattern_fill(buf, op.len, seed);
-	CHECK(gx_queue_post_striped(q, c, &op, 1) == 1, "%s", gx_error());
+	CHECK(gx_post_striped(q, c, &op, 1) == 1, "%s", gx_error());
 	queue_wait(n, q, 1, &err);
 	op.kind = GX_OP_GET;
 	op_into(n, &op, buf, 8 * MIB, buf + 4 * MIB);
-	CHECK(gx_queue_post_striped(q, c, &op, 1) == 1, "%s", gx_error());
+	CHECK(gx_post_striped(q, c, &op, 1) == 1, "%s", gx_error());
 	queue_wait(n, q, 1, &err);
 	CHECK(!err && pattern_is(buf + 4 * MIB, op.len, seed), "wrong bytes, or %s",
 	      strerror(-err));
@@ -793,9 +793,9 @@ static unsigned queue_load(struct node *n, struct gx_queue *q, struct gx_conn *c
 		op_into(n, &op, buf, 8 * MIB, i % 3 ? buf : buf + 4 * MIB);
 		out -= queue_take(q, err);
 		if (out < QUEUE_OPS && i % 2)
-			ret = gx_queue_post_striped(q, c, &op, 1);
+			ret = gx_post_striped(q, c, &op, 1);
 		else if (out < QUEUE_OPS && ep)
-			ret = gx_queue_post(q, ep, &op, 1);
+			ret = gx_post(q, ep, &op, 1);
 		CHECK(ret >= 0 || ret == -ENOTCONN, "%s", gx_error());
 		out += ret > 0;
 	}

@@ -342,7 +342,7 @@ static void rig_take(struct rig *r, unsigned node, struct gx_core *core)
 	struct gx_comp comps[32];
 	unsigned n;
 
-	while ((n = gx_poll(core, comps, 32)) > 0)
+	while ((n = common_poll(core, comps, 32)) > 0)
 		for (unsigned i = 0; i < n; i++) {
 			if (r->closing)
 				continue;
@@ -669,7 +669,7 @@ void rig_post_on(struct rig *r, int side, unsigned conn, const struct gx_op *op)
 	struct gx_op full = *op;
 	int ret;
 
-	ret = gx_post(r->ep[side][conn], &full, 1);
+	ret = common_post(r->ep[side][conn], &full, 1);
 	if (ret != 1)
 		fail_msg("post: %d, %s", ret, gx_error());
 }

@@ -11,6 +11,7 @@
 
 #include "packet/pkt.h"
 #include "sim/port_sim.h"
+#include "kit/common_post.h"
 
 #include <setjmp.h>
 

@@ -154,7 +154,7 @@ static void load_post(struct load *l, int side)
 
 	while (l->at[side] < l->nr && l->posted[side] - l->done[side] < l->depth) {
 		if (load_gx_op(l, l->at[side], side, &op)) {
-			int ret = gx_post(l->r->ep[side][l->at[side] % l->r->nr_conns], &op, 1);
+			int ret = common_post(l->r->ep[side][l->at[side] % l->r->nr_conns], &op, 1);
 
 			if (ret < 0)
 				fail_msg("post: %s", gx_error());

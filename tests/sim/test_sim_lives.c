@@ -143,7 +143,7 @@ static void slot__token_of_the_life_before(void **state)
 		.open = {.token = first, .len = 100, .quantum = e->shape.quantum}};
 
 	for (unsigned i = 1; i <= PKT_SLOTS; i++) {
-		assert_int_equal(gx_cancel(r->ep[1][0], i - 1), 1);
+		assert_int_equal(common_cancel(r->ep[1][0], i - 1), 1);
 		rig_pass(r, 100000);
 		token = recv_slot(r, i);
 	}
@@ -179,7 +179,7 @@ static void slot__offer_of_the_life_before(void **state)
 	uint64_t first = recv_slot(r, 0), token = first;
 
 	for (unsigned i = 1; i <= PKT_SLOTS; i++) {
-		assert_int_equal(gx_cancel(r->ep[1][0], i - 1), 1);
+		assert_int_equal(common_cancel(r->ep[1][0], i - 1), 1);
 		rig_pass(r, 100000);
 		token = recv_slot(r, i);
 	}
@@ -192,7 +192,7 @@ static void slot__offer_of_the_life_before(void **state)
 	assert_true(tx_rec(rig_ep(r, 1, 0), &rec, PKT_NONE));
 	rig_pass(r, MS);
 	assert_true(e->offers[(uint32_t)token].used);
-	assert_int_equal(gx_cancel(r->ep[1][0], PKT_SLOTS), 1);
+	assert_int_equal(common_cancel(r->ep[1][0], PKT_SLOTS), 1);
 	rig_pass(r, MS);
 	rig_done(r);
 }

@@ -201,10 +201,10 @@ static void match__more_receives_than_slots(void **state)
 	struct gx_op op = {.kind = GX_OP_RECV, .len = 8, .addr = bufs.dst[1]};
 	unsigned n = 0;
 
-	while (gx_post(r->ep[1][0], &op, 1) == 1)
+	while (common_post(r->ep[1][0], &op, 1) == 1)
 		n++;
 	assert_int_equal(n, PKT_SLOTS);
-	assert_int_equal(gx_cancel(r->ep[1][0], 0), PKT_SLOTS);
+	assert_int_equal(common_cancel(r->ep[1][0], 0), PKT_SLOTS);
 	for (unsigned i = 0; i < 5; i++) {
 		rig_pass(r, MS);
 		rig_forget(r);
@@ -233,16 +233,16 @@ static void get__more_than_the_peer_takes(void **state)
 	unsigned total = 0;
 
 	for (unsigned round = 0; round < 4; round++) {
-		while (gx_post(r->ep[0][0], &op, 1) == 1)
+		while (common_post(r->ep[0][0], &op, 1) == 1)
 			total++;
-		gx_cancel(r->ep[0][0], 0);
+		common_cancel(r->ep[0][0], 0);
 		pass_alone(r, 30000);
 	}
 	assert_int_equal(total, PKT_GETS_MAX);
 	rig_pass(r, 10 * MS);
 	assert_int_equal(r->nr_last[0], total);
 	op.user = 1;
-	assert_int_equal(gx_post(r->ep[0][0], &op, 1), 1);
+	assert_int_equal(common_post(r->ep[0][0], &op, 1), 1);
 	rig_comps(r, 0, total + 1, SECOND);
 	expect(r, 0, 1, 0);
 	rig_done(r);
@@ -412,9 +412,9 @@ static void refuse__longer_than_the_wire_can_say(void **state)
 			   .len = (1ull << 36) + 1,
 			   .token = r->peer[0].token};
 
-	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(common_post(r->ep[0][0], &op, 1), -EINVAL);
 	op.len--;
-	assert_int_equal(gx_post(r->ep[0][0], &op, 1), 1);
+	assert_int_equal(common_post(r->ep[0][0], &op, 1), 1);
 	rig_comps(r, 0, 1, SECOND);
 	expect(r, 0, 0, -ERANGE);
 	rig_done(r);
@@ -450,11 +450,11 @@ static void refuse__many(void **state)
 	while (n < 2000) {
 		op.len = taken % 3 ? 100 : 20000;
 		if (taken < 2000)
-			taken += gx_post(r->ep[0][0], &op, 1);
+			taken += common_post(r->ep[0][0], &op, 1);
 		sim_net_advance(r->net, r->now_ns += 2000);
 		gx_core_turn(r->core[0], r->now_ns);
 		gx_core_turn(r->core[1], r->now_ns);
-		while (gx_poll(r->core[0], &comp, 1)) {
+		while (common_poll(r->core[0], &comp, 1)) {
 			assert_int_equal(comp.status, -ENOENT);
 			n++;
 		}
@@ -473,14 +473,14 @@ static void refuse__more_than_there_are_records(void **state)
 	struct gx_comp comp;
 
 	for (int side = 0; side < 2; side++)
-		while (gx_post(r->ep[side][0], &op, 1) == 1)
+		while (common_post(r->ep[side][0], &op, 1) == 1)
 			taken[side]++;
 	assert_true(taken[0] > 900);
 	for (uint64_t end = r->now_ns + SECOND; r->now_ns < end; r->now_ns += 1000) {
 		sim_net_advance(r->net, r->now_ns);
 		for (int side = 0; side < 2; side++) {
 			gx_core_turn(r->core[side], r->now_ns);
-			while (gx_poll(r->core[side], &comp, 1)) {
+			while (common_poll(r->core[side], &comp, 1)) {
 				assert_int_equal(comp.status, -ENOENT);
 				n[side]++;
 			}
@@ -519,7 +519,7 @@ static void cancelled(enum gx_op_kind kind, uint64_t len, uint64_t ns, int side,
 	if (kind == GX_OP_SEND)
 		post(r, 1, GX_OP_RECV, 1, len);
 	rig_pass(r, ns);
-	found = gx_cancel(r->ep[side][0], 1);
+	found = common_cancel(r->ep[side][0], 1);
 	rig_comps(r, side, 1, SECOND);
 	status = comp_of(r, side, 1)->status;
 	assert_true(status == 0 || status == -ECANCELED);
@@ -535,7 +535,7 @@ static void cancelled(enum gx_op_kind kind, uint64_t len, uint64_t ns, int side,
 	if (kind == GX_OP_SEND && !r->nr_last[!side]) {
 		rig_pass(r, 20 * MS);
 		if (!r->nr_last[!side])
-			assert_int_equal(gx_cancel(r->ep[!side][0], 1), 1);
+			assert_int_equal(common_cancel(r->ep[!side][0], 1), 1);
 		rig_comps(r, !side, 1, SECOND);
 	}
 	rig_set(r, &(struct sim_cfg){.attach = ns & 1});
@@ -610,7 +610,7 @@ static void cancel__recv_before_send(void **state)
 
 	post(r, 1, GX_OP_RECV, 1, 5000);
 	rig_pass(r, MS);
-	assert_int_equal(gx_cancel(r->ep[1][0], 1), 1);
+	assert_int_equal(common_cancel(r->ep[1][0], 1), 1);
 	rig_pass(r, MS);
 	expect(r, 1, 1, -ECANCELED);
 	post(r, 0, GX_OP_SEND, 2, 5000);
@@ -634,7 +634,7 @@ static void cancel__send_before_it_began(void **state)
 	for (unsigned i = 0; i < GX_WIRE_ACTIVE; i++)
 		post(r, 0, GX_OP_PUT, 100 + i, 100000);
 	post(r, 0, GX_OP_SEND, 2, 100000);
-	assert_int_equal(gx_cancel(r->ep[0][0], 2), 1);
+	assert_int_equal(common_cancel(r->ep[0][0], 2), 1);
 	post(r, 0, GX_OP_SEND, 3, 4000);
 	rig_comps(r, 1, 1, SECOND);
 	expect(r, 0, 2, -ECANCELED);
@@ -656,7 +656,7 @@ static void cancel__overtakes_its_open(void **state)
 		post(r, 0, GX_OP_SEND, 2, i ? 100 : 50000);
 		rig_pass(r, 15000);
 		rig_set(r, &(struct sim_cfg){0});
-		assert_int_equal(gx_cancel(r->ep[0][0], 2), 1);
+		assert_int_equal(common_cancel(r->ep[0][0], 2), 1);
 		rig_comps(r, 1, 1, SECOND);
 		expect(r, 1, 1, -ECANCELED);
 		expect(r, 0, 2, -ECANCELED);
@@ -668,7 +668,7 @@ static void cancel__unknown(void **state)
 {
 	struct rig *r = ops_plain();
 
-	assert_int_equal(gx_cancel(r->ep[0][0], 99), 0);
+	assert_int_equal(common_cancel(r->ep[0][0], 99), 0);
 	rig_done(r);
 }
 
@@ -696,12 +696,12 @@ static void cancel__storm(void **state)
 			post(r, side, kind, i, rig_random(r) % (BIG >> rig_random(r) % 16));
 			posted[side]++;
 			rig_pass(r, rig_random(r) % 60000);
-			gx_cancel(r->ep[side][0], rig_random(r) % (i + 1));
+			common_cancel(r->ep[side][0], rig_random(r) % (i + 1));
 		}
 		rig_pass(r, 50 * MS);
 		for (unsigned i = 0; i < 60; i++) {
-			gx_cancel(r->ep[0][0], i);
-			gx_cancel(r->ep[1][0], i);
+			common_cancel(r->ep[0][0], i);
+			common_cancel(r->ep[1][0], i);
 		}
 		rig_comps(r, 0, posted[0], SECOND);
 		rig_comps(r, 1, posted[1], SECOND);
@@ -852,9 +852,9 @@ static void path__cancel_while_it_narrows(void **state)
 		rig_set(r, &(struct sim_cfg){.path_payload_b = 1400});
 		rig_pass(r, i < 8 ? i * 500000 : 80 * MS + (i & 7) * (i < 16 ? 500000 : 20000));
 		for (unsigned k = 0; k < 4; k++)
-			gx_cancel(r->ep[0][0], k);
+			common_cancel(r->ep[0][0], k);
 		if (i & 1)
-			gx_cancel(r->ep[1][0], 9);
+			common_cancel(r->ep[1][0], 9);
 		rig_comps(r, 0, 4, SECOND);
 		rig_comps(r, 1, 1, SECOND);
 		rig_done(r);
@@ -884,7 +884,7 @@ static void again__cancel_overtakes_its_open(void **state)
 		rig_pass(r, 1500); /* the OPEN leaves, and is lost */
 		rig_set(r, &(struct sim_cfg){.path_payload_b = 1400});
 		assert_int_equal(p->in[1].state, IN_FREE);
-		assert_int_equal(gx_cancel(r->ep[0][0], 1), 1);
+		assert_int_equal(common_cancel(r->ep[0][0], 1), 1);
 		rig_comps(r, 0, 1, SECOND);
 		expect(r, 0, 1, -ECANCELED);
 		rig_pass(r, 100 * MS);

@@ -78,7 +78,7 @@ static void order__data_waits_for_its_open(void **state)
 		no_faults(r);
 		assert_int_equal(rig_stat(r, 1, "rx_stray"), 0);
 		for (unsigned i = 0; i < GX_MIN(nr, 256u); i++)
-			assert_int_equal(gx_cancel(r->ep[0][0], 100 + i), 1);
+			assert_int_equal(common_cancel(r->ep[0][0], 100 + i), 1);
 		rig_comps(r, 0, nr + 1, SECOND);
 		rig_done(r);
 	}

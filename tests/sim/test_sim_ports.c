@@ -32,7 +32,7 @@ static void put_on_lane(struct rig *r, unsigned lane, uint64_t len)
 			   .remote_off = lane * PART,
 			   .token = r->peer[0].token};
 
-	assert_int_equal(gx_post(gx_conn_ep(r->conn[0][0], lane), &op, 1), 1);
+	assert_int_equal(common_post(gx_conn_ep(r->conn[0][0], lane), &op, 1), 1);
 }
 
 /* Each lane moves its part, over its port. */

@@ -55,7 +55,7 @@ static struct rig *lanes_rig(unsigned lanes)
 
 static unsigned take(void)
 {
-	unsigned n = gx_queue_poll(queue, comps + nr_comps, COMPS_MAX - nr_comps);
+	unsigned n = gx_poll(queue, comps + nr_comps, COMPS_MAX - nr_comps);
 
 	nr_comps += n;
 	return n;
@@ -103,18 +103,18 @@ static struct gx_op op_of(struct rig *r, enum gx_op_kind kind, uint64_t user, ui
 
 static void submit(struct rig *r, const struct gx_op *op)
 {
-	int ret = gx_queue_post(queue, r->ep[0][0], op, 1);
+	int ret = gx_post(queue, r->ep[0][0], op, 1);
 
 	if (ret != 1)
-		fail_msg("gx_queue_post: %d, %s", ret, gx_error());
+		fail_msg("gx_post: %d, %s", ret, gx_error());
 }
 
 static void stripe(struct rig *r, const struct gx_op *op)
 {
-	int ret = gx_queue_post_striped(queue, r->conn[0][0], op, 1);
+	int ret = gx_post_striped(queue, r->conn[0][0], op, 1);
 
 	if (ret != 1)
-		fail_msg("gx_queue_post_striped: %d, %s", ret, gx_error());
+		fail_msg("gx_post_striped: %d, %s", ret, gx_error());
 }
 
 static const struct gx_comp *comp_of(uint64_t user, enum gx_comp_kind kind)
@@ -233,10 +233,10 @@ static void submit__full_takes_fewer(void **state)
 
 	for (unsigned i = 0; i < 12; i++)
 		ops[i] = op_of(r, GX_OP_PUT, i, 64);
-	assert_int_equal(gx_queue_post(queue, r->ep[0][0], ops, 12), 8);
-	assert_int_equal(gx_queue_post(queue, r->ep[0][0], ops + 8, 4), 0);
+	assert_int_equal(gx_post(queue, r->ep[0][0], ops, 12), 8);
+	assert_int_equal(gx_post(queue, r->ep[0][0], ops + 8, 4), 0);
 	until_comps(r, 8, SECOND);
-	assert_int_equal(gx_queue_post(queue, r->ep[0][0], ops + 8, 4), 4);
+	assert_int_equal(gx_post(queue, r->ep[0][0], ops + 8, 4), 4);
 	until_comps(r, 12, SECOND);
 	submit_done(r);
 }
@@ -248,29 +248,28 @@ static void submit__malformed(void **state)
 	struct gx_op two[] = {good, op};
 
 	op.kind = 9;
-	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 	op = good;
 	op.flags = GX_OP_SILENT << 1; /* a later version's */
-	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "gx_op.flags 0x8"));
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(op.reserved); i++) {
 		op = good;
 		op.reserved[i] = 1ull << 63;
-		assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
+		assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 		assert_non_null(strstr(gx_error(), "gx_op.reserved"));
-		assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
-		assert_int_equal(gx_queue_post_striped(queue, gx_ep_conn(r->ep[0][0]), &op, 1),
-				 -EINVAL);
+		assert_int_equal(common_post(r->ep[0][0], &op, 1), -EINVAL);
+		assert_int_equal(gx_post_striped(queue, gx_ep_conn(r->ep[0][0]), &op, 1), -EINVAL);
 	}
 	op = good;
 	op.stream = &op;
-	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -ENODEV);
+	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -ENODEV);
 	assert_non_null(strstr(gx_error(), "no GPU"));
-	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -ENODEV);
-	assert_int_equal(gx_queue_post(queue, r->ep[1][0], &good, 1), -EINVAL);
+	assert_int_equal(common_post(r->ep[0][0], &op, 1), -ENODEV);
+	assert_int_equal(gx_post(queue, r->ep[1][0], &good, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "another context"));
 	two[1].addr = NULL;
-	assert_int_equal(gx_queue_post(queue, r->ep[0][0], two, 2), 1);
+	assert_int_equal(gx_post(queue, r->ep[0][0], two, 2), 1);
 	until_comps(r, 1, SECOND);
 	submit_done(r);
 }
@@ -318,10 +317,10 @@ static void submit__endpoints_pass_each_other(void **state)
 		submit(r, &op);
 	}
 	op = op_of(r, GX_OP_PUT, 2, 64);
-	assert_int_equal(gx_queue_post(queue, r->ep[0][1], &op, 1), 1);
+	assert_int_equal(gx_post(queue, r->ep[0][1], &op, 1), 1);
 	until_comps(r, 1, 10 * MS);
 	expect(2, 0);
-	assert_int_equal(gx_queue_cancel(queue, 1), PKT_OPS + 10);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 1), PKT_OPS + 10);
 	until_comps(r, 1 + PKT_OPS + 10, SECOND);
 	submit_done(r);
 }
@@ -356,7 +355,7 @@ static void cancel__wherever_it_is(void **state)
 	/* In the ring. */
 	op = op_of(r, GX_OP_SEND, 1, 64);
 	submit(r, &op);
-	assert_int_equal(gx_queue_cancel(queue, 1), 1);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 1), 1);
 	until_comps(r, 1, MS);
 	expect(1, -ECANCELED);
 	/* With the link, and waiting for it. A direct one of the same number stays. */
@@ -365,19 +364,19 @@ static void cancel__wherever_it_is(void **state)
 		submit(r, &op);
 	}
 	rig_pass(r, MS);
-	assert_int_equal(gx_cancel(r->ep[0][0], 2), 0);
-	assert_int_equal(gx_queue_cancel(queue, 2), nr);
+	assert_int_equal(common_cancel(r->ep[0][0], 2), 0);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 2), nr);
 	until_comps(r, 1 + nr, 10 * MS);
 	op = op_of(r, GX_OP_SEND, 3, 64);
 	rig_post(r, 0, &op);
-	assert_int_equal(gx_queue_cancel(queue, 3), 0);
-	assert_int_equal(gx_cancel(r->ep[0][0], 3), 1);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 3), 0);
+	assert_int_equal(common_cancel(r->ep[0][0], 3), 1);
 	rig_comps(r, 0, 1, MS);
 	/* When it is done, and nobody has taken it. */
 	op = op_of(r, GX_OP_PUT, 4, 64);
 	submit(r, &op);
 	rig_pass(r, MS);
-	assert_int_equal(gx_queue_cancel(queue, 4), 1);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 4), 1);
 	until_comps(r, 2 + nr, MS);
 	expect(4, 0);
 	/* Its request carries another operation, when the core sees the cancellation. */
@@ -453,7 +452,7 @@ static void conn_close__operations_in_every_state(void **state)
 		assert_true(comps[i].user == 1 || comps[i].status < 0);
 	/* The other one is not touched. */
 	op = op_of(r, GX_OP_PUT, 4, 64);
-	assert_int_equal(gx_queue_post(queue, r->ep[0][1], &op, 1), 1);
+	assert_int_equal(gx_post(queue, r->ep[0][1], &op, 1), 1);
 	until_comps(r, nr + 3, SECOND);
 	expect(4, 0);
 	queue_close(r);
@@ -469,8 +468,8 @@ static void conn_close__posting_after_it(void **state)
 	r->conn[1][0] = NULL;
 	for (unsigned i = 0; i < 5000 && gx_conn_ep(r->conn[0][0], 0); i++)
 		turn_real(r, 1);
-	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -ENOTCONN);
-	assert_int_equal(gx_queue_post_striped(queue, r->conn[0][0], &op, 1), -ENOTCONN);
+	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -ENOTCONN);
+	assert_int_equal(gx_post_striped(queue, r->conn[0][0], &op, 1), -ENOTCONN);
 	queue_close(r);
 	rig_close(r);
 }
@@ -506,7 +505,7 @@ static void gx_close__with_queues_left(void **state)
 	for (unsigned i = 0; i < 10; i++)
 		submit(r, &op);
 	assert_int_equal(gx_queue_open(r->gx[0], NULL, &never), 0);
-	assert_int_equal(gx_queue_post(never, r->ep[0][0], &op, 1), 1);
+	assert_int_equal(gx_post(never, r->ep[0][0], &op, 1), 1);
 	rig_close(r);
 	queue = NULL;
 }
@@ -638,9 +637,9 @@ static void stream__refused(void **state)
 	struct gx_op op = op_of(r, GX_OP_PUT, 1, 64);
 
 	op.stream = (void *)9;
-	assert_int_equal(gx_post(r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(common_post(r->ep[0][0], &op, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "stream"));
-	assert_int_equal(gx_queue_post(queue, r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 	submit_done(r);
 }
 
@@ -660,9 +659,9 @@ static void stream__cancel_and_deadline(void **state)
 	op.deadline_ns = 0;
 	submit(r, &op);
 	rig_pass(r, MS);
-	assert_int_equal(gx_cancel(r->ep[0][0], 1), 1);
-	assert_int_equal(gx_cancel(r->ep[0][0], 3), 0);
-	assert_int_equal(gx_queue_cancel(queue, 3), 1);
+	assert_int_equal(common_cancel(r->ep[0][0], 1), 1);
+	assert_int_equal(common_cancel(r->ep[0][0], 3), 0);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 3), 1);
 	rig_comps(r, 0, 2, MS);
 	assert_int_equal(r->last[0][0].kind, GX_COMP_LOCAL);
 	assert_int_equal(r->last[0][1].status, -ECANCELED);
@@ -690,10 +689,10 @@ static void stream__bounded(void **state)
 	unsigned n = 0;
 
 	op.stream = STREAM_A;
-	while (gx_post(r->ep[0][0], &op, 1) == 1)
+	while (common_post(r->ep[0][0], &op, 1) == 1)
 		n++;
 	assert_int_equal(n, SUBMIT_WAITS);
-	for (n = 0; gx_queue_post(queue, r->ep[0][0], &op, 1) == 1; n++)
+	for (n = 0; gx_post(queue, r->ep[0][0], &op, 1) == 1; n++)
 		;
 	assert_int_equal(n, SUBMIT_WAITS);
 	rig_pass(r, MS);
@@ -845,6 +844,55 @@ static void striped__first_error_wins(void **state)
 	submit_done(r);
 }
 
+/* By the endpoint that an operation was posted on, or any one of the connection it was striped over. */
+static void cancel__where_it_was_posted(void **state)
+{
+	static const uint64_t len[] = {64, BUF_B};
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}, .nr_conns = 2}, 64);
+	struct gx_op op = op_of(r, GX_OP_SEND, 1, 64);
+
+	submit(r, &op);
+	assert_int_equal(gx_post(queue, r->ep[0][1], &op, 1), 1);
+	assert_int_equal(gx_cancel(queue, r->ep[0][1], 1), 1);
+	until_comps(r, 1, MS);
+	assert_ptr_equal(comps[0].ep, r->ep[0][1]);
+	assert_int_equal(comps[0].status, -ECANCELED);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 1), 1);
+	until_comps(r, 2, MS);
+	submit_done(r);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(len); i++) {
+		r = lanes_rig(3);
+		op = op_of(r, GX_OP_PUT, 1, len[i]);
+		stripe(r, &op);
+		assert_int_equal(gx_cancel(queue, gx_conn_ep(r->conn[0][0], 2), 1), 1);
+		until_comps(r, 1, SECOND);
+		expect(1, -ECANCELED);
+		submit_done(r);
+	}
+}
+
+/* A core's queue takes nothing of other cores, and is not closed. */
+static void core_queue__refused(void **state)
+{
+	struct rig *r = lanes_rig(2);
+	struct gx_queue *q = gx_core_queue(gx_core(r->gx[0], 1));
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 64);
+
+	assert_int_equal(gx_post(q, r->ep[0][0], &op, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "another core"));
+	assert_int_equal(gx_cancel(q, r->ep[0][0], 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "another core"));
+	assert_int_equal(gx_post(q, r->ep[1][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_post_striped(q, r->conn[0][0], &op, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "gx_queue_open()"));
+	assert_int_equal(gx_queue_close(q), -EINVAL);
+	assert_int_equal(gx_post(q, gx_conn_ep(r->conn[0][0], 1), &op, 1), 1);
+	rig_comps(r, 0, 1, MS);
+	assert_int_equal(take(), 0);
+	assert_ptr_equal(r->last[0][0].ep, gx_conn_ep(r->conn[0][0], 1));
+	submit_done(r);
+}
+
 static void striped__cancel_and_deadline(void **state)
 {
 	static const uint64_t at_ns[] = {0, 1000, 30000, 60000, 100000, 150000};
@@ -860,7 +908,7 @@ static void striped__cancel_and_deadline(void **state)
 		stripe(r, &op);
 		rig_pass(r, at_ns[i / 2]);
 		if (!late)
-			assert_int_equal(gx_queue_cancel(queue, 1), 1);
+			assert_int_equal(gx_cancel(queue, r->ep[0][0], 1), 1);
 		until_comps(r, 1, SECOND);
 		status = comps[0].status;
 		assert_true(status == 0 || status == (late ? -ETIMEDOUT : -ECANCELED));
@@ -909,7 +957,7 @@ static void striped__more_than_the_queue_holds(void **state)
 	for (unsigned i = 0; i < 40; i++)
 		ops[i] = op_of(r, GX_OP_PUT, i, i % 3 ? 200000 : 100);
 	while (nr_comps < 40) {
-		int n = gx_queue_post_striped(queue, r->conn[0][0], ops + at, 40 - at);
+		int n = gx_post_striped(queue, r->conn[0][0], ops + at, 40 - at);
 
 		assert_true(n >= 0 && n <= 16);
 		at += (unsigned)n;
@@ -946,12 +994,12 @@ static void striped__refused(void **state)
 	struct rig *r = lanes_rig(2);
 	struct gx_op op = op_of(r, GX_OP_SEND, 1, 64);
 
-	assert_int_equal(gx_queue_post_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_post_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "one endpoint"));
 	op.kind = GX_OP_RECV;
-	assert_int_equal(gx_queue_post_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_post_striped(queue, r->conn[0][0], &op, 1), -EINVAL);
 	op = op_of(r, GX_OP_PUT, 1, 64);
-	assert_int_equal(gx_queue_post_striped(queue, r->conn[1][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_post_striped(queue, r->conn[1][0], &op, 1), -EINVAL);
 	submit_done(r);
 }
 
@@ -968,6 +1016,8 @@ int main(int argc, char *argv[])
 		rig_test(submit__endpoints_pass_each_other),
 		rig_test(submit__deadlines),
 		rig_test(cancel__wherever_it_is),
+		rig_test(cancel__where_it_was_posted),
+		rig_test(core_queue__refused),
 		rig_test(conn_close__operations_in_every_state),
 		rig_test(conn_close__posting_after_it),
 		rig_test(submit_close__under_way),

@@ -98,8 +98,8 @@ static bool post_all(struct poster *p, struct gx_queue *q, struct gx_op ops[], u
 
 	while (at < n) {
 		struct gx_ep *ep = gx_conn_ep(p->conn, at % CORES);
-		int ret = p->striped ? gx_queue_post_striped(q, p->conn, ops + at, n - at)
-				     : gx_queue_post(q, ep, ops + at, 1);
+		int ret = p->striped ? gx_post_striped(q, p->conn, ops + at, n - at)
+				     : gx_post(q, ep, ops + at, 1);
 
 		if (ret < 0) {
 			wrong(p, gx_error());
@@ -118,7 +118,7 @@ static bool wait_all(struct poster *p, struct gx_queue *q, unsigned n)
 	unsigned seen = 0, bits = 0;
 
 	while (seen < n && gx_now() < until) {
-		unsigned got = gx_queue_poll(q, comps, OPS);
+		unsigned got = gx_poll(q, comps, OPS);
 
 		for (unsigned i = 0; i < got; i++) {
 			if (comps[i].status || bits >> comps[i].user & 1) {
@@ -243,7 +243,7 @@ static void submit_close__under_way(void **state)
 		assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
 		for (unsigned i = 0; i < OPS; i++) {
 			op.remote_off = (uint64_t)i * (KV_B / OPS);
-			assert_int_equal(gx_queue_post(q, gx_conn_ep(c, i % CORES), &op, 1), 1);
+			assert_int_equal(gx_post(q, gx_conn_ep(c, i % CORES), &op, 1), 1);
 		}
 		for (unsigned i = 0; i < round; i++)
 			nap();
@@ -274,22 +274,22 @@ static void conn_close__under_way(void **state)
 					   .len = 300000,
 					   .token = kv.token,
 					   .remote_off = (uint64_t)i * (KV_B / OPS)};
-			int ret = i & 1 ? gx_queue_post_striped(q, c, &op, 1)
-					: gx_queue_post(q, gx_conn_ep(c, i / 2 % CORES), &op, 1);
+			int ret = i & 1 ? gx_post_striped(q, c, &op, 1)
+					: gx_post(q, gx_conn_ep(c, i / 2 % CORES), &op, 1);
 
 			assert_int_equal(ret, 1);
 		}
 		for (unsigned i = 0; i < round % 8; i++)
 			nap();
-		gx_queue_cancel(q, 3);
+		gx_cancel(q, gx_conn_ep(c, 0), 3);
 		gx_conn_close(c);
 		while (seen < OPS && gx_now() < until) {
-			seen += gx_queue_poll(q, comps, OPS);
+			seen += gx_poll(q, comps, OPS);
 			nap();
 		}
 		assert_int_equal(seen, OPS);
 		nap();
-		assert_int_equal(gx_queue_poll(q, comps, OPS), 0);
+		assert_int_equal(gx_poll(q, comps, OPS), 0);
 		close_queue(q);
 	}
 }
@@ -310,7 +310,7 @@ static void gx_close__with_queues_left(void **state)
 		assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
 		for (unsigned i = 0; i < OPS / 4; i++) {
 			op.remote_off = (uint64_t)(k * OPS / 4 + i) * (KV_B / OPS);
-			assert_int_equal(gx_queue_post_striped(q, c, &op, 1), 1);
+			assert_int_equal(gx_post_striped(q, c, &op, 1), 1);
 		}
 	}
 }
@@ -393,13 +393,13 @@ static void stream_rounds(struct common_rig *r, struct gx_conn *c, struct gx_que
 
 		pattern(now, round);
 		cuda_work(gx_mem_addr(mem), now, out + GPU_B);
-		assert_int_equal(gx_queue_post_striped(q, c, &op, 1), 1);
+		assert_int_equal(gx_post_striped(q, c, &op, 1), 1);
 		cuda_work(host, now, out + GPU_B); /* to memory of the host */
 		op.user = 1;
 		op.mem = NULL;
 		op.addr = host;
 		op.remote_off = GPU_B;
-		assert_int_equal(gx_queue_post(q, gx_conn_ep(c, 0), &op, 1), 1);
+		assert_int_equal(gx_post(q, gx_conn_ep(c, 0), &op, 1), 1);
 		wait_done(q, 2);
 		assert_memory_equal(kv, now, GPU_B);
 		assert_memory_equal(kv + GPU_B, now, GPU_B);
@@ -410,7 +410,7 @@ static void stream_rounds(struct common_rig *r, struct gx_conn *c, struct gx_que
 				    .len = GPU_B,
 				    .token = region.token,
 				    .stream = cuda.stream};
-		assert_int_equal(gx_queue_post(q, gx_conn_ep(c, round % CORES), &op, 1), 1);
+		assert_int_equal(gx_post(q, gx_conn_ep(c, round % CORES), &op, 1), 1);
 		wait_done(q, 1);
 		assert_memory_equal(was, now, GPU_B);
 		assert_int_equal(gx_mem_copy_out(mem, 0, host, GPU_B), 0);

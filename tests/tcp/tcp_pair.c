@@ -3,6 +3,7 @@
  * Two endpoints of the tcp link in one thread; see tcp_pair.h.
  */
 #include "tcp/tcp_pair.h"
+#include "submit/submit.h"
 #include "kit/common_tcp.h"
 
 #include <sys/socket.h>
@@ -73,6 +74,7 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 	s->gx->groups.gpu.timeout_ns = GPU_TIMEOUT_NS;
 	s->core->gx = s->gx;
 	s->core->comps = calloc(GX_COMPS_MAX, sizeof(*s->core->comps));
+	assert_int_equal(submit_core_open(s->core), 0);
 	s->gx->groups.tcp.tx = pair_tx;
 	assert_int_equal(pair_link->core->open(s->core), 0);
 	s->mem = (struct gx_mem){.gx = s->gx,
@@ -179,7 +181,7 @@ void side_take(struct side *s)
 {
 	struct gx_comp comp;
 
-	while (gx_poll(s->core, &comp, 1)) {
+	while (common_poll(s->core, &comp, 1)) {
 		s->nr_local += comp.kind == GX_COMP_LOCAL;
 		if (comp.kind == GX_COMP_NOTIFY) {
 			s->nr_notify++;
@@ -243,6 +245,7 @@ static void side_close(struct pair *p, struct side *s)
 	assert_int_equal(tcp_core(s->core)->nr_live + tcp_core(s->core)->nr_eps, 0);
 	pair_link->core->close(s->core);
 	gx_arena_close(s->gx->arena);
+	submit_core_close(s->core);
 	gx_gpu_host_ops.close(s->gpu);
 	free(s->core->comps);
 	free(s->mem.addr);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "tcp/tcp.h"
+#include "kit/common_post.h"
 
 #include <cmocka.h>
 

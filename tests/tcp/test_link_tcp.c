@@ -27,6 +27,7 @@
 #include <cmocka.h>
 
 #include "kit/common_gx.h"
+#include "kit/common_post.h"
 
 #define KV_B	(4u << 20)
 #define WAIT_NS 30000000000ull
@@ -84,7 +85,7 @@ static void turn(struct end *e)
 	struct gx_comp comp;
 
 	gx_core_turn(e->core, gx_now());
-	while (gx_poll(e->core, &comp, 1)) {
+	while (common_poll(e->core, &comp, 1)) {
 		e->nr_notify += comp.kind == GX_COMP_NOTIFY;
 		if (comp.kind != GX_COMP_DONE)
 			continue;
@@ -173,14 +174,14 @@ static void move(struct rig *r, struct end *from, struct end *to, uint64_t len)
 	for (uint64_t i = 0; i < len; i++)
 		r->buf[i] = (char)(i * 7 + i / 251 + len);
 	op.flags = GX_OP_IMM;
-	assert_int_equal(gx_post(from->ep, &op, 1), 1);
+	assert_int_equal(common_post(from->ep, &op, 1), 1);
 	UNTIL(r, from->nr_done == done + 1 && to->nr_notify == notes + 1);
 	assert_int_equal(from->last.status, 0);
 	assert_memory_equal(to->base, r->buf, len);
 	memset(r->buf, 0, len);
 	op.kind = GX_OP_GET;
 	op.flags = 0;
-	assert_int_equal(gx_post(from->ep, &op, 1), 1);
+	assert_int_equal(common_post(from->ep, &op, 1), 1);
 	UNTIL(r, from->nr_done == done + 2);
 	assert_int_equal(from->last.status, 0);
 	assert_memory_equal(to->base, r->buf, len);
@@ -379,7 +380,7 @@ static void socket__cut_off(void **state)
 
 	assert_int_equal(rig_connect(r, 3), 0);
 	op = op_to(r, &r->client, GX_OP_PUT, KV_B);
-	assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	shutdown(tcp_of(r->client.ep)->sock[1].fd, SHUT_RDWR);
 	UNTIL(r, atomic_load(&r->server.nr_down) && atomic_load(&r->client.nr_down));
 	UNTIL(r, r->client.nr_done == 1);

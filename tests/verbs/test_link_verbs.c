@@ -110,7 +110,7 @@ static void post__takes_ops_max(void **state)
 		struct gx_op op =
 			op_to(&r->client, i < info.gets_max ? GX_OP_GET : GX_OP_PUT, KV_B / 16);
 
-		assert_int_equal(gx_post(r->client.ep, &op, 1), 1);
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	}
 	UNTIL(r, r->client.nr_done == info.ops_max);
 	assert_int_equal(r->client.nr_failed, 0);
@@ -395,10 +395,10 @@ static void peer__core_is_asked(void **state)
 		post(&r->client, &op);
 	assert_int_equal(atomic_load(&r->client.nr_down), 0);
 	for (until_ns += WAIT_NS; !atomic_load(&r->client.nr_down) && gx_now() < until_ns;) {
-		gx_post(r->client.ep, &op, 1);
+		common_post(r->client.ep, &op, 1);
 		script_run();
 		gx_core_turn(r->client.core, gx_now());
-		while (gx_poll(r->client.core, &comp, 1))
+		while (common_poll(r->client.core, &comp, 1))
 			;
 	}
 	assert_int_equal(atomic_load(&r->client.nr_down), 1);

@@ -404,8 +404,8 @@ static void cancel__at_the_sender(void **state)
 	struct rig *r = rig_up(2);
 
 	begin_held(r);
-	assert_int_equal(gx_cancel(r->client.ep, 7), 1);
-	assert_int_equal(gx_cancel(r->client.ep, 7), 0);
+	assert_int_equal(common_cancel(r->client.ep, 7), 1);
+	assert_int_equal(common_cancel(r->client.ep, 7), 0);
 	turns(r);
 	assert_int_equal(r->client.nr_done + r->server.nr_done, 0);
 	r->hold = false;
@@ -427,7 +427,7 @@ static void cancel__at_the_receiver(void **state)
 	struct rig *r = rig_of(narrow, narrow);
 
 	begin_held(r);
-	assert_int_equal(gx_cancel(r->server.ep, 7), 1);
+	assert_int_equal(common_cancel(r->server.ep, 7), 1);
 	turns(r);
 	assert_int_equal(r->client.nr_done + r->server.nr_done, 0);
 	r->hold = false;
@@ -453,7 +453,7 @@ static void cancel__before_it_is_read(void **state)
 		l->nr_pulls += VERBS_PULLS; /* it is full */
 		begin(r, LONG_B);
 		UNTIL(r, ep_of(&r->server)->pkt.pull.nr_due == 1);
-		assert_int_equal(gx_cancel(i ? r->server.ep : r->client.ep, 7), 1);
+		assert_int_equal(common_cancel(i ? r->server.ep : r->client.ep, 7), 1);
 		UNTIL(r, both_ended(r, 1));
 		assert_int_equal(ep_of(&r->server)->pkt.pull.nr_due, 0);
 		assert_int_equal(r->client.status, -ECANCELED);
@@ -757,7 +757,7 @@ static void hostile__longer_than_the_receive(void **state)
 	post_of(&r->client, GX_OP_SEND, 0, LONG_B + 1);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_int_equal(r->server.nr_done, 0); /* as with packets: it waits for another message */
-	assert_int_equal(gx_cancel(r->server.ep, 7), 1);
+	assert_int_equal(common_cancel(r->server.ep, 7), 1);
 	refused(r, -ECANCELED, -EMSGSIZE);
 }
 

@@ -36,7 +36,7 @@ static void take(struct end *e)
 {
 	struct gx_comp comp;
 
-	while (gx_poll(e->core, &comp, 1)) {
+	while (common_poll(e->core, &comp, 1)) {
 		if (comp.kind == GX_COMP_NOTIFY) {
 			e->nr_notify++;
 			e->note = comp;
@@ -176,7 +176,7 @@ struct gx_op op_to(struct end *e, enum gx_op_kind kind, uint64_t len)
 
 void post(struct end *e, const struct gx_op *op)
 {
-	assert_int_equal(gx_post(e->ep, op, 1), 1);
+	assert_int_equal(common_post(e->ep, op, 1), 1);
 }
 
 void fill(char *p, uint64_t len, unsigned seed)

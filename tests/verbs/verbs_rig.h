@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "verbs/verbs_script.h"
+#include "kit/common_post.h"
 
 #define KV_B	(4u << 20)
 #define WAIT_NS 30000000000ull

@@ -27,7 +27,7 @@ static void echo_post(struct service_core *core)
 	int ret;
 
 	for (; n < core->nr_echoes; n++) {
-		ret = gx_post(core->echo_ep[n], &core->echo[n], 1);
+		ret = gx_post(core->queue, core->echo_ep[n], &core->echo[n], 1);
 		if (ret == 0)
 			break;
 		if (ret < 0)
@@ -88,7 +88,7 @@ static bool poller_turn(struct service_core *core, struct service_poller *p)
 			return false;
 	/* The client wrote the last byte last; loads from here on see the others. */
 	atomic_thread_fence(memory_order_acquire);
-	ret = gx_post(p->ep, &p->op, 1);
+	ret = gx_post(core->queue, p->ep, &p->op, 1);
 	if (ret < 0)
 		atomic_fetch_add_explicit(&core->echoes_failed, 1, memory_order_relaxed);
 	if (ret)
@@ -150,7 +150,7 @@ static bool session_post(struct service_session *s)
 {
 	struct gx_op ops[CORE_POSTS];
 	unsigned n = session_ops(s, ops, CORE_POSTS);
-	int ret = n ? gx_post(s->ep, ops, n) : 0;
+	int ret = n ? gx_post(s->core->queue, s->ep, ops, n) : 0;
 
 	if (ret < 0) {
 		session_fail(s, ret);
@@ -191,7 +191,7 @@ static void session_cancel(struct service_session *s)
 {
 	for (uint64_t slot = 0; slot < check_ring_total(&s->ring); slot++)
 		if (s->slot_busy[slot])
-			gx_cancel(s->ep, session_user(s, slot));
+			gx_cancel(s->core->queue, s->ep, session_user(s, slot));
 }
 
 /* ---- The poller ---- */
@@ -227,7 +227,7 @@ bool service_core_poll(void *arg, uint64_t now_ns)
 	/* Pairs with the release in the worker's poll request. */
 	struct service_poller *p = atomic_load_explicit(&core->poller, memory_order_acquire);
 	struct gx_comp comps[CORE_COMPS];
-	unsigned n = gx_poll(core->core, comps, CORE_COMPS);
+	unsigned n = gx_poll(core->queue, comps, CORE_COMPS);
 	bool busy = n > 0;
 
 	if (!atomic_load_explicit(&core->clock_set, memory_order_relaxed)) {

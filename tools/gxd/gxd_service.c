@@ -236,6 +236,7 @@ static int service_cores_open(struct service *svc)
 	for (unsigned i = 0; i < svc->nr_cores && !ret; i++) {
 		svc->cores[i].svc = svc;
 		svc->cores[i].core = gx_core(svc->gx, i);
+		svc->cores[i].queue = gx_core_queue(svc->cores[i].core);
 		ret = gx_core_poller(svc->cores[i].core, service_core_poll, &svc->cores[i]);
 	}
 	return ret;

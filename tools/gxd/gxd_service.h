@@ -113,6 +113,7 @@ struct service_call {
 struct service_core {
 	struct service *svc;
 	struct gx_core *core;
+	struct gx_queue *queue;		     /* its */
 	_Atomic(struct service_call *) call; /* worker puts, core takes */
 	_Atomic bool clock_set;
 	clockid_t clock; /* of the core's thread; frozen once clock_set */

@@ -92,7 +92,7 @@ static bool job_post(struct file_job *j)
 	    (f->get ? SLOT_EMPTY : SLOT_FULL))
 		return false;
 	op.len = piece_len(f, j->next);
-	ret = gx_post(j->ep, &op, 1);
+	ret = gx_post(gx_core_queue(gx_ep_core(j->ep)), j->ep, &op, 1);
 	if (ret < 0)
 		atomic_store_explicit(&j->err, ret, memory_order_relaxed);
 	if (ret <= 0)
@@ -109,7 +109,7 @@ static enum perf_step job_step(struct perf_job *job, uint64_t now)
 	struct file_job *j = (struct file_job *)job;
 	struct file *f = j->file;
 	struct gx_comp comps[FILE_COMPS];
-	unsigned n = gx_poll(gx_ep_core(j->ep), comps, FILE_COMPS);
+	unsigned n = gx_poll(gx_core_queue(gx_ep_core(j->ep)), comps, FILE_COMPS);
 	bool busy = n > 0, end;
 
 	if (!j->begin_ns)

@@ -34,6 +34,7 @@ struct lat {
 	struct perf_job job; /* first */
 	struct perf perf;
 	struct gx_ep *ep;
+	struct gx_queue *queue;
 	struct gx_mem *local, *echo;
 	unsigned char *src, *dst; /* addresses of local and echo */
 	uint64_t size, stride;
@@ -124,7 +125,7 @@ static bool lat_post(struct lat *lat)
 	op.off = slot * lat->stride;
 	op.remote_off += slot * lat->stride;
 	op.imm = i | RPC_IMM_ECHO;
-	ret = gx_post(lat->ep, &op, 1);
+	ret = gx_post(lat->queue, lat->ep, &op, 1);
 	if (ret < 0)
 		lat->err = ret;
 	if (ret <= 0)
@@ -159,7 +160,7 @@ static bool lat_post_polled(struct lat *lat)
 
 	if (!lat->is_ready)
 		lat_make_polled(lat);
-	ret = gx_post(lat->ep, &lat->ready, 1);
+	ret = gx_post(lat->queue, lat->ep, &lat->ready, 1);
 	if (ret < 0)
 		lat->err = ret;
 	if (ret <= 0)
@@ -214,7 +215,7 @@ static enum perf_step lat_step_polled(struct perf_job *job, uint64_t now)
 	struct lat *lat = (struct lat *)job;
 	struct gx_comp comp;
 
-	if (gx_poll(gx_ep_core(lat->ep), &comp, 1) && comp.status)
+	if (gx_poll(lat->queue, &comp, 1) && comp.status)
 		lat->err = comp.status;
 	for (unsigned k = 0; k < LAT_SLOTS && !lat->err; k++) {
 		bool echoed = lat->waiting;
@@ -242,7 +243,7 @@ static bool lat_take(struct lat *lat)
 {
 	struct gx_comp comps[LAT_COMPS];
 	bool waited = lat->waiting;
-	unsigned n = gx_poll(gx_ep_core(lat->ep), comps, LAT_COMPS);
+	unsigned n = gx_poll(lat->queue, comps, LAT_COMPS);
 
 	for (unsigned i = 0; i < n; i++)
 		lat_comp(lat, &comps[i]);
@@ -492,6 +493,7 @@ static int lat_connect(struct lat *lat, uint64_t len)
 	lat->src = gx_mem_addr(lat->local);
 	lat->dst = gx_mem_addr(lat->echo);
 	lat->ep = gx_conn_ep(perf->conns[0].conn, 0);
+	lat->queue = gx_core_queue(gx_ep_core(lat->ep));
 	return PERF_OK;
 }
 

@@ -344,7 +344,7 @@ static int put_flows_open(struct put *put)
 	for (unsigned c = 0; put->cores && c < perf->nr_threads; c++) {
 		put->cores[c].job.step = traffic_core_step;
 		put->cores[c].core = &perf->cores[c];
-		put->cores[c].queue = perf->queue;
+		put->cores[c].queue = perf->queue ?: gx_core_queue(perf->cores[c].core);
 		put->cores[c].flows = calloc(nr, sizeof(put->cores[c].flows[0]));
 		put->cores[c].room = malloc(TRAFFIC_PIECE_B);
 		if (!put->cores[c].flows || !put->cores[c].room)

@@ -90,7 +90,8 @@ bool traffic_is_spoiled(const struct traffic_flow *f, uint64_t slot)
 static int traffic_post_ops(struct traffic_flow *f, struct gx_queue *queue,
 			    const struct gx_op ops[], unsigned n)
 {
-	return queue ? gx_queue_post_striped(queue, f->conn->conn, ops, n) : gx_post(f->ep, ops, n);
+	return f->conn->perf->queue ? gx_post_striped(queue, f->conn->conn, ops, n)
+				    : gx_post(queue, f->ep, ops, n);
 }
 
 static bool traffic_post(struct traffic_flow *f, struct gx_queue *queue, uint64_t now)
@@ -319,8 +320,7 @@ static void traffic_done_same(struct traffic_core *fc, const struct gx_comp comp
 static bool traffic_comps(struct traffic_core *fc, uint64_t now)
 {
 	struct gx_comp comps[TRAFFIC_BURST];
-	unsigned n = fc->queue ? gx_queue_poll(fc->queue, comps, TRAFFIC_BURST)
-			       : gx_poll(fc->core->core, comps, TRAFFIC_BURST);
+	unsigned n = gx_poll(fc->queue, comps, TRAFFIC_BURST);
 
 	if (n && fc->flows[0]->plan->same) {
 		traffic_done_same(fc, comps, n, now);

@@ -80,7 +80,7 @@ struct traffic_flow {
 struct traffic_core {
 	struct perf_job job; /* first */
 	struct perf_core *core;
-	struct gx_queue *queue; /* not NULL: posts go through it, over all lanes */
+	struct gx_queue *queue; /* the core's; --stripe: perf.queue, over all lanes */
 	struct traffic_flow **flows;
 	unsigned nr_flows;
 	uint64_t deadline_ns;	   /* 0: only limits count; each flow posts at least one message */

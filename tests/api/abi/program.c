@@ -147,10 +147,10 @@ static void puts_array(uint64_t token)
 		ops[i].token = token;
 		ops[i].remote_off = i * (LEN / 4);
 	}
-	NEED(gx_queue_post(q, gx_conn_ep(conn, 0), ops, OPS) == OPS);
+	NEED(gx_post(q, gx_conn_ep(conn, 0), ops, OPS) == OPS);
 	memset(comps, 0xa5, sizeof(comps));
 	while (n < OPS && gx_now() < until)
-		n += gx_queue_poll(q, comps + n, OPS - n);
+		n += gx_poll(q, comps + n, OPS - n);
 	NEED(n == OPS);
 	for (unsigned i = 0; i < OPS; i++) {
 		NEED(comps[i].kind == GX_COMP_DONE && !comps[i].status);

@@ -138,14 +138,14 @@ static int link_put(struct link_user *u, struct gx_conn *c, uint64_t len, double
 	op.len = len;
 	op.token = kv.token;
 	while (!ret && gx_now() - start < LINK_WAIT_NS) {
-		ret = gx_post(gx_conn_ep(c, 0), &op, 1);
+		ret = gx_post(gx_core_queue(u->core), gx_conn_ep(c, 0), &op, 1);
 		if (ret)
 			break;
 		gx_core_turn(u->core, gx_now());
 	}
 	if (ret != 1)
 		return ret < 0 ? ret : -ETIMEDOUT;
-	while (!gx_poll(u->core, &comp, 1) && gx_now() - start < LINK_WAIT_NS)
+	while (!gx_poll(gx_core_queue(u->core), &comp, 1) && gx_now() - start < LINK_WAIT_NS)
 		gx_core_turn(u->core, gx_now());
 	*us = since_us(start);
 	return comp.status;

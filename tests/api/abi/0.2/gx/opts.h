@@ -54,8 +54,8 @@ struct gx_core_opts {
  * enum gx_pull - May the receiver of a long message on this host read it out of the sender's
  * process (process_vm_readv), in one copy? Both ends must take the local link, run as one user, and
  * use no CRC32C. A connection tries it once, both ways, when it is made. Where the kernel does not
- * let a process read another one of its user, messages go as packets; gx_conn_info.pull_reason and
- * .why say so.
+ * let a process read another one of its user, messages go as packets; gx_conn_info.why
+ * says so.
  *
  * The same for link verbs, between any hosts: may the devices of both ends read long sends out of one
  * another's registered memory? Only ON and ALLOW, at both ends, say yes, since a peer could then read
