@@ -3,7 +3,7 @@
  * Pulls: messages that the receiver reads where they lie, in one copy (pull.c): within a host out of
  * the sender's process, or by queue pairs that a link has beside the packets. The link fills in the
  * first part of struct pull before the endpoint is attached (local/local_pull.c,
- * verbs/verbs_pull.c).
+ * verbs/link_verbs.c).
  */
 #ifndef GX_PULL_H
 #define GX_PULL_H

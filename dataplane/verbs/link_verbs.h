@@ -60,26 +60,14 @@ void conn_ways_watch(struct gx_conn *c, uint64_t now_ns);
 
 void conn_said(const struct gx_conn *c); /* the peer is told of our ports */
 
-/* -- verbs_probe.c; control thread -- */
+/* -- verbs_conn.c; control thread -- */
 
-int conn_probe_open(struct gx_conn *c); /* after conn_plan(). Return: 0, -ENOMEM with gx_error() */
-void conn_probe_close(struct gx_conn *c); /* after the lanes; accepts a half-open one */
-void conn_probe_say(const struct gx_conn *c, struct verbs_hello *h);
-void conn_probe_hear(struct gx_conn *c);
 /* Way @way carries small packets, and none of so many bytes. 0: or it carries all, or nothing. */
 uint32_t conn_hole_b(const struct gx_conn *c, unsigned way);
-
-/* -- verbs_pull.c -- */
-
-void verbs_pull_ep(struct verbs_ep *e); /* ctl, before it is attached: may it pull? */
-/* Core: is it a long send or receive that packets carry, as the device does not know the memory? */
-bool verbs_pull_misses(const struct verbs_ep *e, const struct gx_op *op);
 
 static inline unsigned conn_qps(const struct verbs_conn *v, unsigned lane)
 {
 	return (v->nr_qps - lane + v->nr_lanes - 1) / v->nr_lanes;
 }
-
-extern const struct gx_ep_ops gx_link_verbs_ops; /* link_verbs.c */
 
 #endif

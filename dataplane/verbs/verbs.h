@@ -237,9 +237,6 @@ static inline bool verbs_lends(const struct gx_opts *o)
 	return o->host->pull == GX_PULL_ON || o->host->pull == GX_PULL_ALLOW;
 }
 
-/** verbs_pull_over() - Sends of more bytes go over the queue pairs, if both ends know the memory; 0:
- * none do. verbs_pull.c. */
-uint64_t verbs_pull_over(const struct gx_conn *c);
 /** verbs_conn_tick() - Have queue pairs that failed made anew. @say sends to verbs_conn_mend() of
  * the peer. */
 void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
@@ -252,13 +249,5 @@ void verbs_conn_stop(struct gx_conn *c);
  * be closed. */
 bool verbs_conn_is_over(const struct gx_conn *c);
 void verbs_conn_close(struct gx_conn *c); /* accepts none */
-
-/* -- link_verbs.c -- */
-
-int link_verbs_open(struct gx_core *core, struct link_verbs **out);
-void link_verbs_close(struct link_verbs *l);
-bool link_verbs_poll(void *link, uint64_t now_ns); /* the poller */
-bool link_verbs_asleep(const void *link);
-void link_verbs_drop(void *link, struct drop *d); /* end operations with dead memory */
 
 #endif

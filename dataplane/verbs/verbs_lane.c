@@ -102,7 +102,7 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 
 bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
 {
-	/* All of a pull's ways have keys (verbs_pull.c). */
+	/* All of a pull's ways have keys (link_verbs.c). */
 	uint32_t ways = ways_take(l, reg_of(p->mem), false, UINT32_MAX);
 	struct verbs_op *op;
 

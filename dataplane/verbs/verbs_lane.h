@@ -75,7 +75,7 @@ struct verbs_region {
 	unsigned access; /* GX_ACCESS_*; 0: this entry is free */
 };
 
-/* What a way is proven by (verbs_probe.c). Frozen once the peer has told its part. */
+/* What a way is proven by (verbs_conn.c). Frozen once the peer has told its part. */
 struct verbs_probe {
 	uint64_t mine, theirs;
 	uint32_t lkey, rkey;
