@@ -102,7 +102,7 @@ static bool may_answer(const struct tcp_ep *e, uint32_t ctl, uint64_t got_b)
 {
 	if (e->ctl_tail != ctl || e->ctl_head == ctl || !got_b || got_b >= TCP_SHORT_B)
 		return false;
-	if (e->nr_act || e->nr_fetch || e->sock[0].leads)
+	if (e->nr_act || e->nr_fetch)
 		return false;
 	for (unsigned k = 0; k < e->nr_socks; k++)
 		if (e->sock[k].tail != e->sock[k].head)

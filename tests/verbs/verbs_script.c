@@ -53,6 +53,7 @@ struct script_qp {
 	enum ibv_qp_state state;
 	uint32_t dest, psn, life;
 	struct ibv_ah_attr way; /* to dest */
+	bool looks;		/* a thread waits in modify_qp() for its peer's address */
 	struct script_write *lazy, **lazy_end;
 	struct script_wr sq[WQ_MAX];
 	struct script_recv rq[WQ_MAX];
@@ -675,14 +676,16 @@ static bool look_begin(struct ibv_qp *qp)
 		return false;
 	script.nr_looks++;
 	script.looks_now++;
+	((struct script_qp *)qp)->looks = true;
 	return true;
 }
 
-static void look_end(void)
+static void look_end(struct ibv_qp *qp)
 {
 	LOCKED();
 
 	script.looks_now--;
+	((struct script_qp *)qp)->looks = false;
 }
 
 /* As a kernel that looks for the peer's address. */
@@ -694,7 +697,7 @@ static bool look_is_vain(struct ibv_qp *qp)
 		return false;
 	for (uint32_t ms = 0; ms < script.look_ms && script.look_ends == ends; ms++)
 		sleep_ms(1);
-	look_end();
+	look_end(qp);
 	return true;
 }
 
@@ -734,6 +737,7 @@ static int query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 static int destroy_qp(struct ibv_qp *qp)
 {
 	LOCKED();
+	assert(!((struct script_qp *)qp)->looks);
 	if (kept_one(&script.keep_qp, NULL))
 		return keep_errno();
 	lazy_land((struct script_qp *)qp);
