@@ -25,8 +25,6 @@ const struct conf_var conf_vars[] = {
 	{"GX_NCCL_ADDR", CONF_ADDR},
 	{"GX_NCCL_PORTS", "shm;udp"},
 	{"GX_NCCL_MODE", "host"},
-	{"GX_NCCL_GPUS", "the current one"},
-	{"GX_NCCL_UNPACK", "host"},
 	{"GX_NCCL_LINK", "gx chooses"},
 	{"GX_NCCL_PULL", "auto"},
 	{"GX_NCCL_HELP", "1, with 4 cores or more 0"},
@@ -71,8 +69,8 @@ static bool conf_number(const char *name, unsigned long min, unsigned long max, 
 	return true;
 }
 
-/* Numbers as "4,5,8-10", at most @max; unset: *nr stays. @what: the things that they name. */
-static bool conf_list(const char *name, const char *what, int out[], unsigned max, unsigned *nr)
+/* CPUs as "4,5,8-10", at most @max; unset: *nr stays. */
+static bool conf_list(const char *name, int out[], unsigned max, unsigned *nr)
 {
 	const char *text = conf_text(name), *at = text;
 	unsigned first, last;
@@ -95,29 +93,13 @@ static bool conf_list(const char *name, const char *what, int out[], unsigned ma
 		at += good && *at == ',';
 	}
 	if (!good)
-		say_warn("%s=%.80s: say %s as 4,5 or 4-7, at most %u", name, text, what, max);
+		say_warn("%s=%.80s: say CPUs as 4,5 or 4-7, at most %u", name, text, max);
 	return good;
-}
-
-void conf_list_say(const char *each, const int list[], unsigned nr, char *out, size_t room)
-{
-	size_t at = 0;
-
-	out[0] = 0;
-	for (unsigned i = 0; i < nr; i++) {
-		int n = snprintf(out + at, room - at, each, list[i]);
-
-		if (n < 0 || (size_t)n >= room - at) {
-			out[at] = 0;
-			return;
-		}
-		at += (size_t)n;
-	}
 }
 
 static bool conf_cpus(struct conf *c)
 {
-	if (!conf_list("GX_NCCL_CPUS", "CPUs", c->cpus, LANES_MAX, &c->nr_cpus))
+	if (!conf_list("GX_NCCL_CPUS", c->cpus, LANES_MAX, &c->nr_cpus))
 		return false;
 	if (c->nr_cpus && c->nr_cores && c->nr_cpus != c->nr_cores) {
 		say_warn("GX_NCCL_CPUS names %u CPUs and GX_NCCL_CORES asks for %u cores: set one "
@@ -264,8 +246,6 @@ static bool conf_pull(struct conf *c)
 		       "auto, on, off or allow", &how))
 		return false;
 	c->pull = (enum gx_pull)how;
-	if (c->cuda) /* long messages are in memory of a GPU, which no other process reads so */
-		c->pull = GX_PULL_OFF;
 	c->pull_over_b = ll_step();
 	return true;
 }
@@ -364,63 +344,18 @@ static bool conf_proto(void)
 
 /*
  * NCCL reads messages of LL by words of eight bytes, while they arrive. gx's cores store such words
- * whole. A copy engine and the kernel's recv() promise nothing of the size of their stores.
+ * whole. The kernel's recv() promises nothing of the size of its stores.
  */
 static bool conf_simple(struct conf *c)
 {
 	const char *text = getenv("NCCL_PROTO");
 	bool tcp = c->link && !strcmp(c->link, "tcp");
 
-	c->simple = c->offload || c->cuda || tcp;
+	c->simple = c->offload || tcp;
 	if (!c->simple || c->offload || !proto_may_be(text, "LL", true))
 		return true;
-	say_warn("%s: set NCCL_PROTO=Simple on all ranks: NCCL reads messages of its protocol LL "
-		 "while %s writes them, which may store half a word",
-		 c->cuda ? "GX_NCCL_MODE=cuda" : "GX_NCCL_LINK=tcp",
-		 c->cuda ? "a copy engine" : "the kernel");
-	return false;
-}
-
-/* ---- Memory of GPUs ---- */
-
-const char *const conf_unpacks[CONF_UNPACKS] = {
-	[GX_UNPACK_MODE_AUTO] = "auto",		[GX_UNPACK_MODE_KERNEL] = "kernel",
-	[GX_UNPACK_MODE_RESIDENT] = "resident", [GX_UNPACK_MODE_D2D] = "d2d",
-	[GX_UNPACK_MODE_HOST] = "host",
-};
-
-bool conf_unpack_launches(unsigned unpack)
-{
-	return unpack != GX_UNPACK_MODE_HOST && unpack != GX_UNPACK_MODE_D2D;
-}
-
-/*
- * NCCL's kernels hold the GPU until gx has delivered, so nothing of gx may wait for them. Copy
- * engines do not. But calls of the program wait in the driver for such a kernel, and whatever comes
- * to their context meanwhile waits behind them (docs/measured/nccl.md). So gx copies in a context of
- * its own. That does not help memory of cudaMalloc(), which is bound to the program's context. Nor
- * does it help kernels of gx: without MPS contexts take turns on the SMs. Those are in the program's
- * context, and with one connection to the GPU they begin when NCCL's have ended. What does not end
- * in time is an error.
- */
-const char conf_cuda_hazard[] =
-	"a collective fails if this process frees memory of a GPU or pinned memory meanwhile, "
-	"launches a kernel for the first time, or keeps many streams waiting, as PyTorch does: the "
-	"driver then holds work of gx back until NCCL's kernel ends, which waits for it";
-
-static bool conf_unpack(struct conf *c)
-{
-	const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-
-	c->unpack = GX_UNPACK_MODE_HOST;
-	if (!conf_word("GX_NCCL_UNPACK", conf_unpacks, CONF_UNPACKS,
-		       "host, d2d, kernel, resident or auto", &c->unpack))
-		return false;
-	if (!conf_unpack_launches(c->unpack) || !connections || strcmp(connections, "1") != 0)
-		return true;
-	say_warn("GX_NCCL_UNPACK=%s with CUDA_DEVICE_MAX_CONNECTIONS=1: kernels of gx would wait "
-		 "behind NCCL's, which wait for them: unset one of the two",
-		 conf_unpacks[c->unpack]);
+	say_warn("GX_NCCL_LINK=tcp: set NCCL_PROTO=Simple on all ranks: NCCL reads messages of its "
+		 "protocol LL while the kernel writes them, which may store half a word");
 	return false;
 }
 
@@ -491,27 +426,13 @@ static bool conf_offload(struct conf *c)
 
 static bool conf_mode(struct conf *c)
 {
-	static const char *const modes[] = {"host", "cuda", "unpack"};
-	enum { HOST, CUDA, UNPACK };
-	unsigned mode = HOST;
+	static const char *const modes[] = {"host", "unpack"};
+	unsigned mode = 0;
 
-	if (!conf_word("GX_NCCL_MODE", modes, 3, "host, cuda or unpack", &mode) ||
-	    !conf_unpack(c) ||
-	    !conf_list("GX_NCCL_GPUS", "CUDA ordinals", c->gpus, GPUS_MAX, &c->nr_gpus))
+	if (!conf_word("GX_NCCL_MODE", modes, 2, "host or unpack", &mode))
 		return false;
-	c->cuda = mode == CUDA;
-	c->offload = mode == UNPACK;
-	if (c->offload)
-		return conf_offload(c);
-	if (!c->cuda)
-		return true;
-	if (c->link && !strcmp(c->link, "local")) {
-		say_warn(
-			"GX_NCCL_MODE=cuda with GX_NCCL_LINK=local: messages in memory of a GPU go "
-			"as packets: say packet or tcp");
-		return false;
-	}
-	return true;
+	c->offload = mode == 1;
+	return !c->offload || conf_offload(c);
 }
 
 bool conf_read(struct conf *c)

@@ -2,8 +2,7 @@
 /*
  * The keeper: a thread that makes the calls of gx that wait for gx's control thread. It connects,
  * closes connections that nobody uses, and frees comms that their cores have let go of, or that NCCL
- * gave up half made. In mode cuda it looks whether the cores turn. NCCL's threads wake it to connect;
- * the rest happens some times a second.
+ * gave up half made. NCCL's threads wake it to connect; the rest happens some times a second.
  */
 #include "plug.h"
 
@@ -46,8 +45,6 @@ static void *keep_main(void *arg)
 		peer_show();
 		meet_sweep();
 		peer_sweep();
-		if (plug.conf.cuda)
-			lane_watch(gx_now());
 		pthread_mutex_lock(&plug.lock);
 		keep_sleep();
 	}

@@ -11,7 +11,7 @@
  * What a turn does is bounded: so many orders, so many completions, so many of the comms that wait
  * for room. The next turn goes on.
  *
- * lane_put() and lane_flush(): any thread. lane_watch(): the keeper. All others: the core, in its turn. They neither allocate
+ * lane_put() and lane_flush(): any thread. All others: the core, in its turn. They neither allocate
  * nor call the system.
  */
 #include "plug.h"
@@ -145,13 +145,7 @@ static void lane_count(struct lane *l, struct comm *c, int more)
 	l->extra[c->is_send] += (unsigned)more;
 }
 
-/*
- * Memory of a GPU needs no more than that of the host. NCCL asks to send when its kernel has told
- * so by a word in host memory, behind a fence; a copy engine that reads the bytes from then on sees
- * them. gx completes a receive when the GPU has written a word behind the bytes. NCCL tells its
- * kernel afterwards.
- * Return: as gx_post().
- */
+/* Return: as gx_post(). */
 static int lane_post(struct comm *c, struct req *r)
 {
 	struct gx_op op = {0};
@@ -288,45 +282,6 @@ void lane_flush(void)
 	}
 	while (atomic_load_explicit(&nr_left, memory_order_acquire))
 		nanosleep(&(struct timespec){.tv_nsec = LANE_FLUSH_NAP_NS}, NULL);
-}
-
-/* ---- Does it turn? ---- */
-
-static void lane_watch_run(struct lane *l, struct order *o)
-{
-	/* Pairs with the acquire in lane_watch_one(): @o is the keeper's from here on. */
-	atomic_store_explicit(&FIELD_OF(o, struct watch, order)->seen, true, memory_order_release);
-	(void)l;
-}
-
-static void lane_watch_ask(struct lane *l, uint64_t now_ns)
-{
-	struct watch *w = &l->watch;
-
-	w->asked = true;
-	w->since_ns = now_ns;
-	w->nr_looks = 0;
-	atomic_store_explicit(&w->seen, false, memory_order_relaxed);
-	w->order.run = lane_watch_run;
-	lane_put(l, &w->order);
-}
-
-static void lane_watch_one(struct lane *l, uint64_t now_ns)
-{
-	struct watch *w = &l->watch;
-
-	if (!w->asked || atomic_load_explicit(&w->seen, memory_order_acquire)) {
-		atomic_store_explicit(&l->stuck, false, memory_order_relaxed);
-		lane_watch_ask(l, now_ns);
-	} else if (++w->nr_looks >= STUCK_LOOKS && now_ns - w->since_ns > STUCK_NS) {
-		atomic_store_explicit(&l->stuck, true, memory_order_relaxed);
-	}
-}
-
-void lane_watch(uint64_t now_ns)
-{
-	for (unsigned i = 0; i < plug.nr_lanes; i++)
-		lane_watch_one(&plug.lane[i], now_ns);
 }
 
 /* ---- Orders that come ---- */

@@ -55,7 +55,7 @@ int net_props_v12(int dev, struct nccl_props_v12 *out)
 	memset(out, 0, sizeof(*out));
 	out->name = net_names[dev];
 	out->guid = plug.host + (unsigned)dev;
-	out->ptr_support = NCCL_PTR_HOST | (plug.conf.cuda ? NCCL_PTR_CUDA : 0);
+	out->ptr_support = NCCL_PTR_HOST;
 	out->speed_mbps = plug.conf.speed_mbps
 				  ? plug.conf.speed_mbps
 				  : CORE_MBPS * (int)plug.nr_lanes / (int)plug.conf.nr_devices;
@@ -220,10 +220,8 @@ int net_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, voi
 }
 
 /*
- * No memory needs a flush. A receive's completion says that its bytes are stored. Into a GPU its
- * copy engine or a kernel of gx brings them, and a word that the GPU writes behind them, past a
- * barrier, tells the core. So no write of a device is still on its way over PCIe, which a flush is
- * for.
+ * No memory needs a flush. A receive's completion says that CPUs have stored its bytes, in memory of
+ * the host. So no write of a device is still on its way over PCIe, which a flush is for.
  */
 int net_iflush(void *recv_comm, int n, void **data, int *sizes, void **mhs, void **req)
 {

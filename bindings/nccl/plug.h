@@ -33,15 +33,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LANES_MAX   16			/* cores of a process */
-#define PORTS_MAX   8			/* of gx_opts.ports */
-#define GPUS_MAX    16			/* of a process */
-#define DEVICES_MAX 16			/* that NCCL is told of */
-#define GPUS_TEXT_B (GPUS_MAX * 11 + 1) /* " cuda:99999" of each */
-#define PCI_B	    16			/* "0000:1b:00.0" with the final 0 */
-#define TOKEN_B	    16			/* bytes of a random token */
-#define ADDR_B	    64			/* "[fe80::1]:65535" with the final 0 */
-#define WHY_B	    256			/* bytes of a reason */
+#define LANES_MAX   16		   /* cores of a process */
+#define PORTS_MAX   8		   /* of gx_opts.ports */
+#define DEVICES_MAX 16		   /* that NCCL is told of */
+#define PCI_B	    16		   /* "0000:1b:00.0" with the final 0 */
+#define TOKEN_B	    16		   /* bytes of a random token */
+#define ADDR_B	    64		   /* "[fe80::1]:65535" with the final 0 */
+#define WHY_B	    256		   /* bytes of a reason */
 #define CORE_MBPS   32000	   /* what a core moves each way at a time, over shm, measured */
 #define HELP_CORES  4		   /* with so many cores help brings nothing, measured */
 #define HELP_AUTO   2		   /* of .help: only where there are fewer cores */
@@ -62,27 +60,12 @@ struct order {
 	void (*run)(struct lane *l, struct order *o);
 };
 
-/* A core that does not turn for so long is stuck. It is more than gx_gpu_opts.timeout_ns. The keeper
- * looks so often meanwhile, else it was stopped, too. */
-#define STUCK_NS    6000000000ull
-#define STUCK_LOOKS 40
-
-/* An order that a core runs soon, if it turns. owner: the keeper, but for .order, as said there */
-struct watch {
-	struct order order;
-	_Atomic bool seen; /* the core has run it */
-	bool asked;
-	uint64_t since_ns;
-	unsigned nr_looks;
-};
-
 /* A core of gx. */
 struct lane {
 	/* Any thread puts, the core takes all. */
 	alignas(64) struct order *_Atomic inbox;
 	/* Written under plug.lock when a comm opens or is freed. The core reads it. */
 	alignas(64) _Atomic unsigned nr_comms;
-	_Atomic bool stuck;	/* the keeper's word: the core does not turn. test() reads it */
 	struct gx_core *helped; /* the core, if test() helps it; NULL: it does not. Frozen */
 	/* The core's alone. */
 	alignas(64) struct gx_core *core; /* frozen; others read it when a connection comes up */
@@ -91,7 +74,6 @@ struct lane {
 	struct comm *waiting, **wait_end; /* comms with requests that gx has no room for */
 	unsigned nr_waiting;
 	unsigned extra[2]; /* operations under way beyond the first of each comm: receives, sends */
-	alignas(64) struct watch watch;
 };
 
 /* ---- Connections ---- */
@@ -266,10 +248,6 @@ struct conf {
 	enum gx_pull pull;
 	unsigned pull_over_b; /* gx_host_opts.pull_over_b */
 	unsigned help;	      /* test() helps cores to read: 0, 1, HELP_AUTO; .pull OFF: 0 */
-	bool cuda;	      /* NCCL may give memory of GPUs */
-	unsigned unpack;      /* .cuda: enum gx_unpack_mode; HOST unless a variable says else */
-	int gpus[GPUS_MAX];   /* .cuda: nr_gpus of them, CUDA ordinals */
-	unsigned nr_gpus;     /* 0: the plugin chooses */
 	bool simple;	      /* NCCL's protocol Simple alone is right */
 	bool offload;	      /* mode unpack: NCCL's kernels copy what was received */
 	uint64_t bounce_b;    /* the same: of the bounce memory */
@@ -320,9 +298,7 @@ struct plug {
 	uint64_t host;	     /* a number of this host, never 0. Frozen */
 	uint8_t process[16]; /* this context's name, random. Frozen */
 	char addr[ADDR_B];   /* where it listens. Frozen */
-	int gpus[GPUS_MAX];  /* that gx has opened, as long as .gx lives. Frozen */
-	unsigned nr_gpus;
-	unsigned nr_lanes; /* frozen */
+	unsigned nr_lanes;   /* frozen */
 	struct lane lane[LANES_MAX];
 	struct listen *listens;
 	uint32_t listen_numbers;
@@ -365,19 +341,9 @@ extern const struct conf_var conf_vars[];
 /* Read GX_NCCL_*. Return: false: a variable is wrong, and the log says which. */
 bool conf_read(struct conf *c);
 const char *conf_text(const char *name); /* NULL: it is not set, or empty */
-/* Each number by the format @each, as many as there is room for. */
-void conf_list_say(const char *each, const int list[], unsigned nr, char *out, size_t room)
-	__attribute__((format(printf, 1, 0)));
 /* Does NCCL take its protocol LL128 over gx where no variable says else? Of the machine; tests set
  * it. */
 extern bool conf_ll128_by_default;
-/* The values of GX_NCCL_UNPACK, by enum gx_unpack_mode. */
-#define CONF_UNPACKS (GX_UNPACK_MODE_HOST + 1)
-extern const char *const conf_unpacks[CONF_UNPACKS];
-/* What work of gx in the program's context does not bear, for the log. */
-extern const char conf_cuda_hazard[];
-/* Does this mode launch kernels while NCCL's may run? */
-bool conf_unpack_launches(unsigned unpack);
 
 /* ---- cpus.c ---- */
 
@@ -403,19 +369,10 @@ void cpus_claimed(cpu_set_t *out); /* the CPUs that processes have claimed */
 
 /* ---- gpus.c ---- */
 
-/* Is the driver there, and new enough for mode cuda? false: @why. */
+/* Is the driver there? false: @why. */
 bool gpus_can(char why[WHY_B]);
 /* The PCI device of the GPU that the calling thread uses, as sysfs names it. false: not known. */
 bool gpus_pci(char id[PCI_B]);
-/* The GPUs that gx is to open, by CUDA ordinal: those that are named, else that of the calling
- * thread. Return: how many; 0: @why. */
-unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B]);
-/* The GPU, among those that were opened, on which all of this memory lies. -1: none, @why. */
-int gpus_of(const void *addr, uint64_t len, char why[WHY_B]);
-/* Is this memory of a GPU bound to a context, as that of cudaMalloc() is? */
-bool gpus_bound(const void *addr);
-/* Why NCCL would give host memory all the same; NULL: no reason is known. */
-const char *gpus_unasked(void);
 /* Pin host memory, and have all GPUs reach it at the same address. Memory that they reach already is
  * left alone. A context of CUDA must be current. false: @why. */
 bool gpus_map(void *addr, size_t len, char why[WHY_B]);
@@ -448,9 +405,6 @@ void lane_end(struct lane *l, struct order *o);	  /* ... the peer has closed it 
 /* Any thread: each core has taken all orders that were put before, and sees all that was written
  * before. Waits for the cores' next turns. */
 void lane_flush(void);
-/* The keeper, in mode cuda, some times a second: does each core turn? One that waits in the driver
- * for NCCL's kernel does not, and cannot say so itself. */
-void lane_watch(uint64_t now_ns);
 
 /* ---- comm.c ---- */
 

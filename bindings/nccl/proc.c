@@ -88,7 +88,6 @@ static void proc_clear(void)
 		free(p);
 	}
 	plug.dials = NULL;
-	plug.nr_gpus = 0;
 	plug.nr_lanes = 0; /* their cores are gone */
 	plug.nr_strays = 0;
 	atomic_store(&plug.graves, NULL);
@@ -141,7 +140,6 @@ static void proc_stop(struct gx *gx)
 static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 {
 	const struct conf *c = &plug.conf;
-	struct gx_gpu_opts gpu = GX_INIT(gpu);
 	struct gx_opts o = GX_INIT(o);
 
 	o.nr_cores = nr_cores;
@@ -154,54 +152,10 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	o.bind_host = c->host;
 	o.peer_timeout_ns = c->timeout_ns;
 	o.host = GX_WITH(gx_host_opts, .pull = c->pull, .pull_over_b = c->pull_over_b,
-			 .local = c->cuda || (c->link && strcmp(c->link, "local") != 0) ? GX_OFF
-											: GX_AUTO);
-	if (c->cuda) {
-		gpu.unpack = c->unpack;
-		gpu.copy = GX_COPY_CE;
-		gpu.own_context = !conf_unpack_launches(c->unpack);
-	}
-	o.gpu = &gpu;
+			 .local = c->link && strcmp(c->link, "local") != 0 ? GX_OFF : GX_AUTO);
 	o.on_conn = peer_on_conn;
 	o.on_msg = meet_on_msg;
 	return gx_open(&o, gx);
-}
-
-/*
- * Before the cores run. What gx allocates on a GPU, loads or launches for a first time happens here:
- * the first communicator is being made, so no kernel of NCCL over gx holds a GPU yet. Later gx only
- * queues copies, in a context of its own, and looks at words that the GPU writes.
- */
-static bool proc_gpus_open(struct gx *gx)
-{
-	char why[WHY_B], text[GPUS_TEXT_B];
-	unsigned nr;
-
-	if (!plug.conf.cuda)
-		return true;
-	nr = gpus_choose(&plug.conf, plug.gpus, why);
-	if (!nr) {
-		say_warn("init: GX_NCCL_MODE=cuda: %s", why);
-		return false;
-	}
-	for (unsigned i = 0; i < nr; i++)
-		if (gx_gpu_open(gx, plug.gpus[i])) {
-			say_warn("init: GX_NCCL_MODE=cuda: %s (or unset the mode)", gx_error());
-			return false;
-		}
-	conf_list_say(" cuda:%d", plug.gpus, nr, text, sizeof(text));
-	plug.nr_gpus = nr;
-	if (gpus_unasked())
-		say_warn("GX_NCCL_MODE=cuda: %s", gpus_unasked());
-	if (conf_unpack_launches(plug.conf.unpack))
-		say_warn("GX_NCCL_UNPACK=%s: %s. GX_NCCL_UNPACK=host does not have that",
-			 conf_unpacks[plug.conf.unpack], conf_cuda_hazard);
-	say_info("mode cuda:%s; copies %s (GX_NCCL_UNPACK=%s)", text,
-		 conf_unpack_launches(plug.conf.unpack)
-			 ? "into a GPU by kernels, which must not wait behind NCCL's"
-			 : "by copy engines, no kernel is launched",
-		 conf_unpacks[plug.conf.unpack]);
-	return true;
 }
 
 static int proc_lanes_start(struct gx *gx, unsigned nr_cores)
@@ -270,10 +224,6 @@ static int proc_start(void)
 		gpus_pci(pci);
 	nr_cores = cpus_choose(&plug.conf, pci, NULL, cpus);
 	ret = proc_gx_open(&gx, nr_cores, cpus);
-	if (!ret && !proc_gpus_open(gx)) {
-		proc_stop(gx);
-		return NCCL_SYSTEM_ERROR;
-	}
 	if (!ret)
 		ret = proc_lanes_start(gx, nr_cores);
 	if (!ret)

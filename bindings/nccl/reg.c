@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registrations of memory, of the host or of a GPU. When deregMr returns, nothing of this process
+ * Registrations of memory of the host. When deregMr returns, nothing of this process
  * touches the memory any more, although requests with it may be under way: NCCL frees it then. It
  * does not wait for the peer. The service threads call this, also while a progress thread posts on
  * the same comm.
@@ -16,48 +16,11 @@
 #define REG_NAP_NS    20000
 #define REG_WAIT_NS   2000000000ull
 
-static void reg_bound(void)
-{
-	static atomic_flag said = ATOMIC_FLAG_INIT;
-
-	if (!atomic_flag_test_and_set(&said))
-		say_warn("regMr: memory of cudaMalloc(), which gx copies in the program's context: "
-			 "%s. NCCL's own buffers do not have that with NCCL_CUMEM_ENABLE=1, those "
-			 "of the program with NCCL_LOCAL_REGISTER=0 and NCCL_GRAPH_REGISTER=0",
-			 conf_cuda_hazard);
-}
-
-/* The kind of the memory, and the GPU that it lies on. Registrations may overlap: NCCL makes several
- * of one allocation. */
-static bool reg_place(void *data, uint64_t size, int type, enum gx_mem_kind *kind, int *device)
-{
-	char why[WHY_B];
-
-	*kind = GX_MEM_HOST;
-	*device = 0;
-	if (type == NCCL_PTR_HOST)
-		return true;
-	if (type != NCCL_PTR_CUDA || !plug.conf.cuda) {
-		say_warn("regMr: the device's properties do not offer memory of kind %d (memory of "
-			 "GPUs: see GX_NCCL_MODE)",
-			 type);
-		return false;
-	}
-	*kind = GX_MEM_CUDA;
-	*device = gpus_of(data, size, why);
-	if (*device < 0)
-		say_warn("regMr: %s", why);
-	else if (!conf_unpack_launches(plug.conf.unpack) && gpus_bound(data))
-		reg_bound();
-	return *device >= 0;
-}
-
-/* Memory of a GPU costs no call that changes anything there: NCCL's kernels may hold the GPU. In mode
- * unpack nothing of gx touches NCCL's receive buffers, so gx need not know them. */
+/* Registrations may overlap: NCCL makes several of one allocation. In mode unpack nothing of gx touches
+ * NCCL's receive buffers, so gx need not know them. */
 static int reg_mem_make(struct comm *c, struct reg *reg, int type)
 {
-	enum gx_mem_kind kind;
-	int ret, device;
+	int ret;
 
 	if (c->offload) {
 		if (offload_may_reg(c))
@@ -66,9 +29,13 @@ static int reg_mem_make(struct comm *c, struct reg *reg, int type)
 			 "NCCL_GRAPH_REGISTER=0");
 		return NCCL_INVALID_USAGE;
 	}
-	if (!reg_place(reg->addr, reg->len, type, &kind, &device))
+	if (type != NCCL_PTR_HOST) {
+		say_warn("regMr: the device's properties do not offer memory of kind %d (memory of "
+			 "GPUs: GX_NCCL_MODE=unpack)",
+			 type);
 		return NCCL_INVALID_ARGUMENT;
-	ret = gx_mem_reg(plug.gx, kind, device, reg->addr, reg->len, &reg->mem);
+	}
+	ret = gx_mem_reg(plug.gx, GX_MEM_HOST, 0, reg->addr, reg->len, &reg->mem);
 	if (ret)
 		say_warn("regMr: %s", gx_error());
 	if (ret == -EFAULT || ret == -EINVAL)

@@ -138,28 +138,9 @@ static int req_fail(const struct req *r)
 			say_warn("%s: the other rank posted a receive of less", what);
 		else
 			peer_say(c->peer, what, r->status);
-		if (r->status == -EIO)
-			say_warn("%s: this process copies with that GPU again when all its "
-				 "communicators have ended, those of other groups too: abort them, "
-				 "or start the process anew",
-				 what);
 	}
 	c->told = true;
 	return req_err_is_ours(r->status) ? NCCL_SYSTEM_ERROR : NCCL_REMOTE_ERROR;
-}
-
-/* Its core waits in the driver, maybe for NCCL's kernel, which waits for this request. */
-static int req_stuck(const struct req *r)
-{
-	struct comm *c = r->comm;
-
-	if (!c->told)
-		say_warn("%s: a core of gx has waited in the driver of the GPU for %llu s: this "
-			 "process frees memory or loads a kernel beside a collective, which the "
-			 "mode does not bear: GX_NCCL_MODE=unpack or host",
-			 c->is_send ? "send" : "receive", STUCK_NS / 1000000000);
-	c->told = true;
-	return NCCL_SYSTEM_ERROR;
 }
 
 /*
@@ -173,8 +154,6 @@ static int req_wait(const struct req *r)
 	const struct comm *c = r->comm;
 	const struct lane *l = c->path->lane;
 
-	if (atomic_load_explicit(&l->stuck, memory_order_relaxed))
-		return req_stuck(r);
 	if (l->helped && !c->is_send && r->len > plug.conf.pull_over_b &&
 	    !atomic_load_explicit(&plug.forked, memory_order_relaxed))
 		gx_help(l->helped);

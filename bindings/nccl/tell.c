@@ -74,7 +74,7 @@ static void tell_vars(void)
 
 static void tell_mode(const struct conf *c)
 {
-	char why[WHY_B], gpus[GPUS_TEXT_B];
+	char why[WHY_B];
 
 	if (c->offload) {
 		if (!gpus_can(why))
@@ -85,31 +85,13 @@ static void tell_mode(const struct conf *c)
 			  (unsigned long long)c->bounce_b >> 20);
 		return;
 	}
-	if (!c->cuda) {
-		tell_line("mode", "host: NCCL's kernels move bytes between GPUs and host buffers");
-		return;
-	}
-	if (!gpus_can(why))
-		tell_line("wrong", "GX_NCCL_MODE=cuda: %s", why);
-	if (gpus_unasked())
-		tell_line("note", "GX_NCCL_MODE=cuda: %s", gpus_unasked());
-	if (conf_unpack_launches(c->unpack))
-		tell_line("note", "GX_NCCL_UNPACK=%s: %s. GX_NCCL_UNPACK=host does not have that",
-			  conf_unpacks[c->unpack], conf_cuda_hazard);
-	conf_list_say(" cuda:%d", c->gpus, c->nr_gpus, gpus, sizeof(gpus));
-	tell_line("mode", "cuda: gx reads and writes memory of %s; into it by %s",
-		  c->nr_gpus ? gpus + 1 : "the GPU of the thread that makes the first communicator",
-		  conf_unpack_launches(c->unpack) ? "kernels, which must not wait behind NCCL's"
-						  : "copy engines, with no kernel");
+	tell_line("mode", "host: NCCL's kernels move bytes between GPUs and host buffers");
 }
 
 /* Whether the kernel lets a rank read another one shows when they connect. */
 static void tell_copies(const struct conf *c)
 {
-	if (c->cuda)
-		tell_line("copies", "packets carry all messages; a copy engine fetches those that "
-				    "lie in a GPU into host memory first");
-	else if (c->pull == GX_PULL_OFF || (c->link && strcmp(c->link, "local") != 0))
+	if (c->pull == GX_PULL_OFF || (c->link && strcmp(c->link, "local") != 0))
 		tell_line("copies", "two: long messages within a host go as packets");
 	else
 		tell_line("copies",
@@ -144,7 +126,7 @@ int gx_nccl_tell(char *text, size_t room);
  *   set, default  a variable and its value, or its default in words
  *   wrong    why the first communicator would fail; then none of the following
  *   near, open  the address to listen at: this host alone reaches it, or others too
- *   mode     "host: ...", "cuda: ..." or "unpack: ...": the memory that NCCL gives, and how bytes get into it
+ *   mode     "host: ..." or "unpack: ...": the memory that NCCL gives, and how bytes get into it
  *   copies   how often long messages within a host are copied
  *   core     a line for each polling core: its CPU, -1: not pinned
  *   claimed  a CPU that a process has claimed

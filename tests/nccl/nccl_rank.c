@@ -395,32 +395,12 @@ void link_close(struct link *l)
 	l->send = l->recv = NULL;
 }
 
-static void buf_reg(struct rank *r, void *comm, struct buf *b)
-{
-	int type = b->on_gpu ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
-
-	CHECK(!r->net.v12->reg_mr(comm, b->base, b->len, type, &b->mh) && b->mh);
-}
-
 void buf_open(struct rank *r, void *comm, struct buf *b, size_t len)
 {
-	if (!r->cuda) {
-		buf_open_host(r, comm, b, len);
-		return;
-	}
 	b->len = len;
-	b->on_gpu = true;
-	b->base = gpu_alloc(len, &b->mapped);
-	buf_reg(r, comm, b);
-}
-
-void buf_open_host(struct rank *r, void *comm, struct buf *b, size_t len)
-{
-	b->len = len;
-	b->on_gpu = b->mapped = false;
 	b->base = malloc(len ? len : 1);
 	CHECK(b->base);
-	buf_reg(r, comm, b);
+	CHECK(!r->net.v12->reg_mr(comm, b->base, b->len, NCCL_PTR_HOST, &b->mh) && b->mh);
 }
 
 void buf_close(struct rank *r, void *comm, struct buf *b)
@@ -431,10 +411,7 @@ void buf_close(struct rank *r, void *comm, struct buf *b)
 
 void buf_free(struct buf *b)
 {
-	if (b->on_gpu)
-		gpu_free(b->base, b->len, b->mapped);
-	else
-		free(b->base);
+	free(b->base);
 }
 
 /* ---- Requests ---- */
@@ -483,10 +460,8 @@ void stream_open(struct stream *s)
 	for (unsigned i = 0; i < s->nr_sizes; i++)
 		s->room = s->sizes[i] > s->room ? s->sizes[i] : s->room;
 	s->room += 40; /* a receive has room for more than is sent */
-	(s->host_out ? buf_open_host : buf_open)(l->r, l->send, &s->out,
-						 s->depth * (s->room + GUARD_B));
-	(s->host_in ? buf_open_host : buf_open)(l->r, l->recv, &s->in,
-						s->depth * (s->room + GUARD_B));
+	buf_open(l->r, l->send, &s->out, s->depth * (s->room + GUARD_B));
+	buf_open(l->r, l->recv, &s->in, s->depth * (s->room + GUARD_B));
 }
 
 void stream_close(struct stream *s)

@@ -85,7 +85,6 @@ struct rank {
 	void *ctx;
 	struct worker service, progress;
 	const char *port;
-	bool cuda;	/* the plugin is in mode cuda: memory is that of a GPU */
 	bool is_unpack; /* ... is in mode unpack */
 	bool is_full;	/* GX_TEST_FULL */
 };
@@ -136,17 +135,10 @@ struct buf {
 	char *base;
 	size_t len;
 	void *mh;
-	bool on_gpu, mapped; /* memory of a GPU; made by gpu_alloc() so */
 };
-void buf_open(struct rank *r, void *comm, struct buf *b, size_t len); /* of a GPU in mode cuda */
-void buf_open_host(struct rank *r, void *comm, struct buf *b, size_t len);
+void buf_open(struct rank *r, void *comm, struct buf *b, size_t len);
 void buf_close(struct rank *r, void *comm, struct buf *b);
 void buf_free(struct buf *b); /* the memory alone */
-
-/* GPU 0 of the fake driver, in nccl_gpu.c. */
-void gpu_start(void); /* this process uses it */
-void *gpu_alloc(size_t len, bool *mapped);
-void gpu_free(void *ptr, size_t len, bool mapped);
 
 /* One way of a stream: requests under way are those from .tested to .posted. */
 struct way {
@@ -162,7 +154,6 @@ struct stream {
 	const size_t *sizes; /* message i has sizes[i % nr_sizes] bytes */
 	unsigned nr_sizes;
 	uint64_t seed;
-	bool host_out, host_in; /* memory of the host in mode cuda, too */
 	/* The stream's own. */
 	struct buf out, in;
 	size_t room;
@@ -191,8 +182,7 @@ void rank_link(struct rank *r, struct link *l, unsigned peer, unsigned slot);
 void rank_unlink(struct rank *r, struct link *l);
 void rank_stream(struct rank *r, struct stream *s); /* open, run, close, on the right threads */
 
-/* The cases, in nccl_cases.c and nccl_ends.c; of mode cuda, in nccl_gpu.c; of mode unpack, in
- * nccl_unpack.c. */
+/* The cases, in nccl_cases.c and nccl_ends.c; of mode unpack, in nccl_unpack.c. */
 struct nccl_case {
 	const char *name;
 	unsigned nr_ranks;
@@ -201,8 +191,8 @@ struct nccl_case {
 	const char *timeout_s;
 	bool is_unpack; /* in mode unpack, with the fake driver of GPUs */
 };
-extern const struct nccl_case cases_data[], cases_ends[], cases_gpu[], cases_unpack[];
-extern const unsigned nr_cases_data, nr_cases_ends, nr_cases_gpu, nr_cases_unpack;
+extern const struct nccl_case cases_data[], cases_ends[], cases_unpack[];
+extern const unsigned nr_cases_data, nr_cases_ends, nr_cases_unpack;
 
 /* ---- nccl_soak.c ---- */
 

@@ -491,57 +491,6 @@ static void end__comms_that_wait(void **state)
 		assert_true(x == c[3] || x == c[7]);
 }
 
-/* ---- Does the core turn? ---- */
-
-#define LOOK_NS 100000000ull
-
-static int test_of(struct req *r)
-{
-	int is_done;
-
-	return req_test(r, &is_done, NULL);
-}
-
-static void watch__core_that_turns(void **state)
-{
-	struct req *r = post(comm_open(0, true, 1));
-
-	for (uint64_t i = 0; i < 200; i++) {
-		lane_watch(i * LOOK_NS);
-		turns();
-		assert_int_equal(test_of(r), NCCL_OK);
-	}
-}
-
-/* It waits in the driver: requests end with an error, until it turns again. */
-static void watch__core_that_does_not(void **state)
-{
-	struct req *r = post(comm_open(0, true, 1));
-
-	for (uint64_t i = 0; i <= STUCK_NS / LOOK_NS; i++) {
-		lane_watch(i * LOOK_NS);
-		assert_int_equal(test_of(r), NCCL_OK);
-	}
-	lane_watch(STUCK_NS + LOOK_NS);
-	assert_int_equal(test_of(r), NCCL_SYSTEM_ERROR);
-	turns();
-	lane_watch(STUCK_NS + 2 * LOOK_NS);
-	assert_int_equal(test_of(r), NCCL_OK);
-}
-
-/* A process that was stopped goes on: its core has had no time, but was not watched either. */
-static void watch__process_that_was_stopped(void **state)
-{
-	struct req *r = post(comm_open(0, true, 1));
-
-	lane_watch(0);
-	lane_watch(100 * STUCK_NS);
-	assert_int_equal(test_of(r), NCCL_OK);
-	turns();
-	lane_watch(101 * STUCK_NS);
-	assert_int_equal(test_of(r), NCCL_OK);
-}
-
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
@@ -557,9 +506,6 @@ int main(void)
 		TEST(turn__many_that_wait),
 		TEST(end__memory_goes),
 		TEST(end__comms_that_wait),
-		TEST(watch__core_that_turns),
-		TEST(watch__core_that_does_not),
-		TEST(watch__process_that_was_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

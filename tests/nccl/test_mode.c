@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Modes of the plugin (conf.c, proc.c, reg.c, net.c), over a gx and a driver that are faked: with
- * which options gx is opened, when GPUs are, and which memory is registered as whose.
+ * which options gx is opened, and which memory is registered.
  */
 #include "nccl/net.h"
 #include "nccl/plug.h"
@@ -25,18 +25,10 @@ static struct comm some_comm;
 static struct offload some_offload; /* of a receive comm of mode unpack */
 static struct {
 	struct gx_opts opts; /* of the last gx_open(), and its groups */
-	struct gx_gpu_opts gpu;
 	struct gx_host_opts host;
-	unsigned nr_open, nr_closed, nr_running, nr_gpus, nr_regs, nr_pci;
+	unsigned nr_open, nr_closed, nr_running, nr_regs, nr_pci;
 	bool near_gpu; /* cpus_choose() was told of the GPU */
-	int gpus[GPUS_MAX];
-	int gpu_ret; /* of gx_gpu_open() */
-	int place;   /* of gpus_of() */
-	bool bound;  /* of gpus_bound() */
-	unsigned nr; /* of gpus_choose(): 0 and 1 */
 	enum gx_mem_kind kind;
-	int device;
-	bool late;	 /* a GPU was opened while cores ran */
 	int offload_ret; /* of offload_open() */
 	unsigned nr_offload;
 	int give_ret;	 /* of offload_give() */
@@ -52,7 +44,6 @@ static struct {
 int gx_open(const struct gx_opts *opts, struct gx **out)
 {
 	fake.opts = *opts;
-	fake.gpu = *opts->gpu;
 	fake.host = *opts->host;
 	fake.nr_open++;
 	*out = some_gx;
@@ -64,20 +55,10 @@ void gx_close(struct gx *gx)
 	fake.nr_closed += gx != NULL;
 }
 
-int gx_gpu_open(struct gx *gx, int device)
-{
-	fake.late |= fake.nr_running > 0; /* gx refuses it then */
-	if (fake.gpu_ret)
-		return fake.gpu_ret;
-	fake.gpus[fake.nr_gpus++] = device;
-	return 0;
-}
-
 int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
 	       struct gx_mem **out)
 {
 	fake.kind = kind;
-	fake.device = device;
 	fake.nr_regs++;
 	*out = some_mem;
 	return 0;
@@ -164,30 +145,6 @@ void say_to(nccl_log_fn log)
 
 void say_gx(void *arg, int level, const char *line)
 {
-}
-
-unsigned gpus_choose(const struct conf *c, int gpus[GPUS_MAX], char why[WHY_B])
-{
-	for (unsigned i = 0; i < fake.nr; i++)
-		gpus[i] = (int)i;
-	snprintf(why, WHY_B, "no GPU");
-	return fake.nr;
-}
-
-bool gpus_bound(const void *addr)
-{
-	return fake.bound;
-}
-
-int gpus_of(const void *addr, uint64_t len, char why[WHY_B])
-{
-	snprintf(why, WHY_B, "it is elsewhere");
-	return fake.place;
-}
-
-const char *gpus_unasked(void)
-{
-	return NULL;
 }
 
 bool gpus_pci(char id[PCI_B])
@@ -342,9 +299,7 @@ static int setup(void **state)
 {
 	memset(&fake, 0, sizeof(fake));
 	memset(&some_comm, 0, sizeof(some_comm));
-	fake.nr = 2;
-	setenv("GX_NCCL_MODE", "cuda", 1);
-	unsetenv("GX_NCCL_UNPACK");
+	unsetenv("GX_NCCL_MODE");
 	unsetenv("GX_NCCL_LINK");
 	unsetenv("GX_NCCL_PULL");
 	unsetenv("GX_NCCL_HELP");
@@ -357,7 +312,6 @@ static int setup(void **state)
 	unsetenv("NCCL_LL_BUFFSIZE");
 	unsetenv("NCCL_LL128_BUFFSIZE");
 	conf_ll128_by_default = false;
-	unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 	return 0;
 }
 
@@ -379,8 +333,7 @@ static void open_and_reg(int type, int want)
 
 	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
 	assert_int_equal(net_props_v12(0, &p), NCCL_OK);
-	assert_int_equal(p.ptr_support,
-			 plug.conf.cuda ? NCCL_PTR_HOST | NCCL_PTR_CUDA : NCCL_PTR_HOST);
+	assert_int_equal(p.ptr_support, NCCL_PTR_HOST);
 	assert_int_equal(net_reg_mr(&some_comm, bytes, sizeof(bytes), type, &mh), want);
 	assert_int_equal(fake.nr_regs, !want);
 	if (!want)
@@ -389,34 +342,39 @@ static void open_and_reg(int type, int want)
 	assert_int_equal(fake.nr_closed, 1);
 }
 
-/* ---- Tests ---- */
-
-/* A list that is too long for the text ends with a whole number, and nothing is written behind. */
-static void list__is_cut(void **state)
+/* As open_and_reg(), of memory that is taken. */
+static void open_and_reg_again(int type)
 {
-	static const int list[] = {0, 99999, 7};
-	char text[26];
-
-	for (size_t room = 1; room < sizeof(text); room++) {
-		memset(text, 'x', sizeof(text));
-		conf_list_say(" cuda:%d", list, 3, text, room);
-		assert_string_equal(text, room < 8    ? ""
-					  : room < 19 ? " cuda:0"
-						      : " cuda:0 cuda:99999");
-		assert_int_equal(text[room], 'x');
-	}
-	conf_list_say(" cuda:%d", list, 3, text, sizeof(text));
-	assert_string_equal(text, " cuda:0 cuda:99999 cuda:7");
+	fake.nr_regs = fake.nr_closed = 0;
+	open_and_reg(type, NCCL_OK);
+	assert_int_equal(fake.kind, GX_MEM_HOST);
 }
+
+/* ---- Tests ---- */
 
 static void host__takes_no_gpu(void **state)
 {
 	setenv("GX_NCCL_MODE", "host", 1);
 	open_and_reg(NCCL_PTR_CUDA, NCCL_INVALID_ARGUMENT);
-	assert_null(strstr(fake.warned, "GX_NCCL_MODE=unpack"));
-	assert_int_equal(fake.nr_gpus, 0);
-	assert_int_equal(fake.gpu.unpack, GX_UNPACK_MODE_AUTO);
+	assert_non_null(strstr(fake.warned, "GX_NCCL_MODE=unpack"));
+	assert_null(fake.opts.gpu);
 	assert_int_equal(fake.host.local, GX_AUTO);
+	open_and_reg_again(NCCL_PTR_HOST);
+	setenv("GX_NCCL_LINK", "packet", 1);
+	open_and_reg_again(NCCL_PTR_HOST);
+	assert_int_equal(fake.host.local, GX_OFF);
+}
+
+/* The mode that there was: the line names those that there are. */
+static void all__refuse_other_modes(void **state)
+{
+	static const char *const wrong[] = {"cuda", "gpu"};
+
+	for (unsigned i = 0; i < 2; i++) {
+		setenv("GX_NCCL_MODE", wrong[i], 1);
+		fails("say host or unpack");
+		assert_non_null(strstr(fake.warned, wrong[i]));
+	}
 }
 
 /* Cores go near the GPU of the thread that makes the communicator, unless CPUs are named. */
@@ -467,8 +425,7 @@ static void host__helps(void **state)
 	setenv("GX_NCCL_PULL", "off", 1);
 	assert_false(helps());
 	unsetenv("GX_NCCL_PULL");
-	setenv("GX_NCCL_MODE", "cuda", 1);
-	assert_false(helps());
+	assert_true(helps());
 }
 
 /* Whatever the mode. */
@@ -541,7 +498,7 @@ static void all__ll128_unseen(void **state)
 	assert_true(helps());
 }
 
-/* LL needs words of eight bytes whole: neither a copy engine nor the kernel promises them. */
+/* LL needs words of eight bytes whole: the kernel does not promise them. */
 static void all__refuse_ll(void **state)
 {
 	static const char *const wrong[] = {
@@ -549,10 +506,7 @@ static void all__refuse_ll(void **state)
 
 	for (unsigned i = 0; i < 6; i++) {
 		setenv("NCCL_PROTO", wrong[i], 1);
-		setenv("GX_NCCL_MODE", "cuda", 1);
 		unsetenv("GX_NCCL_LINK");
-		fails("GX_NCCL_MODE=cuda: set NCCL_PROTO=Simple");
-		setenv("GX_NCCL_MODE", "host", 1);
 		assert_true(helps());
 		assert_false(plug.conf.simple);
 		setenv("GX_NCCL_LINK", "tcp", 1);
@@ -614,88 +568,6 @@ static void host__devices(void **state)
 	fails("GX_NCCL_DEVICES=0");
 }
 
-/* Copy engines alone, nothing of the local link, which registers memory with the driver. */
-static void cuda__options(void **state)
-{
-	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
-	assert_int_equal(fake.kind, GX_MEM_HOST);
-	assert_int_equal(fake.gpu.unpack, GX_UNPACK_MODE_HOST);
-	assert_int_equal(fake.gpu.copy, GX_COPY_CE);
-	assert_true(fake.gpu.own_context);
-	assert_string_equal(fake.warned, "");
-	assert_int_equal(fake.host.local, GX_OFF);
-	assert_int_equal(fake.host.pull, GX_PULL_OFF);
-	assert_int_equal(fake.nr_gpus, 2);
-	assert_false(fake.late);
-	assert_int_equal(fake.gpus[0] + 10 * fake.gpus[1], 10);
-}
-
-static void cuda__memory_of_its_gpu(void **state)
-{
-	fake.place = 1;
-	open_and_reg(NCCL_PTR_CUDA, NCCL_OK);
-	assert_int_equal(fake.kind, GX_MEM_CUDA);
-	assert_int_equal(fake.device, 1);
-}
-
-/* Said once: NCCL registers a lot. */
-static void cuda__memory_of_a_context(void **state)
-{
-	fake.bound = true;
-	open_and_reg(NCCL_PTR_CUDA, NCCL_OK);
-	assert_non_null(strstr(fake.warned, "NCCL_CUMEM_ENABLE=1"));
-	assert_int_equal(setup(state), 0);
-	fake.bound = true;
-	open_and_reg(NCCL_PTR_CUDA, NCCL_OK);
-	assert_string_equal(fake.warned, "");
-}
-
-static void cuda__memory_elsewhere(void **state)
-{
-	fake.place = -1;
-	open_and_reg(NCCL_PTR_CUDA, NCCL_INVALID_ARGUMENT);
-	assert_non_null(strstr(fake.warned, "it is elsewhere"));
-}
-
-/* No kernel of gx may wait behind one of NCCL's. */
-static void unpack__with_one_connection(void **state)
-{
-	static const char *const launches[] = {"kernel", "resident", "auto"};
-
-	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 1);
-	for (unsigned i = 0; i < 3; i++) {
-		setenv("GX_NCCL_UNPACK", launches[i], 1);
-		fails("wait");
-	}
-	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
-	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
-	assert_int_equal(fake.gpu.unpack, GX_UNPACK_MODE_AUTO);
-	/* Contexts take turns on the SMs. */
-	assert_false(fake.gpu.own_context);
-	assert_non_null(strstr(fake.warned, "GX_NCCL_UNPACK=auto: a collective fails"));
-}
-
-static void cuda__what_it_does_not_serve(void **state)
-{
-	setenv("NCCL_PROTO", "LL128,Simple", 1);
-	fails("NCCL_PROTO=^LL128");
-	setenv("NCCL_PROTO", "Simple", 1);
-	setenv("GX_NCCL_LINK", "local", 1);
-	fails("packet or tcp");
-	setenv("GX_NCCL_LINK", "tcp", 1);
-	open_and_reg(NCCL_PTR_HOST, NCCL_OK);
-}
-
-static void cuda__without_a_gpu(void **state)
-{
-	fake.nr = 0;
-	fails("no GPU");
-	fake.nr = 1;
-	fake.gpu_ret = -ENODEV;
-	fails("gx says why");
-	assert_int_equal(fake.nr_closed, 2);
-}
-
 /* Closed comms have the room that this one needs: it stays with its listener until they are gone. */
 static void accept_later(void)
 {
@@ -734,7 +606,8 @@ static void unpack__options(void **state)
 		setenv(unpack_vars[i][0], unpack_vars[i][1], 1);
 	}
 	assert_int_equal(proc_open(&ctx, NULL, true), NCCL_OK);
-	assert_int_equal(fake.nr_offload + 10 * fake.nr_gpus, 1);
+	assert_int_equal(fake.nr_offload, 1);
+	assert_null(fake.opts.gpu);
 	assert_int_equal(fake.host.local, GX_AUTO);
 	assert_int_equal(fake.host.pull, GX_PULL_AUTO);
 	assert_int_equal(net_props_v12(0, &p), NCCL_OK);
@@ -761,22 +634,15 @@ static void unpack__options(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(list__is_cut, setup),
 		cmocka_unit_test_setup(host__takes_no_gpu, setup),
 		cmocka_unit_test_setup(host__helps, setup),
+		cmocka_unit_test_setup(all__refuse_other_modes, setup),
 		cmocka_unit_test_setup(all__refuse_ll128, setup),
 		cmocka_unit_test_setup(all__ll128_by_default, setup),
 		cmocka_unit_test_setup(all__ll128_unseen, setup),
 		cmocka_unit_test_setup(all__refuse_ll, setup),
 		cmocka_unit_test_setup(host__devices, setup),
 		cmocka_unit_test_setup(host__cpus, setup),
-		cmocka_unit_test_setup(cuda__options, setup),
-		cmocka_unit_test_setup(cuda__memory_of_its_gpu, setup),
-		cmocka_unit_test_setup(cuda__memory_of_a_context, setup),
-		cmocka_unit_test_setup(cuda__memory_elsewhere, setup),
-		cmocka_unit_test_setup(unpack__with_one_connection, setup),
-		cmocka_unit_test_setup(cuda__what_it_does_not_serve, setup),
-		cmocka_unit_test_setup(cuda__without_a_gpu, setup),
 		cmocka_unit_test_setup(unpack__options, setup),
 	};
 

@@ -2,8 +2,8 @@
 /*
  * The NCCL plugin without NCCL and without a GPU: processes that load libnccl-net-gx.so as NCCL
  * does, and play its service and progress threads, over the port or link that the first argument
- * names (shm, udp, memif, local, tcp). With "-cuda" behind it the plugin is in mode cuda, with
- * "-unpack" in mode unpack, and the GPU is that of fake/fake_cuda.c. "-nohelp": test() helps no core.
+ * names (shm, udp, memif, local, tcp). With "-unpack" behind it the plugin is in
+ * mode unpack, and the GPU is that of fake/fake_cuda.c. "-nohelp": test() helps no core.
  * Further arguments name cases; default: all of the mode. Each case has fresh ranks: this program
  * again, with the world's memory at descriptor 3.
  * GX_TEST_NCCL_NET has the path of the plugin. GX_TEST_FULL=1 does more rounds, GX_TEST_LOG=1 shows
@@ -35,9 +35,6 @@ static const struct nccl_case *case_find(const char *name)
 	for (unsigned i = 0; i < nr_cases_ends; i++)
 		if (!strcmp(cases_ends[i].name, name))
 			return &cases_ends[i];
-	for (unsigned i = 0; i < nr_cases_gpu; i++)
-		if (!strcmp(cases_gpu[i].name, name))
-			return &cases_gpu[i];
 	for (unsigned i = 0; i < nr_cases_unpack; i++)
 		if (!strcmp(cases_unpack[i].name, name))
 			return &cases_unpack[i];
@@ -45,12 +42,11 @@ static const struct nccl_case *case_find(const char *name)
 	exit(2);
 }
 
-/* "shm-cuda": true, and *base is "shm". */
-static bool port_is_cuda(const char *port, char base[16])
+/* "shm" of "shm-unpack". */
+static void port_base(const char *port, char base[16])
 {
 	snprintf(base, 16, "%s", port);
 	base[strcspn(base, "-")] = 0;
-	return strstr(port, "-cuda");
 }
 
 /* ---- A rank ---- */
@@ -61,16 +57,14 @@ static int rank_main(const char *name, const char *port, unsigned me)
 	char base[16];
 	struct rank r = {.me = me,
 			 .port = base,
-			 .cuda = port_is_cuda(port, base),
 			 .is_unpack = c->is_unpack,
 			 .is_full = getenv("GX_TEST_FULL"),
 			 .net.is_simple = getenv("NCCL_PROTO")};
 
+	port_base(port, base);
 	r.w = mmap(NULL, sizeof(*r.w), PROT_READ | PROT_WRITE, MAP_SHARED, WORLD_FD, 0);
 	CHECK(r.w != MAP_FAILED);
 	close(WORLD_FD);
-	if (r.cuda) /* as a program does, before it makes a communicator */
-		gpu_start();
 	if (r.is_unpack)
 		unpack_current(true);
 	net_load(&r.net, 12);
@@ -101,17 +95,16 @@ static const char *port_option(const char *base)
 static void env_set(const struct nccl_case *c, const char *port)
 {
 	char base[16];
-	bool cuda = port_is_cuda(port, base);
-	bool is_link = !strcmp(base, "local") || !strcmp(base, "tcp");
+	bool is_link;
 
+	port_base(port, base);
+	is_link = !strcmp(base, "local") || !strcmp(base, "tcp");
 	unpack_env(c->is_unpack);
 	if (!c->is_unpack)
-		setenv("GX_NCCL_MODE", cuda ? "cuda" : "host", 1);
-	if (cuda || !strcmp(base, "tcp"))
+		setenv("GX_NCCL_MODE", "host", 1);
+	if (!strcmp(base, "tcp"))
 		setenv("NCCL_PROTO", "Simple", 1);
 	setenv("NCCL_NET_GDR_LEVEL", "SYS", 1);
-	if (cuda)
-		setenv("GX_FAKE_CUDA_DEVICES", "2", 1);
 	setenv("GX_NCCL_PORTS", port_option(base), 1);
 	setenv("GX_NCCL_LINK", is_link ? base : "packet", 1);
 	setenv("GX_NCCL_TIMEOUT_S", c->timeout_s ? c->timeout_s : "30", 1);
@@ -249,8 +242,7 @@ static unsigned mode_run(const char *port)
 	if (strstr(port, "-unpack"))
 		return cases_run(cases_unpack, nr_cases_unpack, port);
 	bad = cases_run(cases_data, nr_cases_data, port);
-	bad += cases_run(cases_ends, nr_cases_ends, port);
-	return strstr(port, "-cuda") ? bad + cases_run(cases_gpu, nr_cases_gpu, port) : bad;
+	return bad + cases_run(cases_ends, nr_cases_ends, port);
 }
 
 int main(int argc, char *argv[])
@@ -261,12 +253,8 @@ int main(int argc, char *argv[])
 		return rank_main(argv[2], argv[3], (unsigned)atoi(argv[4]));
 	if (argc < 2 || !getenv("GX_TEST_NCCL_NET")) {
 		fprintf(stderr, "usage: GX_TEST_NCCL_NET=libnccl-net-gx.so test_nccl "
-				"shm|udp|memif|local|tcp[-cuda|-unpack|-nohelp] [CASE...]\n");
+				"shm|udp|memif|local|tcp[-unpack|-nohelp] [CASE...]\n");
 		return 2;
-	}
-	if (strstr(argv[1], "-cuda") && !getenv("GX_FAKE_CUDA")) {
-		printf("SKIP: the CPU reads memory of the GPU: for the fake driver\n");
-		return 77;
 	}
 	if (!strcmp(argv[1], "memif") && !port_is_here(argv[1])) {
 		printf("SKIP: gx was built without DPDK (libdpdk)\n");

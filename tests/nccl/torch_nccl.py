@@ -10,9 +10,8 @@ Needs a GPU, PyTorch and its NCCL; ends with 77 without. Each rank is a process 
 NCCL_HOSTID of its own, so NCCL takes the network between them. Each transport has a pair of ranks
 that stays; this process tells the pairs in turn what to do, so times are interleaved. With one GPU
 the ranks run under MPS, which this program starts and ends. NCCL's log must name the transport.
-Transport gx-cuda is the plugin in its mode cuda: NCCL's log must say that buffers are in the GPU.
-Transport gx-unpack is mode unpack: only buffers of receives are in the GPU, and NCCL must say that
-its kernels unpack. --mode cuda or --mode unpack takes that transport for gx. A transport may have
+Transport gx-unpack is the plugin in its mode unpack: buffers of receives are in the GPU, and NCCL
+must say that its kernels unpack. --mode unpack takes that transport for gx. A transport may have
 variables of its own: with socket,gx+GX_NCCL_HELP=0,gx one run tells what the help of NCCL's threads
 brings.
 
@@ -67,12 +66,10 @@ ENV = {
     "gx": {"NCCL_NET": "gx", "NCCL_NET_PLUGIN_REF_COUNT": "1", "GX_NCCL_TIMEOUT_S": str(PEER_S)},
     "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
 }
-ENV["gx-cuda"] = {**ENV["gx"], "GX_NCCL_MODE": "cuda", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_PROTO": "Simple"}
 ENV["gx-unpack"] = {**ENV["gx"], "GX_NCCL_MODE": "unpack", "NCCL_PROTO": "Simple", "NCCL_PAT_ENABLE": "0",
                     "NCCL_LOCAL_REGISTER": "0", "NCCL_GRAPH_REGISTER": "0", "NCCL_NET_GDR_LEVEL": "SYS", "NCCL_NET_GDR_READ": "0"}
 HOST_VIA = r"via NET/gx/\d+(?!/GDRDMA|\d)"
-VIA = {"gx": HOST_VIA, "gx-cuda": r"via NET/gx/\d+/GDRDMA",
-       "gx-unpack": r"\[send\] via NET/gx/\d+(?!/GDRDMA|\d)|\[receive\] via NET/gx/\d+/GDRDMA", "socket": r"via NET/Socket/"}
+VIA = {"gx": HOST_VIA, "gx-unpack": r"\[send\] via NET/gx/\d+(?!/GDRDMA|\d)|\[receive\] via NET/gx/\d+/GDRDMA", "socket": r"via NET/Socket/"}
 UNPACKS = "Using NCCL_NET_DEVICE_UNPACK net plugin"
 CHANNELS = re.compile(r"(\d+) coll channels, .* (\d+) p2p channels, (\d+) p2p channels per peer")
 
@@ -652,7 +649,7 @@ def args_parse():
     p.add_argument("--tests", type=list_arg(TESTS), default=[test for test in TESTS if test != "soak"])
     p.add_argument("--transports", type=ways_arg, default=["socket", "gx"],
                    help=f"some of {','.join(VIA)}; with variables of their own as gx+NAME=VALUE+NAME=VALUE")
-    p.add_argument("--mode", choices=("host", "cuda", "unpack"), default="host", help="transport gx-cuda or gx-unpack for gx")
+    p.add_argument("--mode", choices=("host", "unpack"), default="host", help="unpack: transport gx-unpack for gx")
     p.add_argument("--ops", type=list_arg(OPS), default=list(OPS), help="of the test time")
     p.add_argument("--sizes", type=lambda text: [size_arg(one) for one in text.split(",")], default=list(TIME_B), help="of the test time, as 4K,256M")
     p.add_argument("--gpus", default="", help="of rank 0 and 1, as 0,0; default: 0,1 where there are two")
