@@ -114,7 +114,7 @@ def usage_nic_memory(tools):
 @case
 def usage_options_are_one(tools):
     """No option has the name or the letter of another."""
-    subs = ("info put get send lat allgather alltoall unpack h2d p2p compare overlap ipc plot demo").split()
+    subs = ("info put get send lat allgather alltoall unpack h2d p2p compare overlap ipc demo").split()
     for program, args in [(tools.gxd, [])] + [(tools.perf, [sub]) for sub in subs]:
         text = program(*args, "--help").must(OK).out
         names = [n for line in text.splitlines() for n in re.findall(r"(?<!\S)--?[\w-]+", line[:28])
@@ -629,6 +629,8 @@ def plot_refuses(tools):
         doc.write_text(json.dumps(PLOT_DOC))
         other.write_text('{"lines": []}')
         none.mkdir()
+        for name in ("env", "python3"):
+            none.joinpath(name).symlink_to(shutil.which(name))
         plot(tools).must(USAGE, "which file")
         plot(tools, "/nonexistent.json").must(FAILED, "/nonexistent.json", "No such file")
         plot(tools, tmp).must(FAILED, tmp)

@@ -115,11 +115,6 @@ struct json_t *js_at(struct json_t *array, size_t i)
 	return json_array_get(array, i);
 }
 
-size_t js_size(struct json_t *array)
-{
-	return json_array_size(array);
-}
-
 const char *js_text(struct json_t *value, const char *otherwise)
 {
 	return json_is_string(value) ? json_string_value(value) : otherwise;

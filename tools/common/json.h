@@ -49,7 +49,6 @@ struct json_t *js_array(void);
  * document's. */
 struct json_t *js_get(struct json_t *object, const char *key);
 struct json_t *js_at(struct json_t *array, size_t i);
-size_t js_size(struct json_t *array);
 /** js_text() - The text of the string @value; @otherwise if it is no string. */
 const char *js_text(struct json_t *value, const char *otherwise);
 

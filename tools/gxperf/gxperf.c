@@ -5,12 +5,12 @@
  */
 #include "gxperf/gxperf_opts.h"
 
+#include "common/child.h"
 #include "common/flag.h"
 #include "common/stop.h"
 #include "common/version_text.h"
 #include "gxperf/beside/gxperf_gpus.h"
 #include "gxperf/gxperf_coll.h"
-#include "gxperf/gxperf_plot.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -48,12 +48,11 @@ static const struct argp_child p2p_groups[] = {{&perf_p2p_argp}, {&perf_report_a
 static const struct argp_child compare_groups[] = {{&perf_compare_argp}, {&perf_report_argp}, {0}};
 static const struct argp_child overlap_groups[] = {{&perf_overlap_argp}, {&perf_report_argp}, {0}};
 static const struct argp_child ipc_groups[] = {{&perf_ipc_argp}, {&perf_report_argp}, {0}};
-static const struct argp_child plot_groups[] = {{&perf_plot_argp}, {0}};
 static const struct argp_child demo_groups[] = {{&perf_demo_argp}, {&perf_report_argp}, {0}};
 
 static const struct command {
 	const char *name;
-	int (*fn)(const struct perf_opts *opts, struct report *report);
+	int (*fn)(const struct perf_opts *opts, struct report *report); /* NULL: main_plot() */
 	const struct argp_child *groups;
 	const char *args, *doc;
 	bool addr_may, addr_must;
@@ -95,11 +94,7 @@ static const struct command {
 	{"ipc", perf_ipc, ipc_groups, "",
 	 "What it costs to open GPU memory of another process, and to close and reopen it.", false,
 	 false},
-	{"plot", perf_plot, plot_groups, "FILE...",
-	 "Pictures, SVG and PNG, of what -J, --format json or jsonl, or tools/bench/bench.py has "
-	 "written; "
-	 "several files in one. Needs gnuplot.",
-	 false, false, true, .stop = STOP_KILL},
+	{"plot", NULL, NULL, "FILE...", "Pictures of results.", .own_args = true},
 	{"demo", perf_demo, demo_groups, "",
 	 "Server and client as two pinned processes on this machine, in under 40 s.", false, false,
 	 .stop = STOP_ROW},
@@ -300,6 +295,22 @@ static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 	argv[0] = (char *)cmd->name;
 }
 
+/* A program of its own draws, which lies beside this one. */
+static int main_plot(char **argv)
+{
+	char path[4096] = "gxperf-plot";
+	int ret = child_self("gxperf-plot", path, sizeof(path));
+
+	if (!ret) {
+		execv(path, argv);
+		ret = -errno;
+	}
+	fprintf(stderr,
+		"gxperf: %s: %s; it is installed beside gxperf, and needs python3 and gnuplot\n",
+		path, strerror(-ret));
+	return PERF_FAILED;
+}
+
 /* The main thread did not end in time, or its command cannot be asked to end. */
 static void main_last(void *arg, int signo)
 {
@@ -346,8 +357,10 @@ int main(int argc, char **argv)
 	opt_cpus_default(&c.allowed, false, &c.perf.cpus);
 	argp_parse(&top_argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
 	at = c.report.argc;
-	command_argp_parse(&c, argc - at, argv + at);
 	cmd = command_find(c.perf.command);
+	if (!cmd->fn)
+		return main_plot(argv + at);
+	command_argp_parse(&c, argc - at, argv + at);
 	c.report.command = c.perf.command;
 	c.report.argc = argc - at;
 	c.report.argv = argv + at;
