@@ -427,8 +427,14 @@ static bool conf_offload(struct conf *c)
 static bool conf_mode(struct conf *c)
 {
 	static const char *const modes[] = {"host", "unpack"};
+	const char *text = conf_text("GX_NCCL_MODE");
 	unsigned mode = 0;
 
+	if (text && !strcmp(text, "cuda")) {
+		say_warn("GX_NCCL_MODE=cuda was removed, because mode host is faster: say host or "
+			 "unpack");
+		return false;
+	}
 	if (!conf_word("GX_NCCL_MODE", modes, 2, "host or unpack", &mode))
 		return false;
 	c->offload = mode == 1;

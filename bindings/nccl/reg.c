@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registrations of memory of the host. When deregMr returns, nothing of this process
- * touches the memory any more, although requests with it may be under way: NCCL frees it then. It
- * does not wait for the peer. The service threads call this, also while a progress thread posts on
- * the same comm.
+ * Registrations of memory. When deregMr returns, nothing of this process touches the memory any
+ * more, although requests with it may be under way: NCCL frees it then. It does not wait for the
+ * peer. The service threads call this, also while a progress thread posts on the same comm.
  */
 #include "plug.h"
 
@@ -16,8 +15,8 @@
 #define REG_NAP_NS    20000
 #define REG_WAIT_NS   2000000000ull
 
-/* Registrations may overlap: NCCL makes several of one allocation. In mode unpack nothing of gx touches
- * NCCL's receive buffers, so gx need not know them. */
+/* Registrations may overlap: NCCL makes several of one allocation. In mode unpack nothing of gx
+ * touches NCCL's receive buffers, so gx need not know them. */
 static int reg_mem_make(struct comm *c, struct reg *reg, int type)
 {
 	int ret;

@@ -207,6 +207,48 @@ static void case_skip(struct rank *r)
 	exchange(r, 1);
 }
 
+#define REGS 4
+
+/* Several registrations of one allocation, which overlap. One goes while requests with the others are
+ * under way. */
+static void case_overlap(struct rank *r)
+{
+	size_t len = 4 * MIB, part = MIB;
+	void *mh[REGS], *req[REGS];
+	struct link l;
+	struct buf b;
+	int size;
+
+	rank_link(r, &l, other(r), 0);
+	for (unsigned round = 0; round < 8; round++) {
+		buf_open(r, l.send, &b, len);
+		for (unsigned i = 0; i < REGS; i++)
+			CHECK(!r->net.v12->reg_mr(l.send, b.base + i * 7, len - i * 7,
+						  NCCL_PTR_HOST, &mh[i]));
+		for (unsigned i = 0; i < REGS; i++) {
+			char *at = b.base + i * part + 21; /* in each registration */
+			size_t n = part - 64;
+
+			if (r->me == round % 2) {
+				pattern_fill(at, n, round * REGS + i);
+				CHECK(!net_isend(&r->net, l.send, at, n, mh[i], &req[i]) && req[i]);
+			} else {
+				CHECK(!net_irecv(&r->net, l.recv, at, n, mh[i], &req[i]) && req[i]);
+			}
+		}
+		CHECK(!r->net.v12->dereg_mr(l.send, b.mh)); /* nothing is under way with it */
+		for (unsigned i = 0; i < REGS; i++) {
+			req_wait(r, req[i], &size);
+			CHECK(size == (int)(part - 64));
+			CHECK(pattern_is(b.base + i * part + 21, part - 64, round * REGS + i));
+			CHECK(!r->net.v12->dereg_mr(l.send, mh[i]));
+		}
+		buf_free(&b);
+	}
+	barrier(r);
+	rank_unlink(r, &l);
+}
+
 /* ---- Ranks ---- */
 
 /* Rank 1 ends by @signo with requests under way both ways. Rank 0 learns it, and can clean up. */
@@ -533,11 +575,12 @@ static void case_fork(struct rank *r)
 
 const struct nccl_case cases_ends[] = {
 	{"close", 2, case_close, false, NULL},	     {"abort", 2, case_abort, false, NULL},
-	{"dereg", 2, case_dereg, false, NULL},	     {"skip", 2, case_skip, false, NULL},
-	{"kill", 2, case_kill, true, "2"},	     {"stop", 2, case_stop, true, "2"},
-	{"kill_dial", 2, case_kill_dial, true, "2"}, {"half", 2, case_half, false, NULL},
-	{"context", 2, case_context, false, NULL},   {"unproven", 2, case_unproven, false, NULL},
-	{"reload", 2, case_reload, false, NULL},     {"init", 1, case_init, false, NULL},
-	{"cpus", 1, case_cpus, false, NULL},	     {"fork", 2, case_fork, false, NULL},
+	{"dereg", 2, case_dereg, false, NULL},	     {"overlap", 2, case_overlap, false, NULL},
+	{"skip", 2, case_skip, false, NULL},	     {"kill", 2, case_kill, true, "2"},
+	{"stop", 2, case_stop, true, "2"},	     {"kill_dial", 2, case_kill_dial, true, "2"},
+	{"half", 2, case_half, false, NULL},	     {"context", 2, case_context, false, NULL},
+	{"unproven", 2, case_unproven, false, NULL}, {"reload", 2, case_reload, false, NULL},
+	{"init", 1, case_init, false, NULL},	     {"cpus", 1, case_cpus, false, NULL},
+	{"fork", 2, case_fork, false, NULL},
 };
 const unsigned nr_cases_ends = sizeof(cases_ends) / sizeof(cases_ends[0]);

@@ -365,7 +365,7 @@ static void host__takes_no_gpu(void **state)
 	assert_int_equal(fake.host.local, GX_OFF);
 }
 
-/* The mode that there was: the line names those that there are. */
+/* The line names the modes that there are, and says of one that it was removed. */
 static void all__refuse_other_modes(void **state)
 {
 	static const char *const wrong[] = {"cuda", "gpu"};
@@ -374,6 +374,7 @@ static void all__refuse_other_modes(void **state)
 		setenv("GX_NCCL_MODE", wrong[i], 1);
 		fails("say host or unpack");
 		assert_non_null(strstr(fake.warned, wrong[i]));
+		assert_true(!strstr(fake.warned, "was removed") == (i == 1));
 	}
 }
 
