@@ -10,12 +10,11 @@
 
 void core_groups_point(struct gx_opts *o, struct core_groups *g)
 {
-	g->tcp.nic = &g->nic;
 	o->cores = &g->cores;
 	o->host = &g->host;
 	o->packet = &g->packet;
 	o->gpu = &g->gpu;
-	o->tcp = &g->tcp;
+	o->nic = &g->nic;
 	o->verbs = &g->verbs;
 }
 
@@ -39,13 +38,11 @@ int core_groups_take(struct gx_opts *o, struct core_groups *g)
 		      {"gx_packet_opts", &g->packet, sizeof(g->packet), o->packet},
 		      {"gx_gpu_opts", &g->gpu, sizeof(g->gpu), o->gpu},
 		      {"gx_verbs_opts", &g->verbs, sizeof(g->verbs), o->verbs},
-		      {"gx_tcp_opts", &g->tcp, sizeof(g->tcp), o->tcp}};
+		      {"gx_nic_opts", &g->nic, sizeof(g->nic), o->nic}};
 	int ret = 0;
 
 	for (unsigned i = 0; !ret && i < GX_ARRAY_SIZE(groups); i++)
 		ret = group_take(groups[i].name, groups[i].own, groups[i].own_b, groups[i].user);
-	if (!ret)
-		ret = group_take("gx_nic_opts", &g->nic, sizeof(g->nic), g->tcp.nic);
 	if (ret)
 		return ret;
 	g->packet.chunk_b = g->packet.chunk_b ? g->packet.chunk_b : 512 << 10;

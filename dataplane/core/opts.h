@@ -12,7 +12,6 @@ struct core_groups {
 	struct gx_host_opts host;
 	struct gx_packet_opts packet;
 	struct gx_gpu_opts gpu;
-	struct gx_tcp_opts tcp;
 	struct gx_nic_opts nic;
 	struct gx_verbs_opts verbs;
 };

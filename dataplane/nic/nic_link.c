@@ -19,36 +19,36 @@
 
 static int nic_check(const struct gx_opts *o)
 {
-	static const char *const nics[] = {[GX_TCP_RX_DEVMEM] = "devmem",
-					   [GX_TCP_RX_ZCRX] = "zcrx",
-					   [GX_TCP_RX_ZCRX_GPU] = "zcrx-gpu"};
+	static const char *const nics[] = {[GX_NIC_RX_DEVMEM] = "devmem",
+					   [GX_NIC_RX_ZCRX] = "zcrx",
+					   [GX_NIC_RX_ZCRX_GPU] = "zcrx-gpu"};
 	const char *mode;
 
-	if (o->tcp->tx > GX_TCP_TX_AUTO)
-		return gx_fail(-EINVAL, "gx_tcp_opts.tx %llu is not known: take a GX_TCP_TX_ value",
-			       (unsigned long long)o->tcp->tx);
-	if (o->tcp->nic->tx && !o->tcp->tx)
+	if (o->nic->tx > GX_NIC_TX_AUTO)
+		return gx_fail(-EINVAL, "gx_nic_opts.tx %llu is not known: take a GX_NIC_TX_ value",
+			       (unsigned long long)o->nic->tx);
+	if (o->nic->tx_if && !o->nic->tx)
 		return gx_fail(-EINVAL,
-			       "gx_nic_opts.tx '%.64s' goes with gx_tcp_opts.tx devmem or auto",
-			       o->tcp->nic->tx);
-	if (o->tcp->tx && !o->tcp->nic->tx)
+			       "gx_nic_opts.tx_if '%.64s' goes with gx_nic_opts.tx devmem or auto",
+			       o->nic->tx_if);
+	if (o->nic->tx && !o->nic->tx_if)
 		return gx_fail(-EINVAL,
-			       "gx_tcp_opts.tx %s needs the interface that connections leave by: "
-			       "set gx_nic_opts.tx, as eth0",
-			       o->tcp->tx == GX_TCP_TX_DEVMEM ? "devmem" : "auto");
-	if (o->tcp->rx > GX_TCP_RX_ZCRX_GPU)
-		return gx_fail(-EINVAL, "gx_tcp_opts.rx %u is not known: take a GX_TCP_RX_ value",
-			       o->tcp->rx);
-	mode = nics[o->tcp->rx];
-	if (!mode && o->tcp->nic->rx)
+			       "gx_nic_opts.tx %s needs the interface that connections leave by: "
+			       "set gx_nic_opts.tx_if, as eth0",
+			       o->nic->tx == GX_NIC_TX_DEVMEM ? "devmem" : "auto");
+	if (o->nic->rx > GX_NIC_RX_ZCRX_GPU)
+		return gx_fail(-EINVAL, "gx_nic_opts.rx %u is not known: take a GX_NIC_RX_ value",
+			       o->nic->rx);
+	mode = nics[o->nic->rx];
+	if (!mode && o->nic->rx_if)
 		return gx_fail(
 			-EINVAL,
-			"gx_nic_opts.rx '%.64s' goes with gx_tcp_opts.rx devmem, zcrx and zcrx-gpu",
-			o->tcp->nic->rx);
-	if (mode && !o->tcp->nic->rx)
+			"gx_nic_opts.rx_if '%.64s' goes with gx_nic_opts.rx devmem, zcrx and zcrx-gpu",
+			o->nic->rx_if);
+	if (mode && !o->nic->rx_if)
 		return gx_fail(-EINVAL,
-			       "gx_tcp_opts.rx %s needs an interface and its queues: set "
-			       "gx_nic_opts.rx, as eth0:8-15",
+			       "gx_nic_opts.rx %s needs an interface and its queues: set "
+			       "gx_nic_opts.rx_if, as eth0:8-15",
 			       mode);
 	return 0;
 }
@@ -59,17 +59,17 @@ static int zcrx_start(struct gx *gx)
 	struct nic_ctx *t = nic_ctx_of(gx);
 	struct tcp_zcrx_cfg cfg = {.nic = &nic_sys_linux,
 				   .ring = &io_ring_sys_kernel,
-				   .where = gx->opts.tcp->nic,
-				   .area_b = gx->opts.tcp->nic->rx_b,
+				   .where = gx->opts.nic,
+				   .area_b = gx->opts.nic->rx_b,
 				   .nr_cores = gx->nr_cores};
 
-	return gx->opts.tcp->rx == GX_TCP_RX_ZCRX ? tcp_zcrx_open(&cfg, &t->zcrx) : 0;
+	return gx->opts.nic->rx == GX_NIC_RX_ZCRX ? tcp_zcrx_open(&cfg, &t->zcrx) : 0;
 }
 
 static int nic_needs_gpu(const struct gx_opts *o)
 {
-	return o->tcp->rx == GX_TCP_RX_DEVMEM || o->tcp->rx == GX_TCP_RX_ZCRX_GPU
-		       ? (int)o->tcp->nic->rx_device
+	return o->nic->rx == GX_NIC_RX_DEVMEM || o->nic->rx == GX_NIC_RX_ZCRX_GPU
+		       ? (int)o->nic->rx_device
 		       : -1;
 }
 
@@ -81,12 +81,12 @@ static int dev_start(struct gx *gx)
 	struct tcp_dev_cfg cfg = {.nic = &nic_sys_linux,
 				  .sys = &devmem_sys_kernel,
 				  .arena = gx->arena,
-				  .where = gx->opts.tcp->nic,
-				  .pool_b = gx->opts.tcp->nic->rx_b,
+				  .where = gx->opts.nic,
+				  .pool_b = gx->opts.nic->rx_b,
 				  .nr_cores = gx->nr_cores};
 	int ret = 0;
 
-	if (gx->opts.tcp->rx == GX_TCP_RX_ZCRX_GPU)
+	if (gx->opts.nic->rx == GX_NIC_RX_ZCRX_GPU)
 		cfg.ring = &io_ring_sys_kernel;
 	if (device >= 0) {
 		cfg.gpu = gx->gpu[device];
@@ -94,7 +94,7 @@ static int dev_start(struct gx *gx)
 	}
 	for (unsigned i = 0; t->dev && i < gx->nr_cores; i++)
 		tcp_dev_lend(t->dev, i, tcp_core(gx->core[i]));
-	gx->groups.nic.rx = NULL; /* belongs to the caller */
+	gx->groups.nic.rx_if = NULL; /* belongs to the caller */
 	return ret;
 }
 
@@ -102,16 +102,16 @@ static int dev_start(struct gx *gx)
 static int tx_start(struct gx *gx)
 {
 	struct nic_ctx *t = nic_ctx_of(gx);
-	bool must = gx->opts.tcp->tx == GX_TCP_TX_DEVMEM;
+	bool must = gx->opts.nic->tx == GX_NIC_TX_DEVMEM;
 	struct tcp_tx_dev_cfg cfg = {
-		.nic = &nic_sys_linux, .name = gx->opts.tcp->nic->tx, .must = must};
+		.nic = &nic_sys_linux, .name = gx->opts.nic->tx_if, .must = must};
 	int ret = cfg.name ? tcp_tx_dev_open(&cfg, &t->tx) : 0;
 
-	gx->groups.nic.tx = NULL; /* belongs to the caller */
+	gx->groups.nic.tx_if = NULL; /* belongs to the caller */
 	if (!ret || must)
 		return ret;
 	gx_warn("link tcp sends memory of GPUs by host memory: %s", gx_error());
-	gx->groups.tcp.tx = GX_TCP_TX_COPY;
+	gx->groups.nic.tx = GX_NIC_TX_COPY;
 	return 0;
 }
 
@@ -178,7 +178,7 @@ int nic_core_open(struct gx_core *core)
 		return ret;
 	n = nic_core_of(tcp_core(core));
 	n->zc_sys = &zc_sys_kernel;
-	n->tcp.has_feeds = core->gx->opts.tcp->rx != GX_TCP_RX_COPY;
+	n->tcp.has_feeds = core->gx->opts.nic->rx != GX_NIC_RX_COPY;
 	ret = tcp_uring_want(n);
 	if (ret)
 		nic_core_close(core);
@@ -188,17 +188,17 @@ int nic_core_open(struct gx_core *core)
 /* Where the ring comes from a pool of devices, it is there later. */
 static int core_start(struct gx_core *core)
 {
-	const struct gx_tcp_opts *o = core->gx->opts.tcp;
+	const struct gx_nic_opts *o = core->gx->opts.nic;
 	struct link_tcp *l = tcp_core(core);
 	int ret = 0;
 
-	if (o->rx == GX_TCP_RX_ZCRX || o->rx == GX_TCP_RX_ZCRX_GPU)
+	if (o->rx == GX_NIC_RX_ZCRX || o->rx == GX_NIC_RX_ZCRX_GPU)
 		ret = gx_loop_add(&core->loop,
 				  &(struct gx_poller){"tcp rx", nic_ring_poll, l, nic_ring_asleep});
 	if (!ret)
 		ret = gx_loop_add(&core->loop,
 				  &(struct gx_poller){"tcp", link_tcp_poll, l, link_tcp_asleep});
-	if (!ret && o->tx != GX_TCP_TX_COPY)
+	if (!ret && o->tx != GX_NIC_TX_COPY)
 		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp tx", link_tcp_zc_poll, l,
 								   link_tcp_zc_asleep});
 	if (!ret)
@@ -228,7 +228,7 @@ static int nic_mem_add(struct gx_mem *mem)
 
 static const char *nic_mem_holder(const struct gx *gx)
 {
-	return gx->opts.tcp->tx ? "the kernel that sends it" : NULL;
+	return gx->opts.nic->tx ? "the kernel that sends it" : NULL;
 }
 
 /* ---- an endpoint ---- */
@@ -257,7 +257,7 @@ static void nic_open(struct tcp_ep *e)
 		return;
 	why = bare_why_not(e, dev, c->socks->nr_socks - 1);
 	if (why)
-		gx_warn("peer %s: what comes over link tcp is copied (gx_tcp_opts.rx copy): %s",
+		gx_warn("peer %s: what comes over link tcp is copied (gx_nic_opts.rx copy): %s",
 			c->peer_name, why);
 	else
 		gx_info("peer %s: payload over link tcp comes into memory of cuda:%d", c->peer_name,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Link tcp with a NIC that brings payload to memory of the program, and takes it from memory of GPUs
- * (gx_tcp_opts.rx, .tx). It is the same link as tcp/ has, with more: its context has NICs, its cores
+ * (gx_nic_opts.rx, .tx). It is the same link as tcp/ has, with more: its context has NICs, its cores
  * have rings and error queues, and its endpoints go through nic_offload (tcp/tcp_offload.h).
  * nic_link.c has the object; the ways in and out are:
  *
@@ -42,14 +42,14 @@ static inline struct nic_core *nic_core_of(const struct link_tcp *l)
 extern const struct gx_link gx_link_tcp_nic;
 extern const struct tcp_offload nic_offload;
 
-/** nic_core_open() - Control path: link tcp of @core, with its ring if gx_tcp_opts.rx asks for one.
+/** nic_core_open() - Control path: link tcp of @core, with its ring if gx_nic_opts.rx asks for one.
  * Return: 0, -errno with gx_error(). */
 int nic_core_open(struct gx_core *core);
 void nic_core_close(struct gx_core *core);
 
 /* -- tcp_uring.c: sockets that io_uring receives from -- */
 
-/** tcp_uring_want() - Control path: a ring with a queue of the NIC for @n, if gx_tcp_opts.rx asks for
+/** tcp_uring_want() - Control path: a ring with a queue of the NIC for @n, if gx_nic_opts.rx asks for
  * it. Return: 0, -errno with gx_error(). */
 int tcp_uring_want(struct nic_core *n);
 /** tcp_uring_close() - Control path: no GPU copies any more. */

@@ -322,7 +322,7 @@ static void mode_zcrx(const struct nic_facts *f, struct gx_nic_mode *m)
 			  "this process gets no ring of io_uring: %s", strerror(-f->zcrx));
 	else if (!mode_lacks_kernel(f, m) && !mode_lacks_card(f, m))
 		mode_lacks_set_up(f, m,
-				  "bind queues: gx_tcp_opts.rx zcrx does, and says the answer");
+				  "bind queues: gx_nic_opts.rx zcrx does, and says the answer");
 }
 
 int nic_mode(const struct nic_facts *f, unsigned index, struct gx_nic_mode *out)

@@ -62,13 +62,13 @@ static int gpu_check(const struct gx_gpu *gpu)
 		return gx_fail(-EOPNOTSUPP,
 			       "gx_nic_opts.rx_device %d (%s): kernels of this GPU do not see what "
 			       "a NIC writes without a flush, which gx does not have: "
-			       "gx_tcp_opts.rx copy needs none",
+			       "gx_nic_opts.rx copy needs none",
 			       gpu->device, gpu->name);
 	if (gpu->reads_host)
 		return gx_fail(
 			-EOPNOTSUPP,
 			"unpack mode %s reads payload by the CPU, which cannot read it in "
-			"memory of a GPU: take another gx_gpu_opts.unpack, or gx_tcp_opts.rx copy",
+			"memory of a GPU: take another gx_gpu_opts.unpack, or gx_nic_opts.rx copy",
 			gx_unpack_name(gpu->unpack));
 	return 0;
 }
@@ -82,7 +82,7 @@ static int dev_alloc(struct tcp_dev *d, uint64_t len, void **at, int *fd)
 		return gx_fail(ret, "%s: no %" PRIu64 " MiB for gx_nic_opts.rx_b: %s", d->gpu->name,
 			       len >> 20, gx_gpu_why());
 	ret = d->gpu->share->dmabuf(d->gpu, *at, len, fd);
-	return ret ? gx_fail(ret, "no dma-buf of the pool: %s. gx_tcp_opts.rx copy needs none",
+	return ret ? gx_fail(ret, "no dma-buf of the pool: %s. gx_nic_opts.rx copy needs none",
 			     gx_gpu_why())
 		   : 0;
 }
@@ -116,7 +116,7 @@ static int dev_parts(struct tcp_dev *d)
 	if (!ret)
 		ret = gx_arena_map(d->arena, -1, (size_t)TCP_DEV_SOCKS * TCP_DEV_LIN_B,
 				   (void **)&d->lin);
-	return ret ? gx_fail(ret, "no host memory for gx_tcp_opts.rx devmem: %s", strerror(-ret))
+	return ret ? gx_fail(ret, "no host memory for gx_nic_opts.rx devmem: %s", strerror(-ret))
 		   : 0;
 }
 
@@ -148,7 +148,7 @@ int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 	int ret;
 
 	if (!d)
-		return gx_fail(-ENOMEM, "no memory for gx_tcp_opts.rx devmem");
+		return gx_fail(-ENOMEM, "no memory for gx_nic_opts.rx devmem");
 	d->sys = cfg->sys;
 	d->ring = cfg->ring;
 	d->arena = cfg->arena;
@@ -310,8 +310,8 @@ static int feed_open(struct tcp_dev *d, unsigned core, unsigned i, int fd, struc
 static int ring_refuse(const struct tcp_dev *d, int fd, int err)
 {
 	return gx_fail(err,
-		       "gx_tcp_opts.rx zcrx-gpu: no flow rule of %s leads a data socket to its "
-		       "queue: %s. Cure: gx_nic_step() tells what is missing, and gx_tcp_opts.rx "
+		       "gx_nic_opts.rx zcrx-gpu: no flow rule of %s leads a data socket to its "
+		       "queue: %s. Cure: gx_nic_step() tells what is missing, and gx_nic_opts.rx "
 		       "devmem needs no rule",
 		       d->nic.name,
 		       tcp_nic_is_own(fd) ? "the peer has this host's address, and its packets "

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device memory for the data sockets of a context (gx_tcp_opts.rx devmem and zcrx-gpu): a pool in
+ * Device memory for the data sockets of a context (gx_nic_opts.rx devmem and zcrx-gpu): a pool in
  * memory of one GPU, bound to queues of one NIC, and a feed (devmem_feed.h, or that of the core's
  * ring of io_uring) for each socket that asks. The operator prepares the NIC (gxd nic plan); the
  * binding and the flow rules are made here. Control path. UNTRIED on hardware.
@@ -28,7 +28,7 @@ struct tcp_dev_cfg {
 					   devmem */
 	struct gx_arena *arena;
 	struct gx_gpu *gpu;
-	const struct gx_nic_opts *where; /* .rx, its queues */
+	const struct gx_nic_opts *where; /* .rx_if, its queues */
 	uint64_t pool_b;
 	unsigned nr_cores;
 };

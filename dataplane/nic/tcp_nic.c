@@ -20,14 +20,14 @@
 int tcp_nic_where(struct tcp_nic *n, const struct nic_sys *sys, const struct gx_nic_opts *where)
 {
 	*n = (struct tcp_nic){.sys = sys};
-	if (!where->rx || !where->rx[0] || strlen(where->rx) >= NIC_NAME_MAX || !where->rx_queues ||
-	    where->rx_queues > UINT32_MAX - where->rx_first)
+	if (!where->rx_if || !where->rx_if[0] || strlen(where->rx_if) >= NIC_NAME_MAX ||
+	    !where->rx_queues || where->rx_queues > UINT32_MAX - where->rx_first)
 		return gx_fail(
 			-EINVAL,
-			"gx_nic_opts.rx '%.64s', %u queues from %u: name an interface, and its "
+			"gx_nic_opts.rx_if '%.64s', %u queues from %u: name an interface, and its "
 			"queues in .rx_first and .rx_queues",
-			where->rx ? where->rx : "", where->rx_queues, where->rx_first);
-	strcpy(n->name, where->rx);
+			where->rx_if ? where->rx_if : "", where->rx_queues, where->rx_first);
+	strcpy(n->name, where->rx_if);
 	n->range.first = where->rx_first;
 	n->range.last = where->rx_first + where->rx_queues - 1;
 	return 0;
@@ -40,7 +40,7 @@ static int mode_check(const struct nic_facts *f, const char *mode, const char *w
 
 	for (unsigned i = 0; !nic_mode(f, i, &m); i++)
 		if (!strcmp(m.name, mode) && m.can == GX_NIC_NO)
-			return gx_fail(-EOPNOTSUPP, "gx_nic_opts.rx: %s%s%s. Cure: %s",
+			return gx_fail(-EOPNOTSUPP, "gx_nic_opts.rx_if: %s%s%s. Cure: %s",
 				       strstr(m.why, who) ? "" : who,
 				       strstr(m.why, who) ? "" : ": ", m.why, m.cure);
 	return 0;
@@ -94,7 +94,7 @@ int tcp_nic_queues(const struct tcp_nic *n, unsigned nr_cores, const char *mode)
 	if (r->last - r->first + 1 >= nr_cores)
 		return 0;
 	return gx_fail(-EINVAL,
-		       "gx_nic_opts.rx: queues %u-%u are too few: with gx_tcp_opts.rx %s each "
+		       "gx_nic_opts.rx_if: queues %u-%u are too few: with gx_nic_opts.rx %s each "
 		       "of the %u cores has one; name %u, or use fewer cores",
 		       r->first, r->last, mode, nr_cores, nr_cores);
 }

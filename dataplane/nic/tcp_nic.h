@@ -19,14 +19,14 @@ struct tcp_nic {
 	int rule_err; /* why a rule could not be set, when it was last said */
 };
 
-/** tcp_nic_where() - @where: .rx, its queues. Return: 0, -EINVAL
+/** tcp_nic_where() - @where: .rx_if, its queues. Return: 0, -EINVAL
  * with gx_error(). */
 int tcp_nic_where(struct tcp_nic *n, const struct nic_sys *sys, const struct gx_nic_opts *where);
 /** tcp_nic_look() - Is it ready for @mode, a name of gx_nic_mode()? Nothing is changed. Return: 0;
  * -ENODEV, -EINVAL, -ERANGE, -EOPNOTSUPP, -ENOMEM with gx_error(), which names the driver, what is
  * missing or left to do, and the cure. */
 int tcp_nic_look(struct tcp_nic *n, const char *mode);
-/** tcp_nic_queues() - Has each of @nr_cores cores a queue, with gx_tcp_opts.rx @mode? Return: 0,
+/** tcp_nic_queues() - Has each of @nr_cores cores a queue, with gx_nic_opts.rx @mode? Return: 0,
  * -EINVAL with gx_error(). */
 int tcp_nic_queues(const struct tcp_nic *n, unsigned nr_cores, const char *mode);
 /** tcp_nic_sweep() - The queues are ours: delete flow rules to them that a process left behind which

@@ -35,11 +35,11 @@ static int dev_look(struct tcp_tx_dev *d)
 		return gx_fail(-ENOMEM, "no memory to look at %s", d->name);
 	ret = nic_look(d->nic, d->name, f);
 	if (ret)
-		gx_fail(ret, "gx_nic_opts.tx: this host has no interface '%s'", d->name);
+		gx_fail(ret, "gx_nic_opts.tx_if: this host has no interface '%s'", d->name);
 	else if (f->nl_err || !f->netdev || !f->bind_tx)
 		ret = gx_fail(-EOPNOTSUPP,
-			      "gx_nic_opts.tx: %s: this kernel (%s) does not bind memory for "
-			      "sending%s. Use Linux 6.16 or newer, or gx_tcp_opts.tx copy",
+			      "gx_nic_opts.tx_if: %s: this kernel (%s) does not bind memory for "
+			      "sending%s. Use Linux 6.16 or newer, or gx_nic_opts.tx copy",
 			      d->name, f->kernel,
 			      f->nl_err == -ENOSYS ? ", as far as a gx without libmnl can see"
 						   : "");
@@ -55,11 +55,11 @@ int tcp_tx_dev_open(const struct tcp_tx_dev_cfg *cfg, struct tcp_tx_dev **out)
 
 	if (!cfg->name[0] || strlen(cfg->name) >= NIC_NAME_MAX)
 		return gx_fail(-EINVAL,
-			       "gx_nic_opts.tx '%.64s': say the name of an interface, as eth0",
+			       "gx_nic_opts.tx_if '%.64s': say the name of an interface, as eth0",
 			       cfg->name);
 	d = calloc(1, sizeof(*d));
 	if (!d)
-		return gx_fail(-ENOMEM, "no memory for gx_nic_opts.tx");
+		return gx_fail(-ENOMEM, "no memory for gx_nic_opts.tx_if");
 	d->nic = cfg->nic;
 	d->must = cfg->must;
 	strcpy(d->name, cfg->name);
@@ -117,8 +117,8 @@ int tcp_tx_dev_mem(struct tcp_tx_dev *d, struct gx_mem *mem)
 	snprintf(why, sizeof(why), "%s", gx_error());
 	if (d->must)
 		return gx_fail(ret,
-			       "gx_tcp_opts.tx devmem: %s cannot send memory of cuda:%d: %.300s. "
-			       "gx_tcp_opts.tx auto goes by host memory instead",
+			       "gx_nic_opts.tx devmem: %s cannot send memory of cuda:%d: %.300s. "
+			       "gx_nic_opts.tx auto goes by host memory instead",
 			       d->name, mem->device, why);
 	if (!atomic_exchange_explicit(&d->warned, true, memory_order_relaxed))
 		gx_warn("%s cannot send memory of cuda:%d: %s. Its payload goes by host memory",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of GPUs that a NIC sends from (gx_tcp_opts.tx devmem, auto): each allocation or registration
+ * Memory of GPUs that a NIC sends from (gx_nic_opts.tx devmem, auto): each allocation or registration
  * is bound to one interface as a dma-buf (nic_bind_tx()), and link tcp names offsets in it (tcp_zc.h).
  * Queues of the NIC need no set-up for that. Control path. UNTRIED on hardware.
  */

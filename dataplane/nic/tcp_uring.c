@@ -86,7 +86,7 @@ static int feed_pull(struct tcp_feed *f, uint64_t want_b, struct tcp_frag frags[
 	f->is_short = !ret && uring_rx_is_short(u->rx, u->sock);
 	if (gx_unlikely(feed_starves(u))) {
 		f->why = "the kernel takes no page of its area back: the peer's packets do not "
-			 "come by the NIC's queue (gx_nic_opts.rx), or the area is smaller "
+			 "come by the NIC's queue (gx_nic_opts.rx_if), or the area is smaller "
 			 "than the queue's ring (gx_nic_opts.rx_b)";
 		return -ENOBUFS;
 	}
@@ -244,7 +244,7 @@ int tcp_uring_want(struct nic_core *n)
 	n->uring_pool_b = tcp_zcrx_area_b(z);
 	ret = gx_arena_map(core->gx->arena, -1, n->uring_pool_b, &n->uring_pool);
 	if (ret)
-		return gx_fail(ret, "gx_tcp_opts.rx zcrx: no host memory for %" PRIu64 " MiB",
+		return gx_fail(ret, "gx_nic_opts.rx zcrx: no host memory for %" PRIu64 " MiB",
 			       n->uring_pool_b >> 20);
 	return tcp_zcrx_take(z, core->index, n->uring_pool, &n->uring);
 }

@@ -29,9 +29,9 @@ static int sock_open(struct tcp_ep *e, unsigned i)
 
 	if (ret == -ENOMEM)
 		return gx_fail(ret, "no memory for a data socket that sends without a copy");
-	if (ret && e->ep.core->gx->opts.tcp->tx == GX_TCP_TX_DEVMEM)
+	if (ret && e->ep.core->gx->opts.nic->tx == GX_NIC_TX_DEVMEM)
 		return gx_fail(ret,
-			       "gx_tcp_opts.tx devmem: the kernel sends from no such socket "
+			       "gx_nic_opts.tx devmem: the kernel sends from no such socket "
 			       "without a copy (%s): take auto, or copy",
 			       strerror(-ret));
 	return 0;
@@ -41,7 +41,7 @@ int tcp_zc_open(struct tcp_ep *e)
 {
 	int ret = 0;
 
-	if (e->ep.core->gx->opts.tcp->tx == GX_TCP_TX_COPY)
+	if (e->ep.core->gx->opts.nic->tx == GX_NIC_TX_COPY)
 		return 0;
 	e->zc = calloc(1, sizeof(*e->zc));
 	if (!e->zc)
@@ -148,7 +148,7 @@ void tcp_zc_say(struct gx_ep *ep)
 	gx_warn("peer %s: payload of GPU memory goes over link tcp by host memory: %s",
 		ep->conn->peer_name,
 		err == -ENODEV	     ? "the connection leaves by another interface than "
-				       "gx_nic_opts.tx"
+				       "gx_nic_opts.tx_if"
 		: err == -EOPNOTSUPP ? "its sockets do not send without a copy"
 				     : strerror(-err));
 }
@@ -183,7 +183,7 @@ static ssize_t post_none(struct tcp_ep *e, struct tcp_sock *s, struct tcp_zc_soc
 		return -EAGAIN;
 	tcp_sock_tx_fail(e, s, -ENOBUFS,
 			 "the kernel has no room for one send without a copy: raise "
-			 "net.core.optmem_max, or take gx_tcp_opts.tx copy");
+			 "net.core.optmem_max, or take gx_nic_opts.tx copy");
 	return -ENOBUFS;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Link tcp sends payload of memory of a GPU from there, where gx_tcp_opts.tx asks for that and a NIC
+ * Link tcp sends payload of memory of a GPU from there, where gx_nic_opts.tx asks for that and a NIC
  * has bound the memory (tcp_tx_dev.h): the NIC reads it, later. Headers, trailers, short payload and
  * host memory are copied.
  *
@@ -58,7 +58,7 @@ static inline struct tcp_zc_sock *tcp_zc_of(const struct tcp_ep *e, const struct
 }
 
 /** tcp_zc_open() - Control path: the sockets of @e are there. Return: 0; -ENOMEM; -errno with
- * gx_error(): the kernel refuses, and gx_tcp_opts.tx names it. */
+ * gx_error(): the kernel refuses, and gx_nic_opts.tx names it. */
 int tcp_zc_open(struct tcp_ep *e);
 void tcp_zc_close(struct tcp_ep *e); /* control path; nothing is out any more */
 

@@ -139,9 +139,9 @@ static void late_watch(struct tcp_ep *e, uint64_t now_ns)
 		e, &e->sock[0], -ETIMEDOUT,
 		done ? "the peer has said that it has all bytes of operations, and for "
 		       "three peer time-outs the kernel has not let go of them: the peer "
-		       "lies, or the NIC keeps them (gx_tcp_opts.tx)"
+		       "lies, or the NIC keeps them (gx_nic_opts.tx)"
 		     : "operations have ended early, and for three peer time-outs the peer took "
-		       "none of their bytes that the kernel has (gx_tcp_opts.tx)");
+		       "none of their bytes that the kernel has (gx_nic_opts.tx)");
 }
 
 bool link_tcp_zc_poll(void *link, uint64_t now_ns)

@@ -44,7 +44,7 @@ int tcp_zcrx_open(const struct tcp_zcrx_cfg *cfg, struct tcp_zcrx **out)
 	int ret;
 
 	if (!z)
-		return gx_fail(-ENOMEM, "no memory for gx_tcp_opts.rx zcrx");
+		return gx_fail(-ENOMEM, "no memory for gx_nic_opts.rx zcrx");
 	z->ring = cfg->ring;
 	z->nr_cores = cfg->nr_cores;
 	z->area_b = cfg->area_b / cfg->nr_cores / GX_HUGE_PAGE * GX_HUGE_PAGE;
@@ -101,7 +101,7 @@ int tcp_zcrx_ring(const struct tcp_nic *n, const struct io_ring_sys *sys, uint32
 	char why[IO_RING_WHY_B];
 	int ret = zcrx_open(&cfg, out, why);
 
-	return ret ? gx_fail(ret, "gx_tcp_opts.rx zcrx: %s", why) : 0;
+	return ret ? gx_fail(ret, "gx_nic_opts.rx zcrx: %s", why) : 0;
 }
 
 int tcp_zcrx_take(struct tcp_zcrx *z, unsigned core, void *area, struct uring_rx **out)
@@ -120,14 +120,14 @@ int tcp_zcrx_rule(struct tcp_zcrx *z, unsigned core, int fd)
 	if (tcp_nic_is_own(fd)) {
 		if (!z->own_said)
 			gx_warn("%s: a peer over link tcp has this host's address, and its packets "
-				"pass no NIC: gx reads its sockets as with gx_tcp_opts.rx copy",
+				"pass no NIC: gx reads its sockets as with gx_nic_opts.rx copy",
 				z->nic.name);
 		z->own_said = true;
 		return -EADDRNOTAVAIL;
 	}
 	place = tcp_nic_rule(&z->nic, fd, z->nic.range.first + core);
 	if (place < 0)
-		tcp_nic_warn(&z->nic, place, "gx reads it as with gx_tcp_opts.rx copy");
+		tcp_nic_warn(&z->nic, place, "gx reads it as with gx_nic_opts.rx copy");
 	return place;
 }
 

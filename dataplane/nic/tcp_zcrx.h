@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Zero-copy receive of io_uring for the data sockets of a context (gx_tcp_opts.rx zcrx): each core
+ * Zero-copy receive of io_uring for the data sockets of a context (gx_nic_opts.rx zcrx): each core
  * has one receive queue of a NIC, and an area of host memory whose pages the NIC fills. The CPU and
  * GPUs read the area, so headers may lie in it: the sockets are those of tcp_uring.c, with its feed.
  *
@@ -21,7 +21,7 @@ struct tcp_zcrx;
 struct tcp_zcrx_cfg {
 	const struct nic_sys *nic;
 	const struct io_ring_sys *ring;
-	const struct gx_nic_opts *where; /* .rx, its queues */
+	const struct gx_nic_opts *where; /* .rx_if, its queues */
 	uint64_t area_b;		 /* of all cores together */
 	unsigned nr_cores;
 };

@@ -19,23 +19,23 @@
 /* What asks for more than the kernel's copies: dataplane/nic/ is not there. */
 static int tcp_check(const struct gx_opts *o)
 {
-	const struct gx_tcp_opts *t = o->tcp;
-	bool rx = t->rx != GX_TCP_RX_COPY || t->nic->rx;
+	const struct gx_nic_opts *n = o->nic;
+	bool rx = n->rx != GX_NIC_RX_COPY || n->rx_if;
 
-	if (!rx && (t->tx == GX_TCP_TX_AUTO || (t->tx == GX_TCP_TX_COPY && !t->nic->tx)))
+	if (!rx && (n->tx == GX_NIC_TX_AUTO || (n->tx == GX_NIC_TX_COPY && !n->tx_if)))
 		return 0;
 	return gx_fail(-EINVAL,
-		       "gx_tcp_opts.%s: no NIC moves payload, because this gx was built with "
+		       "gx_nic_opts.%s: no NIC moves payload, because this gx was built with "
 		       "-Dnic_memory=false: take copy, or build gx with -Dnic_memory=true",
 		       rx ? "rx" : "tx");
 }
 
 static int tcp_ctx_open(struct gx *gx)
 {
-	if (gx->opts.tcp->tx == GX_TCP_TX_AUTO)
+	if (gx->opts.nic->tx == GX_NIC_TX_AUTO)
 		gx_warn("link tcp sends memory of GPUs by host memory: this gx was built with "
 			"-Dnic_memory=false");
-	gx->groups.nic.tx = NULL; /* belongs to the caller */
+	gx->groups.nic.tx_if = NULL; /* belongs to the caller */
 	return 0;
 }
 

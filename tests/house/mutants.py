@@ -872,7 +872,7 @@ MUTANTS = {
              [("dataplane/tcp/tcp_tx.c", "\t\t*leads = true;\n", "")],
              ["tcp_zc"]),
     "ZS15": ("link tcp: a gx without memory of NICs passes over an option that asks for it",
-             [("dataplane/tcp/tcp_conn.c", "t->tx == GX_TCP_TX_COPY && !t->nic->tx", "t->tx != GX_TCP_TX_AUTO")],
+             [("dataplane/tcp/tcp_conn.c", "n->tx == GX_NIC_TX_COPY && !n->tx_if", "n->tx != GX_NIC_TX_AUTO")],
              ["link_tcp"]),
     "K9": ("link tcp: an endpoint leaves its core while a GPU still copies for it",
            [("dataplane/tcp/tcp_life.c", "\tif (e->nr_held || e->nr_out)", "\tif (e->nr_out)")],

@@ -68,7 +68,7 @@ static void mode__all_there(void **state)
 	m = mode_of(DEVMEM);
 	assert_non_null(strstr(m.cure, "a dma-buf"));
 	m = mode_of(ZCRX);
-	assert_non_null(strstr(m.cure, "gx_tcp_opts.rx zcrx"));
+	assert_non_null(strstr(m.cure, "gx_nic_opts.rx zcrx"));
 	m = mode_of(COPY);
 	assert_string_equal(m.why, "");
 	assert_string_equal(m.cure, "");

@@ -47,7 +47,7 @@ static int dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
 	return 0;
 }
 
-static const struct gx_nic_opts queues = {.rx = SCRIPT_IF, .rx_first = 8, .rx_queues = 2};
+static const struct gx_nic_opts queues = {.rx_if = SCRIPT_IF, .rx_first = 8, .rx_queues = 2};
 
 static int rig_open(void **state)
 {
@@ -59,7 +59,7 @@ static int rig_open(void **state)
 	rs_open(&k, 3);
 	memset(&rig, 0, sizeof(rig));
 	core_groups_point(&rig.gx.opts, &rig.gx.groups);
-	rig.gx.groups.tcp.rx = GX_TCP_RX_DEVMEM;
+	rig.gx.groups.nic.rx = GX_NIC_RX_DEVMEM;
 	rig.gx.groups.packet.chunk_b = 65536;
 	rig.gx.groups.gpu.timeout_ns = 1000000000;
 	rig.core.gx = &rig.gx;
@@ -148,18 +148,18 @@ static void refused(int err, const char *word, const char *cure)
 static void open__bad_words(void **state)
 {
 	static const struct gx_nic_opts bad[] = {
-		{.rx = ""},
-		{.rx = NULL, .rx_first = 8, .rx_queues = 2},
-		{.rx = "", .rx_first = 8, .rx_queues = 2},
-		{.rx = "nic0", .rx_first = 8},
-		{.rx = "nic0", .rx_first = 8, .rx_queues = UINT32_MAX},
-		{.rx = "interface-too-long", .rx_first = 8, .rx_queues = 2}};
+		{.rx_if = ""},
+		{.rx_if = NULL, .rx_first = 8, .rx_queues = 2},
+		{.rx_if = "", .rx_first = 8, .rx_queues = 2},
+		{.rx_if = "nic0", .rx_first = 8},
+		{.rx_if = "nic0", .rx_first = 8, .rx_queues = UINT32_MAX},
+		{.rx_if = "interface-too-long", .rx_first = 8, .rx_queues = 2}};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
 		rig.cfg.where = &bad[i];
-		refused(-EINVAL, "gx_nic_opts.rx", ".rx_queues");
+		refused(-EINVAL, "gx_nic_opts.rx_if", ".rx_queues");
 	}
-	rig.cfg.where = GX_WITH(gx_nic_opts, .rx = "nic1", .rx_first = 8, .rx_queues = 2);
+	rig.cfg.where = GX_WITH(gx_nic_opts, .rx_if = "nic1", .rx_first = 8, .rx_queues = 2);
 	refused(-ENODEV, "nic1", "no interface");
 	rig.cfg.where = &queues;
 	rig.cfg.pool_b = POOL_B + 4096;
@@ -185,7 +185,7 @@ static void open__nic_is_not_ready(void **state)
 static void open__gpu_cannot(void **state)
 {
 	rig.gpu->dma = GX_GPU_DMA_NONE;
-	refused(-EOPNOTSUPP, "flush", "gx_tcp_opts.rx copy");
+	refused(-EOPNOTSUPP, "flush", "gx_nic_opts.rx copy");
 	rig.gpu->dma = GX_GPU_DMA_OWN;
 	rig.gpu->reads_host = true;
 	refused(-EOPNOTSUPP, "by the CPU", "gx_gpu_opts.unpack");
@@ -442,7 +442,7 @@ static void rings__refused(void **state)
 	zs.err = -EINVAL;
 	refused(-EINVAL, SCRIPT_IF " (driver", "6.16");
 	zs.err = 0;
-	rig.cfg.where = GX_WITH(gx_nic_opts, .rx = SCRIPT_IF, .rx_first = 8, .rx_queues = 1);
+	rig.cfg.where = GX_WITH(gx_nic_opts, .rx_if = SCRIPT_IF, .rx_first = 8, .rx_queues = 1);
 	refused(-EINVAL, "each of the 2 cores", "name 2");
 	rig.cfg.where = &queues;
 	rig.cfg.pool_b = GX_HUGE_PAGE;

@@ -87,9 +87,9 @@ static void refused(int err, const char *word, const char *cure)
 static void open__refused(void **state)
 {
 	rig.cfg.name = "";
-	refused(-EINVAL, "gx_nic_opts.tx", "eth0");
+	refused(-EINVAL, "gx_nic_opts.tx_if", "eth0");
 	rig.cfg.name = "interface-too-long";
-	refused(-EINVAL, "gx_nic_opts.tx", "eth0");
+	refused(-EINVAL, "gx_nic_opts.tx_if", "eth0");
 	rig.cfg.name = "nic1";
 	refused(-ENODEV, "nic1", "no interface");
 	rig.cfg.name = SCRIPT_IF;
@@ -97,7 +97,7 @@ static void open__refused(void **state)
 	refused(-EOPNOTSUPP, SCRIPT_IF, "6.16");
 	script_reset();
 	script.no_netdev = true;
-	refused(-EOPNOTSUPP, SCRIPT_IF, "gx_tcp_opts.tx copy");
+	refused(-EOPNOTSUPP, SCRIPT_IF, "gx_nic_opts.tx copy");
 	tcp_tx_dev_close(NULL);
 }
 
@@ -155,8 +155,8 @@ static void mem__cannot(void **state)
 		assert_int_equal(tcp_tx_dev_mem(d, &rig.mem), i & 1 ? -EOPNOTSUPP : 0);
 		assert_null(atomic_load(&rig.mem.link[GX_LINK_TCP]));
 		if (i & 1) {
-			error_has("gx_tcp_opts.tx devmem");
-			error_has("gx_tcp_opts.tx auto");
+			error_has("gx_nic_opts.tx devmem");
+			error_has("gx_nic_opts.tx auto");
 			error_has(i < 2 ? "dma-buf" : SCRIPT_IF);
 		}
 		assert_int_equal(script.nr_open, 0);

@@ -171,7 +171,7 @@ static void put_get__sizes(void **state)
 			zc_script.room_b = round & 1 ? 20000 : 0;
 			zc_script.first_id = round & 2 ? UINT32_MAX - 3 : 0;
 			zc_script.rnd = round & 4;
-			p = zc_new(nr, GX_TCP_TX_DEVMEM);
+			p = zc_new(nr, GX_NIC_TX_DEVMEM);
 			for (unsigned i = 0; i < TCP_SOCKS_MAX && zc_script.first_id; i++)
 				for (unsigned k = 0; k < 2 && i < nr; k++) {
 					struct zc_tx *tx = p->side[k].e->zc->sock[i].tx;
@@ -191,7 +191,7 @@ static void put_get__sizes(void **state)
 /* Long operations alone go so, all bytes of them, and each byte once. */
 static void put__what_goes_so(void **state)
 {
-	struct pair *p = zc_new(1, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(1, GX_NIC_TX_DEVMEM);
 
 	put_once(p, TCP_ZC_MIN_B - 1, 0);
 	assert_int_equal(zc_script.zc_b, 0);
@@ -206,7 +206,7 @@ static void put__what_goes_so(void **state)
 
 static void put__copy_mode(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_COPY);
+	struct pair *p = zc_new(2, GX_NIC_TX_COPY);
 
 	put_once(p, MOST_B, 0);
 	assert_int_equal(zc_script.zc_b + zc_script.nr_leads + zc_script.notes, 0);
@@ -220,7 +220,7 @@ static void open__refused(void **state)
 	struct pair *p;
 
 	zc_script.allow_err = -EOPNOTSUPP;
-	p = zc_new(2, GX_TCP_TX_AUTO);
+	p = zc_new(2, GX_NIC_TX_AUTO);
 	assert_false(p->side[0].e->sock[0].tx_ended);
 	put_once(p, MOST_B, 0);
 	assert_int_equal(zc_script.zc_b, 0);
@@ -228,9 +228,9 @@ static void open__refused(void **state)
 		struct tcp_ep *e = p->side[i].e;
 
 		tcp_zc_close(e);
-		p->side[i].gx->groups.tcp.tx = GX_TCP_TX_DEVMEM;
+		p->side[i].gx->groups.nic.tx = GX_NIC_TX_DEVMEM;
 		assert_int_equal(tcp_zc_open(e), -EOPNOTSUPP);
-		assert_non_null(strstr(gx_error(), "gx_tcp_opts.tx devmem"));
+		assert_non_null(strstr(gx_error(), "gx_nic_opts.tx devmem"));
 		tcp_zc_close(e);
 	}
 	zc_done(p);
@@ -263,7 +263,7 @@ static int cancel(struct pair *p)
 
 static void cancel__waits_for_the_kernel(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = put_stuck(p, MOST_B, 0);
 
@@ -283,7 +283,7 @@ static void cancel__waits_for_the_kernel(void **state)
 
 static void deadline__waits_for_the_kernel(void **state)
 {
-	struct pair *p = zc_new(1, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(1, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = put_stuck(p, MOST_B, p->now_ns + 2 * MS);
 
@@ -302,7 +302,7 @@ static void deadline__waits_for_the_kernel(void **state)
 /* The peer has all bytes and says so, and the kernel has not told. */
 static void done__waits_for_the_kernel(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = src_new(CHUNK_B, 1);
 	struct gx_op op = op_from(0, GX_OP_PUT, src, CHUNK_B);
@@ -328,7 +328,7 @@ static void done__waits_for_the_kernel(void **state)
 /* The same for ever: neither a deadline nor a cancel ends it, and the connection does. */
 static void done__kernel_never_tells(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = src_new(CHUNK_B, 1);
 	struct gx_op op = op_from(0, GX_OP_PUT, src, CHUNK_B);
@@ -356,7 +356,7 @@ static void done__kernel_never_tells(void **state)
 /* Cancelled after its last byte: the peer says DONE, and what the canceller hears stays. */
 static void cancel__then_done(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = src_new(CHUNK_B, 1);
 	struct gx_op op = op_from(0, GX_OP_PUT, src, CHUNK_B);
@@ -394,7 +394,7 @@ static void cancel__at_any_time(void **state)
 		zc_script_reset();
 		zc_script.room_b = 30000 + turns * 1000;
 		zc_script.rnd = turns & 1;
-		p = zc_new(turns % 3 + 1, GX_TCP_TX_DEVMEM);
+		p = zc_new(turns % 3 + 1, GX_NIC_TX_DEVMEM);
 		src = src_new(MOST_B, turns);
 		op = op_from(0, GX_OP_PUT, src, MOST_B);
 		assert_int_equal(side_post(p, 0, &op), 0);
@@ -412,7 +412,7 @@ static void cancel__at_any_time(void **state)
 /* A receive that the peer takes back under way: FAIL comes for our send. */
 static void send__refused_under_way(void **state)
 {
-	struct pair *p = zc_new(1, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(1, GX_NIC_TX_DEVMEM);
 	struct side *b = &p->side[1];
 	char *src = src_new(MOST_B, 4);
 	struct gx_op recv = op_of(GX_OP_RECV, b->mem.addr, MOST_B);
@@ -434,7 +434,7 @@ static void send__refused_under_way(void **state)
 
 static void mem__freed_under_way(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	struct gx_op op = op_of(GX_OP_PUT, NULL, MOST_B);
 	struct drop d = {.want = 1, .first = 1, .upto = 1};
@@ -480,7 +480,7 @@ static void end_fail(struct pair *p, int err)
 /* A close while the kernel still sends: no reset, and memory is free when it has. */
 static void close__is_orderly(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = put_stuck(p, MOST_B, 0);
 
@@ -501,7 +501,7 @@ static void close__is_orderly(void **state)
 /* The peer is stopped: nothing moves, and it is given up. */
 static void peer__stopped(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = put_stuck(p, MOST_B, 0);
 	uint64_t begin_ns = p->now_ns;
@@ -532,7 +532,7 @@ static void peer__stopped(void **state)
 /* The peer answers, and takes nothing more of one socket: an early end must not wait for ever. */
 static void peer__takes_no_bytes(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = put_stuck(p, MOST_B, 0);
 	uint64_t begin_ns = p->now_ns;
@@ -553,7 +553,7 @@ static void peer__takes_no_bytes(void **state)
 /* The peer's kernel resets the connection: ours lets go of all, and tells so after sends have failed. */
 static void peer__resets(void **state)
 {
-	struct pair *p = zc_new(1, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(1, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = put_stuck(p, MOST_B, 0);
 
@@ -580,7 +580,7 @@ static void peer__resets(void **state)
  * and after a second the memory counts as free. */
 static void notes__lie(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	char *src = put_stuck(p, MOST_B, 0);
 	uint64_t begin_ns;
@@ -622,7 +622,7 @@ static void fail__at_any_time(void **state)
 		zc_script_reset();
 		zc_script.room_b = 40000;
 		zc_script.is_quiet = turns & 1;
-		p = zc_new(3, GX_TCP_TX_DEVMEM);
+		p = zc_new(3, GX_NIC_TX_DEVMEM);
 		for (unsigned i = 0; i < 8; i++) {
 			struct gx_op op;
 
@@ -679,7 +679,7 @@ static void device__bytes(void **state)
 		struct pair *p;
 
 		zc_script_reset();
-		p = zc_new(nr, GX_TCP_TX_DEVMEM);
+		p = zc_new(nr, GX_NIC_TX_DEVMEM);
 		device_put(p, MOST_B + 1, 4096);
 		assert_int_equal(zc_script.dev_b, MOST_B + 1); /* the last byte, too */
 		device_put(p, TCP_ZC_MIN_B - 1, 0);
@@ -695,7 +695,7 @@ static void device__bytes(void **state)
 /* The connection does not leave by that NIC: by host memory then. */
 static void device__other_interface(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_AUTO);
+	struct pair *p = zc_new(2, GX_NIC_TX_AUTO);
 
 	zc_script.dev_err = -ENODEV;
 	device_put(p, MOST_B, 0);
@@ -711,7 +711,7 @@ static void device__other_interface(void **state)
 /* What is not known yet is asked again. */
 static void device__asked_again(void **state)
 {
-	struct pair *p = zc_new(2, GX_TCP_TX_AUTO);
+	struct pair *p = zc_new(2, GX_NIC_TX_AUTO);
 
 	zc_script.dev_err = -EAGAIN;
 	device_put(p, CHUNK_B, 0);
@@ -725,7 +725,7 @@ static void device__asked_again(void **state)
 /* The way changes under way: nobody can copy the rest, so the connection ends, and says why. */
 static void device__gone(void **state)
 {
-	struct pair *p = zc_new(1, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(1, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	struct gx_op op = op_of(GX_OP_PUT, NULL, MOST_B);
 
@@ -754,7 +754,7 @@ static void device__gone(void **state)
 /* No room for one send, for a second, with nothing under way. */
 static void device__never_room(void **state)
 {
-	struct pair *p = zc_new(1, GX_TCP_TX_DEVMEM);
+	struct pair *p = zc_new(1, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
 	struct gx_op op = op_of(GX_OP_PUT, NULL, MOST_B);
 	uint64_t begin_ns;
@@ -782,7 +782,7 @@ static void device__cancel_at_any_time(void **state)
 		struct pair *p;
 
 		zc_script_reset();
-		p = zc_new(2, GX_TCP_TX_DEVMEM);
+		p = zc_new(2, GX_NIC_TX_DEVMEM);
 		zc_script.room_b = 40000;
 		a = &p->side[0];
 		op.mem = &a->mem;
@@ -850,7 +850,7 @@ static void storm(uint64_t seed)
 	zc_script_reset();
 	zc_script.rnd = seed;
 	zc_script.room_b = 20000 + zc_rnd(200000);
-	p = zc_new(1 + zc_rnd(4), GX_TCP_TX_DEVMEM);
+	p = zc_new(1 + zc_rnd(4), GX_NIC_TX_DEVMEM);
 	put_once(p, CHUNK_B, 0); /* the kernel is asked */
 	p->side[0].nr_done = 0;
 	for (unsigned n = 0; n < 4000 || p->side[0].nr_done < 50; n++) {

@@ -572,7 +572,7 @@ static void end__nic_wants_no_pages(void **state)
 			side_turn(p, 1);
 		}
 		assert_int_equal(side_fault(p, 1), -ENOBUFS);
-		assert_non_null(strstr(b->e->ended_why, "gx_nic_opts.rx"));
+		assert_non_null(strstr(b->e->ended_why, "gx_nic_opts.rx_if"));
 		assert_true(p->now_ns - from_ns >= 2000 * MS);
 		rig_free(p);
 	}
@@ -636,7 +636,7 @@ static struct host {
 	struct nic_ctx tcp;
 } host;
 
-static const struct gx_nic_opts queues = {.rx = SCRIPT_IF, .rx_first = 8, .rx_queues = 2};
+static const struct gx_nic_opts queues = {.rx_if = SCRIPT_IF, .rx_first = 8, .rx_queues = 2};
 
 static int host_open(void **state)
 {
@@ -645,7 +645,7 @@ static int host_open(void **state)
 	rs_open(&k, 7);
 	zs_open(&zs, &k, NULL);
 	core_groups_point(&host.gx.opts, &host.gx.groups);
-	host.gx.groups.tcp.rx = GX_TCP_RX_ZCRX;
+	host.gx.groups.nic.rx = GX_NIC_RX_ZCRX;
 	host.gx.groups.packet.chunk_b = CHUNK_B;
 	host.gx.groups.gpu.timeout_ns = GPU_TIMEOUT_NS;
 	host.core.gx = &host.gx;
@@ -727,20 +727,20 @@ static void open__sweeps_rules(void **state)
 static void open__bad_words(void **state)
 {
 	static const struct gx_nic_opts bad[] = {
-		{.rx = ""},
-		{.rx = NULL, .rx_first = 8, .rx_queues = 2},
-		{.rx = "", .rx_first = 8, .rx_queues = 2},
-		{.rx = "nic0", .rx_first = 8},
-		{.rx = "nic0", .rx_first = 8, .rx_queues = UINT32_MAX},
-		{.rx = "interface-too-long", .rx_first = 8, .rx_queues = 2}};
+		{.rx_if = ""},
+		{.rx_if = NULL, .rx_first = 8, .rx_queues = 2},
+		{.rx_if = "", .rx_first = 8, .rx_queues = 2},
+		{.rx_if = "nic0", .rx_first = 8},
+		{.rx_if = "nic0", .rx_first = 8, .rx_queues = UINT32_MAX},
+		{.rx_if = "interface-too-long", .rx_first = 8, .rx_queues = 2}};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
 		host.cfg.where = &bad[i];
-		refused(-EINVAL, "gx_nic_opts.rx", ".rx_queues");
+		refused(-EINVAL, "gx_nic_opts.rx_if", ".rx_queues");
 	}
-	host.cfg.where = GX_WITH(gx_nic_opts, .rx = "nic1", .rx_first = 8, .rx_queues = 2);
+	host.cfg.where = GX_WITH(gx_nic_opts, .rx_if = "nic1", .rx_first = 8, .rx_queues = 2);
 	refused(-ENODEV, "nic1", "no interface");
-	host.cfg.where = GX_WITH(gx_nic_opts, .rx = SCRIPT_IF, .rx_first = 8, .rx_queues = 1);
+	host.cfg.where = GX_WITH(gx_nic_opts, .rx_if = SCRIPT_IF, .rx_first = 8, .rx_queues = 1);
 	refused(-EINVAL, "each of the 2 cores", "name 2");
 	host.cfg.where = &queues;
 	host.cfg.area_b = POOL_B + 4096;
@@ -787,7 +787,7 @@ static void open__kernel_refuses(void **state)
 		zs.err = t[i].err;
 		assert_int_equal(nic_core_open(&host.core), t[i].err);
 		assert_null(tcp_core(&host.core));
-		error_has("gx_tcp_opts.rx zcrx: " SCRIPT_IF " (driver");
+		error_has("gx_nic_opts.rx zcrx: " SCRIPT_IF " (driver");
 		error_has("queue 9");
 		error_has(t[i].cure);
 		assert_int_equal(k.nr_open, 0);
@@ -801,7 +801,7 @@ static void open__no_ring(void **state)
 	assert_int_equal(tcp_zcrx_open(&host.cfg, &host.tcp.zcrx), 0);
 	k.setup_err = -EPERM;
 	assert_int_equal(nic_core_open(&host.core), -EPERM);
-	error_has("gx_tcp_opts.rx zcrx: the kernel gives no io_uring");
+	error_has("gx_nic_opts.rx zcrx: the kernel gives no io_uring");
 	error_has("sysctl");
 }
 

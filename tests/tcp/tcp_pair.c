@@ -75,7 +75,7 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 	s->core->gx = s->gx;
 	s->core->comps = calloc(GX_COMPS_MAX, sizeof(*s->core->comps));
 	assert_int_equal(submit_core_open(s->core), 0);
-	s->gx->groups.tcp.tx = pair_tx;
+	s->gx->groups.nic.tx = pair_tx;
 	assert_int_equal(pair_link->core->open(s->core), 0);
 	s->mem = (struct gx_mem){.gx = s->gx,
 				 .addr = malloc(MEM_B),

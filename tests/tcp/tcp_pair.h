@@ -70,7 +70,7 @@ void side_rest(const struct side *s); /* nothing is out */
 int side_post(struct pair *p, unsigned side, const struct gx_op *op);
 int side_fault(const struct pair *p, unsigned side);
 
-/* The link of pairs that are made from now on, a turn of it, and gx_tcp_opts.tx. Default: the kernel
+/* The link of pairs that are made from now on, a turn of it, and gx_nic_opts.tx. Default: the kernel
  * copies. */
 extern const struct gx_link *pair_link;
 extern void (*pair_poll)(struct link_tcp *l, uint64_t now_ns);

@@ -394,25 +394,24 @@ static void socket__cut_off(void **state)
 /* The link of a gx that was built without memory of NICs: whoever asks for that hears of the cure. */
 static void plain__refuses_nics(void **state)
 {
-	static const struct gx_nic_opts none, rx = {.rx = "eth0"}, tx = {.tx = "eth0"};
-	static const struct gx_tcp_opts good[] = {{.nic = &none},
-						  {.nic = &none, .tx = GX_TCP_TX_AUTO},
-						  {.nic = &tx, .tx = GX_TCP_TX_AUTO}},
-					bad[] = {{.nic = &rx},
-						 {.nic = &tx},
-						 {.nic = &none, .rx = GX_TCP_RX_DEVMEM},
-						 {.nic = &rx, .rx = GX_TCP_RX_ZCRX},
-						 {.nic = &rx, .rx = GX_TCP_RX_ZCRX_GPU},
-						 {.nic = &tx, .tx = GX_TCP_TX_DEVMEM},
-						 {.nic = &none, .tx = GX_TCP_TX_AUTO + 1}};
+	static const struct gx_nic_opts good[] = {{.tx = GX_NIC_TX_COPY},
+						  {.tx = GX_NIC_TX_AUTO},
+						  {.tx = GX_NIC_TX_AUTO, .tx_if = "eth0"}},
+					bad[] = {{.rx_if = "eth0"},
+						 {.tx_if = "eth0"},
+						 {.rx = GX_NIC_RX_DEVMEM},
+						 {.rx = GX_NIC_RX_ZCRX, .rx_if = "eth0"},
+						 {.rx = GX_NIC_RX_ZCRX_GPU, .rx_if = "eth0"},
+						 {.tx = GX_NIC_TX_DEVMEM, .tx_if = "eth0"},
+						 {.tx = GX_NIC_TX_AUTO + 1}};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(good); i++)
-		assert_int_equal(gx_link_tcp.ctx->check(&(struct gx_opts){.tcp = &good[i]}), 0);
+		assert_int_equal(gx_link_tcp.ctx->check(&(struct gx_opts){.nic = &good[i]}), 0);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
-		assert_int_equal(gx_link_tcp.ctx->check(&(struct gx_opts){.tcp = &bad[i]}),
+		assert_int_equal(gx_link_tcp.ctx->check(&(struct gx_opts){.nic = &bad[i]}),
 				 -EINVAL);
-		assert_non_null(strstr(gx_error(), bad[i].rx || bad[i].nic->rx ? "gx_tcp_opts.rx"
-									       : "gx_tcp_opts.tx"));
+		assert_non_null(strstr(gx_error(), bad[i].rx || bad[i].rx_if ? "gx_nic_opts.rx"
+									     : "gx_nic_opts.tx"));
 		assert_non_null(strstr(gx_error(), "-Dnic_memory=true"));
 	}
 }

@@ -272,11 +272,11 @@ static void opt_pull__names(void **state)
 static void opt_tcp_tx__names(void **state)
 {
 	static const char *const names[] = {"copy", "devmem", "auto"};
-	enum gx_tcp_tx how;
+	enum gx_nic_tx how;
 
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(opt_tcp_tx(names[i], &how), 0);
-		assert_int_equal(how, GX_TCP_TX_COPY + i);
+		assert_int_equal(how, GX_NIC_TX_COPY + i);
 	}
 	assert_int_equal(opt_tcp_tx("uring", &how), -EINVAL);
 }

@@ -144,11 +144,11 @@ static void opt_nic_queues__names(void **state)
 	char name[64];
 
 	assert_int_equal(opt_nic_queues("eth0:8-15", name, &o), 0);
-	assert_string_equal(o.rx, "eth0");
+	assert_string_equal(o.rx_if, "eth0");
 	assert_int_equal(o.rx_first, 8);
 	assert_int_equal(o.rx_queues, 8);
 	assert_int_equal(opt_nic_queues("eth0.7:0-0", name, &o), 0);
-	assert_string_equal(o.rx, "eth0.7");
+	assert_string_equal(o.rx_if, "eth0.7");
 	assert_int_equal(o.rx_queues, 1);
 }
 
@@ -199,7 +199,7 @@ static void opt_ctx_opts__of_a_copy(void **state)
 	assert_int_equal(o.verbs->nr_rails, 2);
 	assert_string_equal(o.verbs->rails[1].device, "mlx5_1");
 	assert_int_equal(o.verbs->rails[1].sl, 3);
-	assert_string_equal(o.tcp->nic->rx, "eth0");
+	assert_string_equal(o.nic->rx_if, "eth0");
 	opt_ctx_verbs(&b);
 	assert_int_equal(b.verbs.nr_rails, 2);
 }

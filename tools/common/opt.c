@@ -350,26 +350,26 @@ int opt_pull(const char *text, enum gx_pull *out)
 	return -EINVAL;
 }
 
-int opt_tcp_rx(const char *text, enum gx_tcp_rx *out)
+int opt_tcp_rx(const char *text, enum gx_nic_rx *out)
 {
 	static const char *const names[] = {"copy", "devmem", "zcrx", "zcrx-gpu"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
-			*out = (enum gx_tcp_rx)i;
+			*out = (enum gx_nic_rx)i;
 			return 0;
 		}
 	}
 	return -EINVAL;
 }
 
-int opt_tcp_tx(const char *text, enum gx_tcp_tx *out)
+int opt_tcp_tx(const char *text, enum gx_nic_tx *out)
 {
 	static const char *const names[] = {"copy", "devmem", "auto"};
 
 	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (!strcmp(text, names[i])) {
-			*out = (enum gx_tcp_tx)i;
+			*out = (enum gx_nic_tx)i;
 			return 0;
 		}
 	}

@@ -112,10 +112,10 @@ const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_co
 int opt_pull(const char *text, enum gx_pull *out);
 
 /** opt_tcp_rx() - "copy", "devmem", "zcrx", "zcrx-gpu". Return: 0, -EINVAL. */
-int opt_tcp_rx(const char *text, enum gx_tcp_rx *out);
+int opt_tcp_rx(const char *text, enum gx_nic_rx *out);
 
 /** opt_tcp_tx() - "copy", "devmem", "auto". Return: 0, -EINVAL. */
-int opt_tcp_tx(const char *text, enum gx_tcp_tx *out);
+int opt_tcp_tx(const char *text, enum gx_nic_tx *out);
 
 #define OPT_HOST_MAX 128
 

@@ -155,7 +155,7 @@ int opt_nic_queues(const char *text, char name[64], struct gx_nic_opts *out)
 		return -EINVAL;
 	memcpy(name, text, (size_t)(colon - text));
 	name[colon - text] = 0;
-	out->rx = name;
+	out->rx_if = name;
 	out->rx_first = first;
 	out->rx_queues = last - first + 1;
 	return 0;
@@ -172,16 +172,15 @@ struct gx_opts opt_ctx_opts(struct opt_ctx *c)
 	for (unsigned i = 0; i < c->verbs.nr_rails; i++)
 		if (c->rail[i].device) /* @c may be a copy */
 			c->rail[i].device = c->rail_name[i];
-	if (c->nic.rx)
-		c->nic.rx = c->rx_nic;
+	if (c->nic.rx_if)
+		c->nic.rx_if = c->rx_nic;
 	c->verbs.rails = c->verbs.nr_rails ? c->rail : NULL;
-	c->tcp.nic = GROUP(c, nic);
 	o.size = sizeof(o);
 	o.cores = GROUP(c, cores);
 	o.host = GROUP(c, host);
 	o.packet = GROUP(c, packet);
 	o.gpu = GROUP(c, gpu);
-	o.tcp = GROUP(c, tcp);
+	o.nic = GROUP(c, nic);
 	o.verbs = GROUP(c, verbs);
 	return o;
 }
@@ -236,7 +235,7 @@ static int gx_value(int key, const char *arg, struct opt_ctx *c)
 	case OPT_GX_PULL_OVER: /* 0 would mean the default */
 		return opt_size32(arg, &c->host.pull_over_b) || !c->host.pull_over_b ? -EINVAL : 0;
 	case OPT_GX_TCP_RX:
-		return opt_tcp_rx(arg, &c->tcp.rx);
+		return opt_tcp_rx(arg, &c->nic.rx);
 	case OPT_GX_TCP_RX_GPU:
 		return opt_u32(arg, 0, 1023, &c->nic.rx_device);
 	case OPT_GX_TCP_RX_POOL: /* 0 would mean the default */
@@ -244,9 +243,9 @@ static int gx_value(int key, const char *arg, struct opt_ctx *c)
 	case OPT_GX_TCP_RX_NIC:
 		return opt_nic_queues(arg, c->rx_nic, &c->nic);
 	case OPT_GX_TCP_TX:
-		return opt_tcp_tx(arg, &c->tcp.tx);
+		return opt_tcp_tx(arg, &c->nic.tx);
 	case OPT_GX_TCP_TX_NIC: /* gx_open() reads it */
-		c->nic.tx = arg;
+		c->nic.tx_if = arg;
 		return 0;
 	default:
 		c->host.huge = GX_OFF;

@@ -43,7 +43,6 @@ struct opt_ctx {
 	struct gx_host_opts host;
 	struct gx_packet_opts packet;
 	struct gx_gpu_opts gpu;
-	struct gx_tcp_opts tcp;
 	struct gx_nic_opts nic;
 	struct gx_verbs_opts verbs;
 	struct gx_rail rail[OPT_RAILS_MAX];

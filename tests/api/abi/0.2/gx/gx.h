@@ -150,8 +150,8 @@ struct gx_opts {
 	const struct gx_host_opts *host;     /* memory and messages within this host */
 	const struct gx_packet_opts *packet; /* packets: integrity, sizes */
 	const struct gx_gpu_opts *gpu;	     /* GPUs: who copies, how */
-	const struct gx_tcp_opts *tcp;
-	const struct gx_verbs_opts *verbs; /* NULL: no RDMA device is opened */
+	const struct gx_nic_opts *nic;	     /* link tcp: a NIC that moves payload */
+	const struct gx_verbs_opts *verbs;   /* NULL: no RDMA device is opened */
 };
 
 /**
@@ -208,7 +208,7 @@ int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uin
  *
  * Memory of gx_mem_reg() belongs to the caller again when this returns 0, and nothing of gx touches
  * it any more. So the call waits until each core has let go of it: for the next turn of a core that
- * another thread turns, for GPU copies that have begun, and with gx_tcp_opts.tx for bytes that the
+ * another thread turns, for GPU copies that have begun, and with gx_nic_opts.tx for bytes that the
  * kernel still sends. The calling thread's own cores need no turn. The call does not wait for a peer
  * on this host that has mapped a GPU's memory itself over the local link; such a peer ends what it has
  * begun.
@@ -594,7 +594,7 @@ int gx_post_striped(struct gx_queue *q, struct gx_conn *conn, const struct gx_op
 /**
  * gx_cancel() - Ask to end the operations of the queue with this .user that were posted on @ep, or
  * striped over @ep's connection. [queue] Each completes with -ECANCELED unless it is done first;
- * over link "verbs", and "tcp" with gx_tcp_opts.tx, when devices or the kernel have let go of its
+ * over link "verbs", and "tcp" with gx_nic_opts.tx, when devices or the kernel have let go of its
  * memory, at the latest when the peer is lost. The call looks at each operation of the endpoint, or
  * of the queue, that is under way.
  * Return: how many it found; -EINVAL: @ep is of another core than the queue.

@@ -175,46 +175,47 @@ struct gx_gpu_opts {
 	uint64_t timeout_ns; /* after which a copy of a GPU has failed; default 5 s */
 };
 
-/* ---- Link tcp ---- */
+/* ---- Link tcp: a NIC that moves payload ---- */
 
-/** enum gx_tcp_rx - How link tcp receives. */
-enum gx_tcp_rx {
-	GX_TCP_RX_COPY, /* the kernel copies, for memory of a GPU to host memory; the GPU from there */
+/** enum gx_nic_rx - How link tcp receives. */
+enum gx_nic_rx {
+	GX_NIC_RX_COPY, /* the kernel copies, for memory of a GPU to host memory; the GPU from there */
 	/* The NIC puts payload for memory of a GPU there: devmem TCP, Linux 6.12 and newer, and a NIC that
 	 * has it. gx_open() fails, with the reason, where something is missing. No card has run
 	 * it. */
-	GX_TCP_RX_DEVMEM,
+	GX_NIC_RX_DEVMEM,
 	/* The NIC puts all of it into host memory, and the kernel copies nothing: zero-copy receive of
 	 * io_uring, Linux 6.15 and newer, and a NIC that has it, with a queue for each core. One thread
 	 * alone may turn a core. gx_open() fails, with the reason, where something is missing. No card
 	 * has run it. */
-	GX_TCP_RX_ZCRX,
+	GX_NIC_RX_ZCRX,
 	/* As DEVMEM, and pages go back to the NIC without a system call: zero-copy receive of io_uring,
 	 * Linux 6.16 and newer, with a queue for each core. A byte of a payload socket that the NIC
 	 * leaves in host memory ends the connection. No card has run it. */
-	GX_TCP_RX_ZCRX_GPU,
+	GX_NIC_RX_ZCRX_GPU,
 };
 
-/** enum gx_tcp_tx - How link tcp sends. */
-enum gx_tcp_tx {
+/** enum gx_nic_tx - How link tcp sends. */
+enum gx_nic_tx {
 	/* The kernel copies, payload of a GPU from pinned buffers. An operation that ends early
 	 * completes at once. */
-	GX_TCP_TX_COPY,
-	/* Payload of 32 KiB and more in memory of a GPU: the NIC (gx_nic_opts.tx) reads it there
+	GX_NIC_TX_COPY,
+	/* Payload of 32 KiB and more in memory of a GPU: the NIC (gx_nic_opts.tx_if) reads it there
 	 * (devmem TCP: Linux 6.16 and a NIC with it). An operation completes when nobody reads its
 	 * memory any more. So one that ends early (gx_cancel(), its deadline, gx_mem_free()) waits
 	 * until the peer has taken the bytes that the kernel has; at the latest the end of the
 	 * connection frees them. gx_open() fails, with the reason, where something is missing, and so
 	 * do gx_connect() and gx_mem_alloc() of GPU memory that the NIC does not take. No card has run
 	 * it. */
-	GX_TCP_TX_DEVMEM,
-	GX_TCP_TX_AUTO, /* as DEVMEM, where nothing is missing; else as COPY */
+	GX_NIC_TX_DEVMEM,
+	GX_NIC_TX_AUTO, /* as DEVMEM, where nothing is missing; else as COPY */
 };
 
 /**
- * struct gx_nic_opts - A NIC that reads and writes payload of link tcp itself.
+ * struct gx_nic_opts - A NIC that reads and writes payload of link tcp itself. gx_open() refuses all
+ * but the defaults where gx was built with -Dnic_memory=false.
  *
- * Receiving (gx_tcp_opts.rx DEVMEM, ZCRX, ZCRX_GPU): .rx is the interface, with .rx_queues queues from
+ * Receiving (.rx DEVMEM, ZCRX, ZCRX_GPU): .rx_if is the interface, with .rx_queues queues from
  * .rx_first on, prepared as gx_nic_step() says. DEVMEM: gx binds .rx_b bytes of GPU .rx_device to
  * them, and opens that GPU. It serves connections with at least two data sockets whose peer can send
  * so; gx warns of others, and copies. ZCRX: as many queues as cores, which share .rx_b bytes of host
@@ -224,21 +225,15 @@ enum gx_tcp_tx {
  */
 struct gx_nic_opts {
 	size_t size;
-	const char *rx; /* "eth0"; NULL: none */
+	enum gx_nic_rx rx;
+	enum gx_nic_tx tx;
+	const char *rx_if; /* "eth0"; NULL: none */
 	unsigned rx_first, rx_queues;
 	uint64_t rx_b;	    /* a multiple of 2 MiB, up to 4 GiB; default 256 MiB */
 	unsigned rx_device; /* CUDA ordinal */
 	unsigned reserved;  /* 0 */
-	const char *tx;	    /* the interface ("eth0") of connections that send from GPU memory, for
-			       gx_tcp_opts.tx DEVMEM and AUTO; NULL: none */
-};
-
-/** struct gx_tcp_opts - Link tcp. */
-struct gx_tcp_opts {
-	size_t size;
-	enum gx_tcp_rx rx;
-	enum gx_tcp_tx tx;
-	const struct gx_nic_opts *nic; /* NULL: no NIC reads or writes payload itself */
+	const char *tx_if;  /* the interface ("eth0") of connections that send from GPU memory, for
+			       .tx DEVMEM and AUTO; NULL: none */
 };
 
 /* ---- Link verbs ---- */
