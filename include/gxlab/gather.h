@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps on the way to the kernel that gathers rows, to measure what each brings. They are
- * libgxlab's, which the tools and tests link; it is not installed.
+ * The limit of a gather's kernel. It is libgxlab's, which the tools and tests link; it is not
+ * installed.
  */
 #ifndef GXLAB_GATHER_H
 #define GXLAB_GATHER_H
@@ -12,21 +12,11 @@
 extern "C" {
 #endif
 
-enum gx_gather_step {
-	GX_GATHER_STEP_NONE,   /* none: what gx_engine_gather() does */
-	GX_GATHER_STEP_BYTE,   /* a thread a row, byte by byte */
-	GX_GATHER_STEP_THREAD, /* a thread a row, 16 bytes at a time */
-	GX_GATHER_STEP_WARP,   /* a warp a row */
-	GX_GATHER_STEP_WARP2,  /* same, two loads before the first store */
-	GX_GATHER_STEP_SEQ,    /* no rows: as many contiguous bytes. The limit of the SMs */
-};
-
-/** gx_gather_step() - gx_engine_gather() by a step's kernel; @g->order has no meaning then.
- * Addresses and rows must be multiples of 16. The first call on an engine loads the kernels.
- * Return: as gx_engine_gather(); -EINVAL: there is no such step, or @g->by has no kernel;
- * -ENOMEM, -ENODEV: the kernels do not load. */
-int gx_gather_step(struct gx_engine_queue *q, const struct gx_gather *g, enum gx_gather_step step,
-		   uint32_t *ticket);
+/** gx_gather_seq() - As gx_engine_gather(), but as many contiguous bytes: the limit of the SMs.
+ * Addresses and rows must be multiples of 16; @g->order has no meaning. The first call on an engine
+ * loads the kernel. Return: as gx_engine_gather(); -EINVAL: @g->by has no kernel, or an address or
+ * row is no such multiple; -ENOMEM, -ENODEV: the kernel does not load. */
+int gx_gather_seq(struct gx_engine_queue *q, const struct gx_gather *g, uint32_t *ticket);
 
 #ifdef __cplusplus
 }

@@ -261,67 +261,30 @@ static void gather__engines(void **state)
 	}
 }
 
-static int step_wait(struct fix *f, const struct gx_gather *g, enum gx_gather_step step)
-{
-	uint32_t t;
-
-	assert_int_equal(gx_gather_step(f->q, g, step, &t), 0);
-	return gx_engine_wait(f->q, t, WAIT_NS);
-}
-
-static void gather__steps(void **state)
-{
-	struct fix *f = *state;
-
-	for (unsigned step = GX_GATHER_STEP_NONE; step <= GX_GATHER_STEP_WARP2; step++) {
-		struct gx_gather g = gather_make(f, 656, 0, 0);
-
-		g.nr = 1000;
-		gather_want(f, &g);
-		assert_int_equal(step_wait(f, &g, step), 0);
-		want_check(f);
-	}
-}
-
-static void gather__step_seq(void **state)
+static void gather_seq__copies(void **state)
 {
 	struct fix *f = *state;
 	struct gx_gather g = gather_make(f, 656, 0, 0);
+	uint32_t t;
 
 	g.nr = 5000;
 	memcpy(f->want, f->host, 5000 * 656);
-	assert_int_equal(step_wait(f, &g, GX_GATHER_STEP_SEQ), 0);
+	assert_int_equal(gx_gather_seq(f->q, &g, &t), 0);
+	assert_int_equal(gx_engine_wait(f->q, t, WAIT_NS), 0);
 	want_check(f);
 }
 
-static void gather__step_counts_bad_pairs(void **state)
-{
-	struct fix *f = *state;
-
-	for (unsigned step = GX_GATHER_STEP_BYTE; step <= GX_GATHER_STEP_WARP2; step++) {
-		struct gx_gather g = gather_make(f, 656, 0, 0);
-
-		g.nr = 1000;
-		f->pairs[7].src = g.src_rows;
-		f->pairs[900].dst = g.dst_rows;
-		gather_want(f, &g);
-		assert_int_equal(step_wait(f, &g, step), -ERANGE);
-		want_check(f);
-	}
-}
-
-static void gather__step_refused(void **state)
+static void gather_seq__refused(void **state)
 {
 	struct fix *f = *state;
 	struct gx_gather g = gather_make(f, 656, 0, 0);
 	uint32_t t = 7;
 
-	assert_int_equal(gx_gather_step(f->q, &g, GX_GATHER_STEP_SEQ + 1, &t), -EINVAL);
 	g.row_b = 660;
-	assert_int_equal(gx_gather_step(f->q, &g, GX_GATHER_STEP_WARP, &t), -EINVAL);
+	assert_int_equal(gx_gather_seq(f->q, &g, &t), -EINVAL);
 	g.row_b = 656;
 	g.by = GX_GATHER_BY_CPU;
-	assert_int_equal(gx_gather_step(f->q, &g, GX_GATHER_STEP_WARP, &t), -EINVAL);
+	assert_int_equal(gx_gather_seq(f->q, &g, &t), -EINVAL);
 	assert_int_equal(t, 7);
 }
 
@@ -735,10 +698,8 @@ static int suite_run(void)
 		TEST(gather__one_row_for_all),
 		TEST(gather__none),
 		TEST(gather__engines),
-		TEST(gather__steps),
-		TEST(gather__step_seq),
-		TEST(gather__step_counts_bad_pairs),
-		TEST(gather__step_refused),
+		TEST(gather_seq__copies),
+		TEST(gather_seq__refused),
 		TEST(gather__sms),
 		TEST(gather__scatter),
 		TEST(gather__out_of_range),

@@ -54,13 +54,6 @@ double bench_copy_rate(struct bench *b, void *dst, const void *src, size_t len, 
 /** bench_row() - A row with @op, size and count; the rest is empty. */
 struct report_row bench_row(const char *op, uint64_t size_b, uint64_t count);
 
-/**
- * perf_handover() - One job at a time, on 1, 2 and 4 threads; @how: device, mode and SMs.
- * @sizes: of the fragments. Return: an enum perf_status.
- */
-int perf_handover(const struct bench_want *how, bool pool_host, const struct opt_list *sizes,
-		  struct report *report);
-
 extern const struct argp perf_unpack_argp, perf_h2d_argp;
 int perf_unpack(const struct perf_opts *opts, struct report *report);
 int perf_h2d(const struct perf_opts *opts, struct report *report);

@@ -20,21 +20,11 @@ static struct {
 	uint32_t nr, slots, n;
 	enum { H2D_BOTH, H2D_DISTINCT, H2D_REPEATS } draw;
 	int engine; /* enum gx_gather_by; -1: all */
-	bool steps, scatter;
+	bool scatter;
 } opts = {
 	.rows = {{656}, 1}, .sms = {{4}, 1}, .nr = 262144, .slots = 300000, .n = 10, .engine = -1};
 
-enum {
-	KEY_DEVICE = 600,
-	KEY_ROWS,
-	KEY_SMS,
-	KEY_NR,
-	KEY_SLOTS,
-	KEY_DRAW,
-	KEY_ENGINE,
-	KEY_STEPS,
-	KEY_SCATTER
-};
+enum { KEY_DEVICE = 600, KEY_ROWS, KEY_SMS, KEY_NR, KEY_SLOTS, KEY_DRAW, KEY_ENGINE, KEY_SCATTER };
 
 static const struct argp_option h2d_options[] = {
 	{"device", KEY_DEVICE, "N", 0, "CUDA device, -1: the CPU; default 0", 1},
@@ -44,7 +34,6 @@ static const struct argp_option h2d_options[] = {
 	{"slots", KEY_SLOTS, "N", 0, "Rows there are; default 300000", 1},
 	{"draw", KEY_DRAW, "HOW", 0, "distinct, repeats; default both", 1},
 	{"engine", KEY_ENGINE, "NAME", 0, "kernel, ce, cpu, auto; default all", 1},
-	{"steps", KEY_STEPS, NULL, 0, "Also the steps on the way to the kernel", 1},
 	{"scatter", KEY_SCATTER, NULL, 0, "From GPU memory into pinned host memory", 1},
 	{NULL, 'n', "N", 0, "Times; default 10", 1},
 	{0},
@@ -79,7 +68,6 @@ static const struct opt_value h2d_values[] = {
 	{KEY_SLOTS, OPT_U32, &opts.slots, 1, 1u << 28},
 	{KEY_DRAW, OPT_CALL, .parse = draw_parse},
 	{KEY_ENGINE, OPT_CALL, .parse = engine_parse},
-	{KEY_STEPS, OPT_FLAG, &opts.steps},
 	{KEY_SCATTER, OPT_FLAG, &opts.scatter},
 	{'n', OPT_U32, &opts.n, 1, 10000},
 	{0},
@@ -100,7 +88,7 @@ struct h2d {
 	struct gx_row_pair *host_pairs;
 	uint8_t *src, *dst; /* source rows, destination rows */
 	double limit; /* GB/s of the SMs' sequential read, with as many SMs as the next rows */
-	enum gx_gather_step step; /* step of the row that runs */
+	bool seq;     /* the row that runs is the limit */
 	int ret;
 };
 
@@ -108,7 +96,7 @@ struct h2d_row {
 	const char *op;
 	enum gx_gather_by by;
 	enum gx_gather_order order;
-	enum gx_gather_step step;
+	bool seq; /* no rows: the limit */
 };
 
 static uint64_t h2d_check(struct h2d *h, uint32_t nr)
@@ -162,7 +150,7 @@ static int h2d_run(struct h2d *h, const struct gx_gather *g, uint32_t n, uint64_
 	*cpu_ns = 0;
 	while (done < n && !ret) {
 		now = gx_now();
-		ret = gx_gather_step(h->b.q, g, h->step, &t);
+		ret = h->seq ? gx_gather_seq(h->b.q, g, &t) : gx_engine_gather(h->b.q, g, &t);
 		posted = gx_now();
 		if (!ret)
 			*cpu_ns += posted - now;
@@ -195,11 +183,11 @@ static void h2d_row(struct h2d *h, const struct h2d_row *r, unsigned sms)
 	struct gx_gather g = h2d_gather(h, r, sms);
 	struct report_row row = bench_row(r->op, h->row_b, g.nr);
 	static struct hist hist;
-	uint32_t n = r->step == GX_GATHER_STEP_BYTE || r->by == GX_GATHER_BY_CE ? 2 : opts.n;
+	uint32_t n = r->by == GX_GATHER_BY_CE ? 2 : opts.n;
 	uint64_t ns = 1, cpu_ns = 0, bytes = (uint64_t)g.nr * h->row_b;
 	int ret = h2d_poison(h);
 
-	h->step = r->step;
+	h->seq = r->seq;
 	report_progress(h->b.report, "%s, rows of %u, %u SMs", r->op, h->row_b, sms);
 	if (!ret)
 		ret = h2d_run(h, &g, 1, &ns, &cpu_ns);
@@ -217,10 +205,10 @@ static void h2d_row(struct h2d *h, const struct h2d_row *r, unsigned sms)
 	row.gb_s = (double)bytes * n / (double)ns;
 	row.sms = r->by == GX_GATHER_BY_KERNEL || r->by == GX_GATHER_BY_AUTO ? (int)sms : 0;
 	row.cpu_us = (double)cpu_ns / n / 1e3;
-	if (r->step == GX_GATHER_STEP_SEQ)
+	if (r->seq)
 		h->limit = row.gb_s;
 	row.share = h->limit > 0 ? row.gb_s / h->limit : 0;
-	if (r->step != GX_GATHER_STEP_SEQ) {
+	if (!r->seq) {
 		row.checked = true;
 		row.checked_b = bytes;
 		row.wrong = h2d_check(h, g.nr);
@@ -249,27 +237,18 @@ static void h2d_draw(struct h2d *h, bool repeats)
 }
 
 static const struct h2d_row limit_row = {"sm-seq", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED,
-					 GX_GATHER_STEP_SEQ};
-static const struct h2d_row step_rows[] = {
-	{"byte", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_BYTE},
-	{"thread-16", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_THREAD},
-	{"warp", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_WARP},
-	{"warp-2-loads", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_WARP2},
-};
+					 true};
 static const struct h2d_row kind_rows[] = {
-	{"listed", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_NONE},
-	{"ordered", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_SOURCE, GX_GATHER_STEP_NONE},
-	{"auto", GX_GATHER_BY_AUTO, GX_GATHER_ORDER_AUTO, GX_GATHER_STEP_NONE},
-	{"cpu", GX_GATHER_BY_CPU, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_NONE},
-	{"ce", GX_GATHER_BY_CE, GX_GATHER_ORDER_LISTED, GX_GATHER_STEP_NONE},
+	{"listed", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED},
+	{"ordered", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_SOURCE},
+	{"auto", GX_GATHER_BY_AUTO, GX_GATHER_ORDER_AUTO},
+	{"cpu", GX_GATHER_BY_CPU, GX_GATHER_ORDER_LISTED},
+	{"ce", GX_GATHER_BY_CE, GX_GATHER_ORDER_LISTED},
 };
 
 static void h2d_table(struct h2d *h, unsigned sms, bool first)
 {
 	h2d_row(h, &limit_row, sms);
-	for (unsigned i = 0; opts.steps && i < 4 && !h->ret; i++)
-		if (h->row_b % 16 == 0)
-			h2d_row(h, &step_rows[i], sms);
 	for (unsigned i = 0; i < 5 && !h->ret; i++) {
 		const struct h2d_row *r = &kind_rows[i];
 		bool kernel = r->by == GX_GATHER_BY_KERNEL || r->by == GX_GATHER_BY_AUTO;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf unpack: fragments scattered in a pool, copied to their places in every mode, side by side.
- * The limit (one contiguous copy by the driver) is measured in the same run. --steps shows the way
- * from a stream, an allocation and a wait for each chunk to batched launches. The destination is
+ * The limit (one contiguous copy by the driver) is measured in the same run. The destination is
  * poisoned before each result, and all of it compared after it.
  */
 #include "gxperf/gpu/gxperf_gpu.h"
@@ -13,12 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNPACK_CHUNK_B	   (512u << 10)
-#define UNPACK_SLOW_FRAGS  16384 /* in a mode with a driver call for each fragment */
-#define UNPACK_BLOCKS_MAX  2048
-#define UNPACK_LATENCY_NR  1000
-#define UNPACK_STEP_CHUNKS 512
-#define UNPACK_LINE	   128u
+#define UNPACK_CHUNK_B	  (512u << 10)
+#define UNPACK_SLOW_FRAGS 16384 /* in a mode with a driver call for each fragment */
+#define UNPACK_BLOCKS_MAX 2048
+#define UNPACK_LATENCY_NR 1000
+#define UNPACK_LINE	  128u
 
 /* In the order of their rows. */
 static const enum gx_unpack_mode unpack_modes[] = {
@@ -34,7 +32,7 @@ static struct {
 	uint64_t total;
 	enum gx_unpack_mode mode[UNPACK_MODES];
 	unsigned nr_modes; /* of mode; 0: all */
-	bool pool_host, steps, handover, crc;
+	bool pool_host, crc;
 } opts = {.sizes = {{1392, 4096, 8192, 8944, 1391}, 5},
 	  .sms = {{0}, 1},
 	  .disorder = 64,
@@ -54,8 +52,6 @@ enum {
 	KEY_TOTAL,
 	KEY_MODE,
 	KEY_POOL,
-	KEY_STEPS,
-	KEY_HANDOVER,
 	KEY_CRC,
 };
 
@@ -72,9 +68,6 @@ static const struct argp_option unpack_options[] = {
 	{"unpack", KEY_MODE, "MODE", 0,
 	 "kernel, resident, d2d, host, none; may be repeated; default all", 1},
 	{"pool", KEY_POOL, "PLACE", 0, "Where fragments lie: gpu (default) or host, pinned", 1},
-	{"steps", KEY_STEPS, NULL, 0, "The steps to batched launches instead", 1},
-	{"handover", KEY_HANDOVER, NULL, 0,
-	 "One job at a time instead, from 1, 2 and 4 threads: chunks, small copies", 1},
 	{"crc", KEY_CRC, NULL, 0, "Check the CRC-32C of each fragment while copying: kernel, host",
 	 1},
 	{NULL, 'n', "N", 0, "Passes; default 16", 1},
@@ -117,8 +110,6 @@ static const struct opt_value unpack_values[] = {
 	{KEY_TOTAL, OPT_SIZE, &opts.total, 0, 2u << 30},
 	{KEY_MODE, OPT_CALL, .parse = mode_parse},
 	{KEY_POOL, OPT_CALL, .parse = pool_parse},
-	{KEY_STEPS, OPT_FLAG, &opts.steps},
-	{KEY_HANDOVER, OPT_FLAG, &opts.handover},
 	{KEY_CRC, OPT_FLAG, &opts.crc},
 	{'n', OPT_U32, &opts.n, 1, 10000},
 	{0},
@@ -407,123 +398,10 @@ static int unpack_size(uint32_t len, unsigned sms, struct report *report)
 	return ret;
 }
 
-/* ---- Steps ---- */
-
-enum step { STEP_STREAM, STEP_ALLOC, STEP_WAIT, STEP_ASYNC, STEP_BATCHED, STEPS };
-
-static const char *const step_names[] = {"stream+alloc", "alloc", "wait", "async", "batched"};
-
-/* One chunk, in the manner of the first three steps. */
-static int step_chunk(struct unpack *u, enum step step, uint32_t chunk, uint32_t per)
-{
-	struct gx_engine_queue *kept = u->b.q;
-	struct gx_engine_block *b = u->block[chunk];
-	int ret = 0;
-
-	if (step == STEP_STREAM)
-		ret = gx_engine_queue_open(u->b.engine, NULL, &u->b.q);
-	if (!ret && step <= STEP_ALLOC)
-		ret = gx_engine_block_open(u->b.engine, &b);
-	if (!ret)
-		ret = unpack_block_fill(u, b, chunk * per, per);
-	if (!ret)
-		ret = gx_engine_unpack(u->b.q, &b, 1) == 1 ? block_wait(u, b) : -EIO;
-	if (step <= STEP_ALLOC)
-		gx_engine_block_close(b);
-	if (step == STEP_STREAM)
-		gx_engine_queue_close(u->b.q);
-	u->b.q = kept;
-	return ret;
-}
-
-static int step_run(struct unpack *u, enum step step, uint32_t per, uint64_t *ns, struct hist *hist)
-{
-	uint64_t start = gx_now(), cpu, begin;
-	int ret = 0;
-
-	if (step >= STEP_ASYNC)
-		return unpack_run(u, 1, step == STEP_BATCHED ? opts.launch : 1, ns, &cpu);
-	for (uint32_t i = 0; i < u->nr_blocks && !ret; i++) {
-		begin = gx_now();
-		ret = step_chunk(u, step, i, per);
-		hist_record(hist, gx_now() - begin);
-	}
-	*ns = gx_now() - start;
-	return ret;
-}
-
-static int step_row(struct unpack *u, enum step step, uint32_t per)
-{
-	struct report_row row = bench_row(step_names[step], (uint64_t)per * u->len, u->nr_blocks);
-	static struct hist hist;
-	uint64_t ns = 1;
-	int ret = unpack_poison(u);
-
-	if (!ret)
-		ret = step_run(u, step, per, &ns, &hist);
-	hist_reset(&hist);
-	if (!ret)
-		ret = step_run(u, step, per, &ns, &hist);
-	if (ret)
-		return bench_failed(&u->b, row.op, ret);
-	perf_row_hist(&row, &hist);
-	row.avg_us = (double)ns / 1e3 / u->nr_blocks;
-	row.gb_s = (double)unpack_bytes(u) / (double)ns;
-	row.sms = (int)u->b.info.sms;
-	row.share = u->limit > 0 ? row.gb_s / u->limit : 0;
-	unpack_check(u, &row);
-	report_row(u->b.report, &row);
-	return row.wrong ? PERF_WRONG : PERF_OK;
-}
-
-static int unpack_steps(uint32_t len, unsigned sms, struct report *report)
-{
-	uint32_t per = UNPACK_CHUNK_B / len;
-	struct unpack u;
-	int ret;
-
-	if (!per || per > GX_ENGINE_FRAGS_MAX) {
-		report_error(report,
-			     "--steps: a chunk of 512 KiB is 1 to 2048 fragments, not of %u bytes",
-			     len);
-		return PERF_USAGE;
-	}
-	opts.total = (uint64_t)per * UNPACK_STEP_CHUNKS * len;
-	report_section(report, "chunks of %u fragments of %u bytes, pool in %s memory", per, len,
-		       opts.pool_host ? "pinned" : "GPU");
-	ret = unpack_open(&u, GX_UNPACK_MODE_KERNEL, len, sms, report);
-	if (!ret)
-		u.limit = unpack_limit(&u);
-	if (!ret)
-		ret = unpack_blocks(&u, per);
-	for (unsigned step = 0; step < STEPS && !ret; step++)
-		ret = step_row(&u, step, per);
-	unpack_close(&u);
-	return ret;
-}
-
-static int unpack_handover(unsigned sms, struct report *report)
-{
-	static const enum gx_unpack_mode modes[] = {GX_UNPACK_MODE_KERNEL, GX_UNPACK_MODE_RESIDENT};
-	int ret = PERF_OK;
-
-	for (unsigned i = 0; i < 2 && !ret; i++) {
-		struct bench_want want = {.device = opts.device, .unpack = modes[i], .sms = sms};
-
-		if (mode_is_asked(modes[i]))
-			ret = perf_handover(&want, opts.pool_host, &opts.sizes, report);
-	}
-	return ret;
-}
-
 int perf_unpack(const struct perf_opts *unused, struct report *report)
 {
 	int ret = PERF_OK;
 
-	for (unsigned k = 0; opts.handover && k < opts.sms.n && !ret; k++)
-		ret = unpack_handover(opts.sms.v[k], report);
-	if (opts.handover)
-		return ret;
 	for (unsigned k = 0; k < opts.sms.n && !ret; k++)
 		for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
 			if (!opts.sizes.v[i] || opts.sizes.v[i] > opts.total) {
@@ -531,10 +409,7 @@ int perf_unpack(const struct perf_opts *unused, struct report *report)
 					     opts.sizes.v[i]);
 				return PERF_USAGE;
 			}
-			if (opts.steps)
-				ret = unpack_steps(opts.sizes.v[i], opts.sms.v[k], report);
-			else
-				ret = unpack_size(opts.sizes.v[i], opts.sms.v[k], report);
+			ret = unpack_size(opts.sizes.v[i], opts.sms.v[k], report);
 		}
 	return ret;
 }
