@@ -827,7 +827,7 @@ MUTANTS = {
            [("dataplane/tcp/tcp_in.c", "m->base == m->nr_chunks && !m->pending)", "m->base == m->nr_chunks)")],
            ["tcp_gpu"]),
     "K7": ("link tcp: the ring of a GPU is filled again before its block came back",
-           [("dataplane/tcp/tcp_gpu.c", "\tm->pending++;\n\te->nr_held++;", "\tt->tail = t->head;\n\tm->pending++;\n\te->nr_held++;")],
+           [("dataplane/tcp/tcp_gpu.c", "\tcopy_add(e, t->bq, k, at, n, t->head);\n", "\tcopy_add(e, t->bq, k, at, n, t->head);\n\tt->tail = t->head;\n")],
            ["tcp_gpu"]),
     "K8": ("link tcp: a receive ends early while a GPU still copies into its memory",
            [("dataplane/tcp/tcp_in.c", "\tif (!m->pending)\n\t\tin_op_end(e, m, m->err);", "\tin_op_end(e, m, m->err);")],
