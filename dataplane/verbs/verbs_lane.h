@@ -2,8 +2,8 @@
 /*
  * A lane of the verbs link: the queue pairs that one endpoint uses, on its core. A lane knows no
  * packets: link_verbs.c puts it beside a packet link. verbs_lane.c takes operations and turns it,
- * verbs_op.c ends operations, verbs_tx.c makes work requests, verbs_cq.c takes completions, verbs_note.c has
- * notifications. verbs_qp.c and verbs_mend.c make queue pairs and make them anew, on the control thread.
+ * verbs_op.c ends operations, verbs_tx.c makes work requests, verbs_cq.c takes completions and notes.
+ * verbs_qp.c and verbs_mend.c make queue pairs and make them anew, on the control thread.
  *
  * The queue pairs of a lane may go by several ways, each between a device of ours and one of the
  * peer's. A way has a window of its own, so one that is slow holds back its own bytes alone.
@@ -11,7 +11,6 @@
 #ifndef GX_VERBS_LANE_H
 #define GX_VERBS_LANE_H
 
-#include "verbs/verbs_note.h"
 #include "verbs/verbs_qp.h"
 
 #define VERBS_OPS     256	 /* operations of a lane; power of two */
@@ -20,6 +19,17 @@
 #define VERBS_SMALL_B (8u << 10) /* up to here puts share a queue pair, */
 #define VERBS_SPREAD  16 /* until it has so many requests out; then the next kick takes another */
 #define VERBS_TRIES   8	 /* queue pairs that one chunk, or the notes of a put, may bring down */
+
+/* A note: what an end sends behind the bytes of a put, and how many of the peer's it has taken. */
+#define VERBS_NOTE_B 48
+
+struct verbs_note {
+	uint8_t kind; /* enum verbs_wr_kind: NOTE, CREDIT */
+	uint8_t part, nr_parts;
+	uint32_t seq;
+	uint32_t taken; /* notes that the sender of this one has taken from this queue pair */
+	uint64_t token, off, len, imm;
+};
 
 /* The notes of a put with an immediate. owner: core */
 struct verbs_tell {
@@ -214,6 +224,16 @@ void tx_flush(struct verbs_lane *l); /* hand the lists to the device */
 
 /* -- verbs_cq.c; core -- */
 
+/* A decoder refuses what its encoder could not write. */
+void verbs_note_put(uint8_t b[VERBS_NOTE_B], const struct verbs_note *n);
+int verbs_note_get(const uint8_t *b, uint32_t len, struct verbs_note *n); /* 0, -EPROTO */
+bool note_room(const struct verbs_qp *q); /* has the peer a receive for one more? */
+/* Is it time to tell the peer how many of its notes were taken? */
+static inline bool note_is_owed(const struct verbs_qp *q)
+{
+	return q->notes_taken - q->notes_told >= VERBS_RQ / 4;
+}
+void note_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint32_t len);
 bool cq_reap(struct verbs_lane *l);
 void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status);
 /* @wr is out no more and was not acknowledged. */

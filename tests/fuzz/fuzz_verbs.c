@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "gx_internal/wire.h"
-#include "verbs/verbs_note.h"
+#include "verbs/verbs_lane.h"
 
 #define CHECK(cond)                                                                                \
 	do {                                                                                       \

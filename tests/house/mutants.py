@@ -607,7 +607,7 @@ MUTANTS = {
            [("dataplane/verbs/verbs_tx.c", "wr->fate == VERBS_WR_LANDED && op->kind == GX_OP_PUT", "op->kind == GX_OP_PUT")],
            ["verbs_lane"]),
     "V4": ("link verbs: a note that comes twice counts twice",
-           [("dataplane/verbs/verbs_note.c", "in->done || in->parts >> n->part & 1", "in->done")],
+           [("dataplane/verbs/verbs_cq.c", "in->done || in->parts >> n->part & 1", "in->done")],
            ["verbs_lane"]),
     "V5": ("link verbs: what had landed before a queue pair failed is sent again",
            [("dataplane/verbs/verbs_mend.c", "bool landed = any && ", "bool landed = false && any && ")],
