@@ -92,7 +92,7 @@ static int close_run(void *arg)
 	c->user_closed = true;
 	if (c->ctl)
 		ctl_bye(c);
-	conn_down(c, 0, "closed");
+	conn_down(c, GX_REASON_CLOSED, 0, "closed");
 	return 0;
 }
 
@@ -123,6 +123,8 @@ static int info_run(void *arg)
 
 	info->state = conn_state(c);
 	info->err = c->err;
+	info->reason = c->reason;
+	info->path_reason = c->path_reason;
 	memcpy(info->text, c->text, sizeof(info->text));
 	snprintf(info->link, sizeof(info->link), "%s", c->link->name);
 	snprintf(info->port, sizeof(info->port), "%s", has_port ? p->name : c->link->name);

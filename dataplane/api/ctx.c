@@ -363,7 +363,7 @@ static int close_conns(void *arg)
 		c->user_closed = true;
 		if (c->ctl)
 			ctl_bye(c);
-		conn_down(c, 0, "closed");
+		conn_down(c, GX_REASON_CLOSED, 0, "closed");
 	}
 	return 0;
 }

@@ -127,7 +127,7 @@ static void ep_end(struct gx_ep *ep, bool was_up, int err)
 	ep_ask(ep);
 }
 
-void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
+void conn_down(struct gx_conn *c, enum gx_reason reason, int err, const char *fmt, ...)
 {
 	bool was_up = conn_state(c) == GX_CONN_STATE_UP;
 	va_list ap;
@@ -138,6 +138,7 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 	vsnprintf(c->text, sizeof(c->text), fmt, ap);
 	va_end(ap);
 	c->err = err;
+	c->reason = reason;
 	if (was_up) {
 		gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_LOST, err != 0);
 		gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, -1ull);
@@ -164,44 +165,66 @@ static void ep_say_quantum(struct gx_conn *c, struct gx_ep *ep)
 	ep->quantum_said = now;
 }
 
-/* The reason for a fault of lane @ep; NULL: of the connection's link. */
+static enum gx_reason fault_reason(int err)
+{
+	switch (err) {
+	case -ETIMEDOUT:
+		return GX_REASON_PEER_SILENT;
+	case -ECONNRESET:
+		return GX_REASON_PEER_LOST;
+	case -EHOSTUNREACH:
+	case -ENETUNREACH:
+		return GX_REASON_UNREACHABLE;
+	case -EIO:
+		return GX_REASON_GPU;
+	case -EFAULT:
+		return GX_REASON_MEMORY;
+	case -ENODEV:
+		return GX_REASON_LINK;
+	default:
+		return GX_REASON_PROTOCOL;
+	}
+}
+
+/* A fault of lane @ep; NULL: of the connection's link. */
 static void conn_fault(struct gx_conn *c, const struct gx_ep *ep, int err)
 {
+	enum gx_reason reason = fault_reason(err);
 	char text[sizeof(c->text)];
+	double s = c->agreed.peer_timeout_ns / 1e9;
 
 	if (ep && ep->fault_why)
-		conn_down(c, err,
+		conn_down(c, GX_REASON_LINK, err,
 			  ep->fault_tx ? "data for peer %s cannot be sent: %s"
 				       : "data of peer %s cannot be received: %s",
 			  c->peer_name, ep->fault_why);
 	else if (c->link->conn->fault(c, err, text, sizeof(text)))
-		conn_down(c, err, "%s", text);
+		conn_down(c, reason, err, "%s", text);
 	else if (err == -ETIMEDOUT && ep && c->nr_ways)
-		conn_down(c, err,
+		conn_down(c, reason, err,
 			  "peer %s was not heard for %.1f s on lane %u, over port %.64s: is that "
 			  "way down?",
-			  c->peer_name, c->agreed.peer_timeout_ns / 1e9, ep->lane,
-			  c->gx->port[ep->port].name);
+			  c->peer_name, s, ep->lane, c->gx->port[ep->port].name);
 	else if (err == -ETIMEDOUT)
-		conn_down(c, err, "peer %s was not heard for %.1f s", c->peer_name,
-			  c->agreed.peer_timeout_ns / 1e9);
+		conn_down(c, reason, err, "peer %s was not heard for %.1f s", c->peer_name, s);
 	else if (err == -EIO)
-		conn_down(c, err,
+		conn_down(c, reason, err,
 			  "a GPU here failed, or did not end a copy into the bounce pool of peer "
 			  "%s within %.1f s",
 			  c->peer_name, c->gx->opts.gpu->timeout_ns / 1e9);
 	else if (err == -EFAULT)
-		conn_down(c, err,
+		conn_down(c, reason, err,
 			  "the kernel cannot read or write the memory of an operation with peer "
 			  "%s: was it unmapped while the operation was under way?",
 			  c->peer_name);
 	else if (err == -EHOSTUNREACH)
-		conn_down(c, err,
+		conn_down(c, reason, err,
 			  "no data packet reaches peer %s, not even one of %u bytes: is its data "
 			  "port blocked, or the path's MTU too small?",
 			  c->peer_name, GX_WIRE_QUANTUM_MIN);
 	else
-		conn_down(c, err, "peer %s broke the protocol: %s", c->peer_name, strerror(-err));
+		conn_down(c, reason, err, "peer %s broke the protocol: %s", c->peer_name,
+			  strerror(-err));
 }
 
 static void conn_link_tick(struct gx_conn *c)

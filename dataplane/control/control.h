@@ -25,8 +25,8 @@ void conn_up(struct gx_conn *c);
 /** conn_down() - The connection is lost, has failed, or was closed: set state DOWN, wake waiters,
  * call on_conn. Its cores fail its operations with @err. An @err of 0 means orderly. Idempotent:
  * the first reason stays. conn_reap() frees the memory. */
-void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+void conn_down(struct gx_conn *c, enum gx_reason reason, int err, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
 /** conn_tick() - Every 20 ms for each connection: calls conn_down() for a fault of a lane. */
 void conn_tick(struct gx_conn *c);
 /** conn_is_over() - Is @c DOWN, have all cores let go of it, and did the user take its completions?

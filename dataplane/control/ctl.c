@@ -217,7 +217,8 @@ static int close_begin(void *arg)
 	for (struct ctl_conn *cc = ctl->conns; cc; cc = cc->next) {
 		ctl_conn_end(cc, CTL_CLOSE_NS);
 		if (cc->conn)
-			conn_down(cc->conn, 0, "the context was closed at this end");
+			conn_down(cc->conn, GX_REASON_CLOSED, 0,
+				  "the context was closed at this end");
 	}
 	ctl->inside--;
 	return 0;

@@ -107,8 +107,7 @@ struct ctl_setup {
 	struct gx_hello_lanes remote; /* the peer's */
 	int fds[CTL_FDS_MAX];	      /* received; ours until taken; -1: taken */
 	unsigned nr_fds;
-	int err; /* client: fail with it and text at due_ns; 0: do not */
-	char text[CTL_TEXT_MAX];
+	struct gx_hello_error late; /* client: fail with it at due_ns; .err 0: do not */
 };
 
 /* A bootstrap connection: ctl's half of struct gx_conn. */
@@ -211,7 +210,6 @@ struct ctl {
 	void (*passed)(struct ctl_conn *cc, int fds[], unsigned n);
 	void (*joined)(struct ctl_conn *cc); /* ctl_data.c: all data sockets are there; frozen */
 	struct ctl_rate bad_rate, refused_rate, full_rate, closers_rate, fds_rate;
-	char refused[CTL_TEXT_MAX];	   /* reason of a verdict, for ctl_conn_judge() */
 	uint8_t frame[GX_HELLO_FRAME_MAX]; /* gx encodes frames here */
 };
 
@@ -244,13 +242,12 @@ bool listener_is_tcp(const struct ctl_listener *l);
 /* -- ctl_conn.c -- */
 
 struct ctl_conn *ctl_conn_new(struct ctl *ctl, bool server); /* any thread; not yet in ctl->conns */
-/* Tell the peer the reason, and conn_down(). The text has cause and cure; both ends get the
- * same. */
-void ctl_conn_fail(struct ctl_conn *cc, int err, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
+/* Act on a verdict. 0: the connection goes on. The result of gx_refuse(): it ends, and both ends get
+ * the words, which have cause and cure. For GX_REASON_PROTOCOL they say how the peer broke it. */
+void ctl_conn_judge(struct ctl_conn *cc, int verdict);
 /* Client: the same, but later. This end knows only the effect; the peer's ERROR with the cause may
  * be under way. */
-void ctl_conn_fail_soon(struct ctl_conn *cc, int err, const char *fmt, va_list ap);
+void ctl_conn_judge_late(struct ctl_conn *cc, int verdict);
 /* Send BYE, or ERROR if the connection failed; then close. */
 void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns);
 void ctl_conn_close(struct ctl_conn *cc);   /* now, without a frame */
@@ -258,18 +255,9 @@ void ctl_conn_destroy(struct ctl_conn *cc); /* frees it: CLOSED, or never starte
 /* Free sockets and buffers of @c. Return: false while they are in use; try again at the next
  * tick. */
 bool ctl_conn_free(struct gx_conn *c);
-/* Send the frame in ctl->frame, or one without a body. Without memory the connection ends. */
-void ctl_conn_frame_send(struct ctl_conn *cc, uint32_t len);
-void ctl_conn_plain_send(struct ctl_conn *cc, enum gx_hello_type type);
-/* The peer breaks the protocol: count it, and end the connection. */
-void ctl_conn_bad(struct ctl_conn *cc, const char *what);
-/* Make a verdict: the connection cannot go on, for this reason. Only ctl_conn_judge() acts on it;
- * return it to the caller. Return: @err. ctl_conn_refuse_bad(): the peer breaks the protocol. */
-int ctl_conn_refuse(struct ctl_conn *cc, int err, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-int ctl_conn_refuse_bad(struct ctl_conn *cc, const char *what);
-/* End the connection by ctl_conn_fail() or ctl_conn_bad(), as the verdict says; 0: it goes on. */
-void ctl_conn_judge(struct ctl_conn *cc, int verdict);
+/* Send the frame in ctl->frame, or one without a body. Return: a verdict: there may be no memory. */
+int ctl_conn_frame_send(struct ctl_conn *cc, uint32_t len);
+int ctl_conn_plain_send(struct ctl_conn *cc, enum gx_hello_type type);
 const char *ctl_conn_peer(const struct ctl_conn *cc); /* its name, for people */
 void ctl_conn_setup_free(struct ctl_conn *cc);
 /* End CLOSING when gx_uring has let go of both directions and nobody parses input. */
@@ -284,9 +272,11 @@ static inline bool ctl_conn_is_live(const struct ctl_conn *cc)
 
 bool ctl_fd_needed(const struct ctl_conn *cc); /* do the ends pass descriptors? */
 int ctl_fd_listen(struct ctl *ctl);	       /* any thread; once */
-void ctl_fd_prove(struct ctl_conn *cc);	       /* client: show our user */
-void ctl_fd_start(struct ctl_conn *cc);	 /* client: send our descriptors, fetch the server's */
-void ctl_fd_wait(struct ctl_conn *cc);	 /* server: wait for the client's */
+/* Client: show our user; send our descriptors, and fetch the server's. Server: wait for the client's.
+ * Return: a verdict. */
+int ctl_fd_prove(struct ctl_conn *cc);
+int ctl_fd_start(struct ctl_conn *cc);
+int ctl_fd_wait(struct ctl_conn *cc);
 void ctl_fd_forget(struct ctl_conn *cc); /* ends the exchange of @cc */
 void ctl_fd_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_fd_close(struct ctl *ctl);
@@ -294,31 +284,40 @@ void ctl_fd_close(struct ctl *ctl);
 /* -- ctl_data.c -- */
 
 /** ctl_data_start() - Client: connect the data sockets of cc->conn->socks to the server, one after
- * another; ctl->joined() tells the end. */
-void ctl_data_start(struct ctl_conn *cc);
+ * another; ctl->joined() tells the end. Return: a verdict. */
+int ctl_data_start(struct ctl_conn *cc);
 /** ctl_data_waits() - Does @cc wait for its data sockets, or for the server to take them? */
 bool ctl_data_waits(const struct ctl_conn *cc);
-void ctl_data_timed_out(struct ctl_conn *cc); /* it waited too long; fails it with the reason */
+int ctl_data_timed_out(const struct ctl_conn *cc); /* it waited too long. Return: a verdict */
 /** ctl_data_take() - Server: @cc is no bootstrap connection, but a data socket of another one.
  * Return: a verdict. */
 int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 
 /* -- ctl_path.c -- */
 
-void ctl_path_ports(const struct ctl *ctl, struct gx_hello *h); /* the ports of our HELLO */
-bool ctl_path_same_host(const struct ctl_conn *cc);
+void ctl_path_ports(const struct ctl *ctl, struct gx_hello *h);	    /* the ports of our HELLO */
 int ctl_path_port_find(const struct gx_hello *h, const char *name); /* index; -1: none */
-/* Client: choose link and port. Return: a verdict. */
-int ctl_path_choose(struct ctl_conn *cc);
-/* Client: the ports that the lanes of @l take in turn, if several are wanted. Return: a verdict. */
-int ctl_path_ways(struct ctl_conn *cc, struct gx_hello_lanes *l);
-/* Server: are these ports that both ends have? Then the lanes take them. Return: a verdict. */
-int ctl_path_ways_take(struct ctl_conn *cc, const struct gx_hello_lanes *l);
+
+/* Which link a connection takes, over which ports, and why. */
+struct ctl_path {
+	const struct gx_link *link;
+	unsigned port; /* in gx->port[]; 0 for a link without one */
+	unsigned nr_lanes;
+	unsigned nr_ways; /* ports that the lanes take in turn; 0: .port alone */
+	struct gx_hello_way ways[GX_HELLO_PORTS];
+	enum gx_reason reason;
+	char why[CORE_WHY_MAX];
+};
+
+/* Client: choose. Server: can it be what the client chose? @p is zeroed. Return: a verdict. */
+int ctl_path_choose(const struct ctl_conn *cc, struct ctl_path *p);
+int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
+		   struct ctl_path *p);
 
 /* -- ctl_hello.c -- */
 
-void ctl_hello_send(struct ctl_conn *cc);
-/* Take a frame. Return: a verdict, see ctl_conn_judge(). */
+/* Send our HELLO; take a frame. Return: a verdict. */
+int ctl_hello_send(struct ctl_conn *cc);
 int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);

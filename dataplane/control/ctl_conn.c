@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #define IN_ROOM_FIRST 4096
-#define REFUSED_BAD   1 /* a verdict that is no -errno */
 
 static void conn_tx_kick(struct ctl_conn *cc);
 
@@ -219,32 +218,34 @@ static struct ctl_buf *conn_buf_new(struct ctl_conn *cc, uint32_t len, bool user
 	return buf;
 }
 
-/* Send the frame in ctl->frame. Without memory the peer sees the connection end. */
-void ctl_conn_frame_send(struct ctl_conn *cc, uint32_t len)
+int ctl_conn_frame_send(struct ctl_conn *cc, uint32_t len)
 {
 	struct ctl_buf *buf = conn_buf_new(cc, len, false);
 
-	if (!buf) {
-		ctl_conn_close(cc);
-		if (cc->conn)
-			conn_down(cc->conn, -ENOMEM, "out of memory");
-		return;
-	}
+	if (!buf)
+		return gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "out of memory");
 	memcpy(buf->b, cc->ctl->frame, len);
 	conn_buf_queue(cc, buf);
+	return 0;
 }
 
-void ctl_conn_plain_send(struct ctl_conn *cc, enum gx_hello_type type)
+int ctl_conn_plain_send(struct ctl_conn *cc, enum gx_hello_type type)
 {
-	ctl_conn_frame_send(cc, gx_hello_plain_put(cc->ctl->frame, type, NULL, 0));
+	return ctl_conn_frame_send(cc, gx_hello_plain_put(cc->ctl->frame, type, NULL, 0));
 }
 
-static void conn_error_send(struct ctl_conn *cc, int err, const char *text)
+/* Without memory the peer sees the connection end. */
+static void conn_error_send(struct ctl_conn *cc, const struct gx_hello_error *e)
 {
-	struct gx_hello_error e = {.err = err};
+	(void)ctl_conn_frame_send(cc, gx_hello_error_put(cc->ctl->frame, e));
+}
+
+static struct gx_hello_error conn_error(int err, enum gx_reason reason, const char *text)
+{
+	struct gx_hello_error e = {.err = err, .reason = (uint16_t)reason};
 
 	snprintf(e.text, sizeof(e.text), "%s", text);
-	ctl_conn_frame_send(cc, gx_hello_error_put(cc->ctl->frame, &e));
+	return e;
 }
 
 /* ---- The way down ---- */
@@ -272,82 +273,87 @@ void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns)
 		ctl_conn_close(cc);
 		return;
 	}
-	if (c && c->state == GX_CONN_STATE_DOWN && c->err)
-		conn_error_send(cc, c->err, c->text);
-	else
-		ctl_conn_plain_send(cc, GX_HELLO_BYE);
+	if (c && c->state == GX_CONN_STATE_DOWN && c->err) {
+		struct gx_hello_error e = conn_error(c->err, c->reason, c->text);
+
+		conn_error_send(cc, &e);
+	} else {
+		(void)ctl_conn_plain_send(cc, GX_HELLO_BYE);
+	}
 	conn_linger(cc, linger_ns);
 }
 
-void ctl_conn_fail(struct ctl_conn *cc, int err, const char *fmt, ...)
+/* Tell the peer, and conn_down(). */
+static void conn_fail(struct ctl_conn *cc, const struct gx_hello_error *e)
 {
-	char text[CTL_TEXT_MAX];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
 	if (cc->state == CTL_CONNECT)
 		ctl_conn_close(cc);
 	if (ctl_conn_is_live(cc)) {
 		/* on_conn tells the server's user of connections that were up, of no others. */
 		if (cc->server && !cc->was_up && ctl_may_log(&cc->ctl->refused_rate))
-			gx_warn("peer %s did not come up: %s", ctl_conn_peer(cc), text);
-		conn_error_send(cc, err, text);
+			gx_warn("peer %s did not come up: %s", ctl_conn_peer(cc), e->text);
+		conn_error_send(cc, e);
 		conn_linger(cc, CTL_LINGER_NS);
 	}
 	if (cc->conn)
-		conn_down(cc->conn, err, "peer %s: %s", ctl_conn_peer(cc), text);
+		conn_down(cc->conn, e->reason, e->err, "peer %s: %s", ctl_conn_peer(cc), e->text);
 }
 
-void ctl_conn_fail_soon(struct ctl_conn *cc, int err, const char *fmt, va_list ap)
+/* The peer broke the protocol. Before its HELLO it may be no gx, and then hears nothing. */
+static void conn_bad(struct ctl_conn *cc, struct gx_hello_error *e)
 {
-	cc->setup->err = err;
-	vsnprintf(cc->setup->text, sizeof(cc->setup->text), fmt, ap);
-	cc->due_ns = GX_MIN(cc->due_ns, gx_now_ns() + CTL_LINGER_NS);
-}
+	size_t len = strlen(e->text);
 
-void ctl_conn_bad(struct ctl_conn *cc, const char *what)
-{
-	ctl_bad(cc->ctl, "peer %s: %s", ctl_conn_peer(cc), what);
 	if (cc->state > CTL_HELLO) {
-		ctl_conn_fail(cc, -EPROTO, "%s: protocol error; is it the same gx at both ends?",
-			      what);
+		snprintf(e->text + len, sizeof(e->text) - len,
+			 ": protocol error; is it the same gx at both ends?");
+		conn_fail(cc, e);
 		return;
 	}
 	ctl_conn_close(cc);
 	if (cc->conn)
-		conn_down(cc->conn, -EPROTO,
+		conn_down(cc->conn, e->reason, e->err,
 			  "%s does not speak gx's protocol (%s): does a gx server listen there?",
-			  ctl_conn_peer(cc), what);
+			  ctl_conn_peer(cc), e->text);
 }
 
-int ctl_conn_refuse(struct ctl_conn *cc, int err, const char *fmt, ...)
+/* Is it the peer's own doing, for GX_STAT_CTL_BAD? */
+static bool error_is_bad(const struct ctl_conn *cc, enum gx_reason reason)
 {
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(cc->ctl->refused, sizeof(cc->ctl->refused), fmt, ap);
-	va_end(ap);
-	return err;
-}
-
-int ctl_conn_refuse_bad(struct ctl_conn *cc, const char *what)
-{
-	return ctl_conn_refuse(cc, REFUSED_BAD, "%s", what);
+	switch (reason) {
+	case GX_REASON_PROTOCOL:
+	case GX_REASON_VERSION:
+		return true;
+	case GX_REASON_INSECURE:
+	case GX_REASON_USER:
+	case GX_REASON_OTHER_HOST:
+	case GX_REASON_NO_PORT:
+	case GX_REASON_NO_LINK:
+		return cc->server;
+	default:
+		return false;
+	}
 }
 
 void ctl_conn_judge(struct ctl_conn *cc, int verdict)
 {
-	char text[CTL_TEXT_MAX];
+	/* A copy: the user's callbacks may make other errors. */
+	struct gx_hello_error e = conn_error(verdict, core_reason(), gx_error());
 
 	if (!verdict)
 		return;
-	memcpy(text, cc->ctl->refused, sizeof(text)); /* the user's callbacks may make others */
-	if (verdict == REFUSED_BAD)
-		ctl_conn_bad(cc, text);
+	if (error_is_bad(cc, e.reason))
+		ctl_bad(cc->ctl, "peer %s: %s", ctl_conn_peer(cc), e.text);
+	if (e.reason == GX_REASON_PROTOCOL)
+		conn_bad(cc, &e);
 	else
-		ctl_conn_fail(cc, verdict, "%s", text);
+		conn_fail(cc, &e);
+}
+
+void ctl_conn_judge_late(struct ctl_conn *cc, int verdict)
+{
+	cc->setup->late = conn_error(verdict, core_reason(), gx_error());
+	cc->due_ns = GX_MIN(cc->due_ns, gx_now_ns() + CTL_LINGER_NS);
 }
 
 /* ---- Calls of the data plane ---- */

@@ -53,14 +53,15 @@ static void data_forget(struct ctl_conn *cc)
 		data_free(d);
 }
 
-/* ctl_conn_fail() forgets and frees @d. */
+/* The verdict forgets and frees @d. */
 static void data_fail(struct ctl_data *d, int err)
 {
 	struct ctl *ctl = d->ctl;
 
 	ctl->inside++;
-	ctl_conn_fail(d->cc, err, "data socket %u of link %s cannot be connected: %s", d->at,
-		      d->cc->conn->link->name, strerror(-err));
+	ctl_conn_judge(d->cc, gx_refuse(GX_REASON_SOCKET, err,
+					"data socket %u of link %s cannot be connected: %s", d->at,
+					d->cc->conn->link->name, strerror(-err)));
 	ctl->inside--;
 }
 
@@ -156,14 +157,12 @@ static void data_next(struct ctl_data *d)
 	gx_uring_submit(ctl->gx->uring, &d->io);
 }
 
-void ctl_data_start(struct ctl_conn *cc)
+int ctl_data_start(struct ctl_conn *cc)
 {
 	struct ctl_data *d = calloc(1, sizeof(*d));
 
-	if (!d) {
-		ctl_conn_fail(cc, -ENOMEM, "out of memory");
-		return;
-	}
+	if (!d)
+		return gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "out of memory");
 	d->ctl = cc->ctl;
 	d->cc = cc;
 	d->fd = -1;
@@ -172,6 +171,7 @@ void ctl_data_start(struct ctl_conn *cc)
 	cc->data = d;
 	cc->data_forget = data_forget;
 	data_next(d);
+	return 0;
 }
 
 bool ctl_data_waits(const struct ctl_conn *cc)
@@ -180,16 +180,17 @@ bool ctl_data_waits(const struct ctl_conn *cc)
 	       (cc->state == CTL_FDS || (!cc->server && cc->state == CTL_LINKED));
 }
 
-void ctl_data_timed_out(struct ctl_conn *cc)
+int ctl_data_timed_out(const struct ctl_conn *cc)
 {
 	const struct gx_socks *t = cc->conn->socks;
 	unsigned all = t->nr_lanes * t->nr_socks;
 
-	ctl_conn_fail(cc, -ETIMEDOUT,
-		      "%u of %u data sockets of link %s %s in time%s: is a NAT or a proxy between "
-		      "the ends, or is the server's ulimit -n too low?",
-		      t->nr_fds, all, cc->conn->link->name, cc->server ? "came" : "were connected",
-		      t->nr_fds < all ? "" : ", and the server has not taken all of them");
+	return gx_refuse(
+		GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
+		"%u of %u data sockets of link %s %s in time%s: is a NAT or a proxy between the "
+		"ends, or is the server's ulimit -n too low?",
+		t->nr_fds, all, cc->conn->link->name, cc->server ? "came" : "were connected",
+		t->nr_fds < all ? "" : ", and the server has not taken all of them");
 }
 
 /* ---- server ---- */
@@ -209,10 +210,12 @@ static void data_refuse_address(struct ctl_conn *owner, const struct ctl_conn *c
 {
 	ctl_bad(cc->ctl, "peer %s: DATA for %s from another address", cc->name,
 		ctl_conn_peer(owner));
-	ctl_conn_fail(owner, -EPERM,
-		      "a data socket of link %s came from %s, and the client's connection from "
-		      "%s: does a NAT or a proxy between the ends use several addresses?",
-		      owner->conn->link->name, cc->name, owner->name);
+	ctl_conn_judge(
+		owner,
+		gx_refuse(GX_REASON_SOCKET, -EPERM,
+			  "a data socket of link %s came from %s, and the client's connection from "
+			  "%s: does a NAT or a proxy between the ends use several addresses?",
+			  owner->conn->link->name, cc->name, owner->name));
 }
 
 int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
@@ -222,7 +225,7 @@ int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 
 	/* The client sends nothing more there before it knows that the connection is up. */
 	if (gx_hello_data_get(body, len, &hello) || cc->in_len != CTL_FRAME_HDR_B + len)
-		return ctl_conn_refuse_bad(cc, "malformed DATA");
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed DATA");
 	owner = data_owner(cc->ctl, &hello);
 	if (owner &&
 	    (owner->from_len != cc->from_len || memcmp(owner->from, cc->from, cc->from_len))) {
@@ -230,7 +233,7 @@ int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 		owner = NULL;
 	}
 	if (!owner || gx_socks_add(owner->conn, hello.lane, hello.index, cc->fd))
-		return ctl_conn_refuse_bad(cc, "DATA that no connection waits for");
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "DATA that no connection waits for");
 	cc->fd = -1; /* the connection has it */
 	ctl_conn_close(cc);
 	owner->due_ns =

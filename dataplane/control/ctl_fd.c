@@ -83,33 +83,23 @@ static void pass_close(struct ctl_pass *p)
 		pass_free(p);
 }
 
-/* End the exchange and its connection, with the reason. */
-static void __attribute__((format(printf, 3, 4)))
-pass_fail(struct ctl_pass *p, int err, const char *fmt, ...)
+/* End the exchange and its connection, by a verdict. */
+static void pass_fail(struct ctl_pass *p, int verdict)
 {
 	struct ctl_conn *cc = p->cc;
-	char text[200];
-	va_list ap;
 
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
 	pass_close(p);
 	if (cc)
-		ctl_conn_fail(cc, err, "%s", text);
+		ctl_conn_judge(cc, verdict);
 }
 
 /* The server broke off. It tells the reason on the other socket. */
-static void __attribute__((format(printf, 3, 4)))
-pass_broke(struct ctl_pass *p, int err, const char *fmt, ...)
+static void pass_broke(struct ctl_pass *p, int verdict)
 {
 	struct ctl_conn *cc = p->cc;
-	va_list ap;
 
 	pass_close(p);
-	va_start(ap, fmt);
-	ctl_conn_fail_soon(cc, err, fmt, ap);
-	va_end(ap);
+	ctl_conn_judge_late(cc, verdict);
 }
 
 static struct ctl_pass *pass_new(struct ctl *ctl, int fd, bool server)
@@ -172,7 +162,7 @@ static void stranger_close(int fd)
 /* Read nothing from the stranger. Send the reason as on the bootstrap connection. */
 static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
 {
-	struct gx_hello_error e = {.err = -EPERM};
+	struct gx_hello_error e = {.err = -EPERM, .reason = GX_REASON_USER};
 
 	snprintf(e.text, sizeof(e.text),
 		 "the server runs as uid %u and serves its own user only, over every port: start "
@@ -338,6 +328,12 @@ static void prove_later(struct ctl_pass *p)
 	cc->prove_again = true;
 }
 
+static int refuse_answer(void)
+{
+	return gx_refuse(GX_REASON_SOCKET, -EPROTO,
+			 "the server's answer on the Unix socket is not for this client");
+}
+
 /* The answer is no nonce, so it must be an ERROR. */
 static void prove_refused(struct ctl_pass *p, uint32_t len)
 {
@@ -347,10 +343,9 @@ static void prove_refused(struct ctl_pass *p, uint32_t len)
 
 	if (len < 8 || gx_hello_frame(p->answer, &type, &body) || type != GX_HELLO_ERROR ||
 	    body != len - 8 || gx_hello_error_get(p->answer + 8, body, &e))
-		pass_fail(p, -EPROTO,
-			  "the server's answer on the Unix socket is not for this client");
+		pass_fail(p, refuse_answer());
 	else
-		pass_fail(p, e.err, "%s", e.text);
+		pass_fail(p, gx_refuse(e.reason, e.err, "%s", e.text));
 }
 
 static void prove_recv_done(struct gx_io *io, int res)
@@ -390,8 +385,9 @@ static bool prove_server_check(struct ctl_pass *p)
 	socklen_t len = sizeof(p->cred);
 
 	if (getsockopt(p->fd, SOL_SOCKET, SO_PEERCRED, &p->cred, &len)) {
-		pass_fail(p, -errno, "the kernel does not say whose the Unix socket is: %s",
-			  strerror(errno));
+		pass_fail(p, gx_refuse(GX_REASON_SOCKET, -errno,
+				       "the kernel does not say whose the Unix socket is: %s",
+				       strerror(errno)));
 		return false;
 	}
 	if (!uid_is_allowed(p->ctl->gx, p->cred.uid))
@@ -420,7 +416,7 @@ static void prove_connect_done(struct gx_io *io, int res)
 	}
 }
 
-void ctl_fd_prove(struct ctl_conn *cc)
+int ctl_fd_prove(struct ctl_conn *cc)
 {
 	const char *name = cc->conn->peer.unix_name;
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = errno;
@@ -430,11 +426,10 @@ void ctl_fd_prove(struct ctl_conn *cc)
 	if (!p) {
 		if (fd >= 0)
 			close(fd);
-		ctl_conn_fail(cc, fd < 0 ? -err : -ENOMEM,
-			      "the client cannot make a Unix socket: %s%s",
-			      strerror(fd < 0 ? err : ENOMEM),
-			      fd < 0 && err == EMFILE ? ": raise its ulimit -n" : "");
-		return;
+		return gx_refuse(GX_REASON_SOCKET, fd < 0 ? -err : -ENOMEM,
+				 "the client cannot make a Unix socket: %s%s",
+				 strerror(fd < 0 ? err : ENOMEM),
+				 fd < 0 && err == EMFILE ? ": raise its ulimit -n" : "");
 	}
 	p->cc = cc;
 	cc->pass = p;
@@ -447,6 +442,7 @@ void ctl_fd_prove(struct ctl_conn *cc)
 			       .addr_len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
 						       strlen(name))},
 		prove_connect_done);
+	return 0;
 }
 
 /* ---- Client: descriptors ---- */
@@ -464,13 +460,12 @@ static void client_recv_done(struct gx_io *io, int res)
 	} else if (!res && !p->again) {
 		p->again = true;
 		pass_recv(p, client_recv_done);
-	} else if (bad && res <= 0) {
-		pass_broke(p, -EPROTO, "the server's descriptors did not come: %s", bad);
 	} else if (bad) {
-		pass_fail(p, -EPROTO, "the server's descriptors did not come: %s", bad);
+		(res <= 0 ? pass_broke : pass_fail)(
+			p, gx_refuse(GX_REASON_SOCKET, -EPROTO,
+				     "the server's descriptors did not come: %s", bad));
 	} else if (memcmp(p->nonce, p->cc->nonce, sizeof(p->nonce))) {
-		pass_fail(p, -EPROTO,
-			  "the server's answer on the Unix socket is not for this client");
+		pass_fail(p, refuse_answer());
 	} else {
 		pass_finish(p);
 	}
@@ -483,24 +478,25 @@ static void client_send_done(struct gx_io *io, int res)
 	if (p->closing)
 		pass_free(p);
 	else if (res < 0)
-		pass_broke(p, res, "descriptors cannot be sent to the server: %s", strerror(-res));
+		pass_broke(p, gx_refuse(GX_REASON_SOCKET, res,
+					"descriptors cannot be sent to the server: %s",
+					strerror(-res)));
 	else
 		pass_recv(p, client_recv_done);
 }
 
-void ctl_fd_start(struct ctl_conn *cc)
+int ctl_fd_start(struct ctl_conn *cc)
 {
 	struct ctl_pass *p = cc->pass;
 
-	if (!p) {
-		ctl_conn_fail(cc, -EOPNOTSUPP,
-			      "no Unix socket for shared memory: %s; take another port, as "
-			      "gx_connect_opts.ports udp",
-			      cc->no_share[0] ? cc->no_share : "the server has none");
-		return;
-	}
+	if (!p)
+		return gx_refuse(GX_REASON_SOCKET, -EOPNOTSUPP,
+				 "no Unix socket for shared memory: %s; take another port, as "
+				 "gx_connect_opts.ports udp",
+				 cc->no_share[0] ? cc->no_share : "the server has none");
 	cc->conn->link->conn->meet(cc->conn, p->fd);
 	pass_send(p, cc->conn->peer.nonce, client_send_done);
+	return 0;
 }
 
 /* ---- Server ---- */
@@ -512,7 +508,9 @@ static void server_send_done(struct gx_io *io, int res)
 	if (p->closing)
 		pass_free(p);
 	else if (res < 0)
-		pass_fail(p, res, "descriptors cannot be sent to the client: %s", strerror(-res));
+		pass_fail(p, gx_refuse(GX_REASON_SOCKET, res,
+				       "descriptors cannot be sent to the client: %s",
+				       strerror(-res)));
 	else
 		pass_finish(p);
 }
@@ -529,7 +527,8 @@ static void server_fds_done(struct gx_io *io, int res)
 	if (!bad && memcmp(p->nonce, p->cc->nonce, sizeof(p->nonce)))
 		bad = "not of this connection";
 	if (bad) {
-		pass_fail(p, -EPROTO, "the client's descriptors did not come: %s", bad);
+		pass_fail(p, gx_refuse(GX_REASON_SOCKET, -EPROTO,
+				       "the client's descriptors did not come: %s", bad));
 		return;
 	}
 	p->cc->conn->link->conn->meet(p->cc->conn, p->fd);
@@ -537,14 +536,16 @@ static void server_fds_done(struct gx_io *io, int res)
 }
 
 /* The client will send its descriptors. Its CONNECT may arrive before our answer is sent. */
-void ctl_fd_wait(struct ctl_conn *cc)
+int ctl_fd_wait(struct ctl_conn *cc)
 {
 	if (!cc->pass)
-		ctl_conn_bad(cc, "descriptors on a connection without a Unix socket");
-	else if (cc->pass->io.held)
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO,
+				 "descriptors on a connection without a Unix socket");
+	if (cc->pass->io.held)
 		cc->pass->wait = true;
 	else
 		pass_recv(cc->pass, server_fds_done);
+	return 0;
 }
 
 /* The connection whose HELLO had this nonce, and whose client is not proven yet. */
@@ -564,8 +565,9 @@ static void server_answer_done(struct gx_io *io, int res)
 	if (p->closing)
 		pass_free(p);
 	else if (res < 0)
-		pass_fail(p, res, "the client cannot be answered on the Unix socket: %s",
-			  strerror(-res));
+		pass_fail(p, gx_refuse(GX_REASON_SOCKET, res,
+				       "the client cannot be answered on the Unix socket: %s",
+				       strerror(-res)));
 	else if (p->wait)
 		pass_recv(p, server_fds_done);
 }

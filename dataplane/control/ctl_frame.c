@@ -36,11 +36,12 @@ static void conn_lost(struct ctl_conn *cc, int res)
 	if (!c || state == CTL_LINGER)
 		return;
 	if (state == CTL_UP)
-		conn_down(c, -ECONNRESET, "peer %s is gone", ctl_conn_peer(cc));
+		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET, "peer %s is gone",
+			  ctl_conn_peer(cc));
 	else
-		conn_down(c, -ECONNRESET, "peer %s closed the connection during set-up%s%s",
-			  ctl_conn_peer(cc), res ? ": " : "",
-			  res ? strerror(-res) : "; its log may say why");
+		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET,
+			  "peer %s closed the connection during set-up%s%s", ctl_conn_peer(cc),
+			  res ? ": " : "", res ? strerror(-res) : "; its log may say why");
 }
 
 /* ---- frames ---- */
@@ -48,7 +49,7 @@ static void conn_lost(struct ctl_conn *cc, int res)
 static int up_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	if (cc->peer_up)
-		return ctl_conn_refuse_bad(cc, OUT_OF_TURN);
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, OUT_OF_TURN);
 	cc->peer_up = true; /* may arrive before the answer on the Unix socket */
 	return ctl_hello_linked(cc);
 }
@@ -58,10 +59,10 @@ static int error_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	struct gx_hello_error e;
 
 	if (gx_hello_error_get(body, len, &e))
-		return ctl_conn_refuse_bad(cc, "malformed ERROR");
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed ERROR");
 	ctl_conn_close(cc);
 	if (cc->conn)
-		conn_down(cc->conn, e.err, "peer %s says: %s", ctl_conn_peer(cc), e.text);
+		conn_down(cc->conn, e.reason, e.err, "peer %s says: %s", ctl_conn_peer(cc), e.text);
 	return 0;
 }
 
@@ -69,7 +70,8 @@ static int bye_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	ctl_conn_close(cc);
 	if (cc->conn)
-		conn_down(cc->conn, 0, "peer %s closed the connection", ctl_conn_peer(cc));
+		conn_down(cc->conn, GX_REASON_PEER_CLOSED, 0, "peer %s closed the connection",
+			  ctl_conn_peer(cc));
 	return 0;
 }
 
@@ -85,7 +87,7 @@ static int user_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 static int link_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	if (cc->conn->state == GX_CONN_STATE_UP && cc->conn->link->conn->take(cc->conn, body, len))
-		return ctl_conn_refuse_bad(cc, "malformed LINK");
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed LINK");
 	return 0;
 }
 
@@ -94,7 +96,9 @@ void ctl_link_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	struct ctl_conn *cc = c->ctl;
 
 	if (cc && cc->state == CTL_UP)
-		ctl_conn_frame_send(cc, gx_hello_plain_put(cc->ctl->frame, GX_HELLO_LINK, b, len));
+		ctl_conn_judge(cc,
+			       ctl_conn_frame_send(cc, gx_hello_plain_put(cc->ctl->frame,
+									  GX_HELLO_LINK, b, len)));
 }
 
 #define ON(state) (1u << CTL_##state)
@@ -145,13 +149,13 @@ static uint32_t conn_parse(struct ctl_conn *cc)
 	uint16_t type;
 
 	while (ctl_conn_is_live(cc) && cc->in_len - pos >= CTL_FRAME_HDR_B) {
-		if (gx_hello_frame(cc->in + pos, &type, &body)) {
-			ctl_conn_bad(cc, "not a frame of gx, or too large");
-			return 0;
-		}
-		f = frame_of(cc, type, body);
+		bool bad = gx_hello_frame(cc->in + pos, &type, &body);
+
+		f = bad ? NULL : frame_of(cc, type, body);
 		if (!f) {
-			ctl_conn_bad(cc, OUT_OF_TURN);
+			ctl_conn_judge(cc, gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "%s",
+						     bad ? "not a frame of gx, or too large"
+							 : OUT_OF_TURN));
 			return 0;
 		}
 		need = CTL_FRAME_HDR_B + body;
@@ -178,7 +182,7 @@ static void conn_in_grow(struct ctl_conn *cc, uint32_t need)
 		return;
 	in = realloc(cc->in, need);
 	if (!in) {
-		ctl_conn_fail(cc, -ENOMEM, "out of memory");
+		ctl_conn_judge(cc, gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "out of memory"));
 		return;
 	}
 	cc->in = in;
@@ -243,12 +247,14 @@ static void conn_connect_failed(struct ctl_conn *cc, int err)
 {
 	ctl_conn_close(cc);
 	if (err == -ECONNREFUSED)
-		conn_down(cc->conn, err, "nothing listens at %s: run gx_listen() on %s there",
-			  cc->name, cc->name);
+		conn_down(cc->conn, GX_REASON_NO_SERVER, err,
+			  "nothing listens at %s: run gx_listen() on %s there", cc->name, cc->name);
 	else if (err == -ETIMEDOUT)
-		conn_down(cc->conn, err, "no answer from %s: does a server run there?", cc->name);
+		conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, err,
+			  "no answer from %s: does a server run there?", cc->name);
 	else
-		conn_down(cc->conn, err, "cannot connect to %s: %s", cc->name, strerror(-err));
+		conn_down(cc->conn, GX_REASON_UNREACHABLE, err, "cannot connect to %s: %s",
+			  cc->name, strerror(-err));
 }
 
 static void conn_connect_done(struct gx_io *io, int res)
@@ -270,7 +276,7 @@ static void conn_connect_done(struct gx_io *io, int res)
 	conn_socket_tune(cc->fd);
 	ctl_conn_goto(cc, CTL_HELLO);
 	conn_rx_arm(cc);
-	ctl_hello_send(cc);
+	ctl_conn_judge(cc, ctl_hello_send(cc));
 }
 
 void ctl_conn_start(struct ctl_conn *cc)
@@ -367,7 +373,7 @@ static void half_open_drop(struct ctl *ctl)
 	ctl->inside++;
 	ctl_conn_close(h.first);
 	if (h.first->conn)
-		conn_down(h.first->conn, -ETIMEDOUT, "too many came at once");
+		conn_down(h.first->conn, GX_REASON_FULL, -ETIMEDOUT, "too many came at once");
 	ctl->inside--;
 }
 
@@ -381,24 +387,22 @@ static unsigned conns_up(const struct ctl *ctl)
 }
 
 /* Refuse a client that may not go on, with the reason. */
-static void accepted_check(struct ctl_conn *cc, const struct sockaddr_storage *sa)
+static int accepted_check(struct ctl_conn *cc, const struct sockaddr_storage *sa)
 {
 	struct ctl *ctl = cc->ctl;
 
-	if (!ctl->gx->opts.insecure && !ctl_addr_is_loopback(sa)) {
-		ctl_bad(ctl, "peer %s is not on loopback", cc->name);
-		ctl_conn_fail(
-			cc, -EPERM,
+	if (!ctl->gx->opts.insecure && !ctl_addr_is_loopback(sa))
+		return gx_refuse(
+			GX_REASON_INSECURE, -EPERM,
 			"the client is not on the server's loopback, and there is no encryption "
 			"yet: set gx_opts.insecure at both ends to send in clear");
-	} else if (conns_up(ctl) >= CTL_CONNS_MAX) {
-		ctl_conn_fail(cc, -ENOSPC,
-			      "the server has %u connections, the most that a context has",
-			      CTL_CONNS_MAX);
-	} else {
-		cc->near = ctl_addr_is_own(sa);
-		cc->from_len = (uint8_t)ctl_addr_bytes((const struct sockaddr *)sa, cc->from);
-	}
+	if (conns_up(ctl) >= CTL_CONNS_MAX)
+		return gx_refuse(GX_REASON_FULL, -ENOSPC,
+				 "the server has %u connections, the most that a context has",
+				 CTL_CONNS_MAX);
+	cc->near = ctl_addr_is_own(sa);
+	cc->from_len = (uint8_t)ctl_addr_bytes((const struct sockaddr *)sa, cc->from);
+	return 0;
 }
 
 void ctl_conn_accepted(struct ctl *ctl, int fd)
@@ -423,13 +427,14 @@ void ctl_conn_accepted(struct ctl *ctl, int fd)
 	cc->next = ctl->conns;
 	ctl->conns = cc;
 	conn_rx_arm(cc);
-	accepted_check(cc, &sa);
+	ctl_conn_judge(cc, accepted_check(cc, &sa));
 }
 
 void ctl_conn_turn_away(struct ctl *ctl, int fd)
 {
 	struct gx_hello_error e = {
 		.err = -EMFILE,
+		.reason = GX_REASON_FULL,
 		.text = "the server has no descriptor left for a client: raise its ulimit -n"};
 
 	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -439,35 +444,43 @@ void ctl_conn_turn_away(struct ctl *ctl, int fd)
 
 /* ---- deadlines ---- */
 
-static void conn_timed_out(struct ctl_conn *cc)
+/* Return: a verdict. */
+static int conn_timed_out(const struct ctl_conn *cc)
 {
 	bool is_ours = cc->server && cc->state == CTL_LINKED && !cc->own_up;
 	double s = (double)cc->timeout_ns / 1e9;
 
 	if (cc->server && !is_ours)
 		ctl_bad(cc->ctl, "peer %s went silent during set-up", ctl_conn_peer(cc));
-	if (ctl_data_waits(cc)) {
-		ctl_data_timed_out(cc);
-	} else if (is_ours) {
-		ctl_conn_fail(cc, -ETIMEDOUT,
-			      "the server did not connect its lanes in time: its devices wait for "
-			      "addresses of other peers, too");
-	} else if (cc->server) {
-		ctl_conn_fail(cc, -ETIMEDOUT, "the client went silent during set-up");
-	} else if (cc->setup && cc->setup->err) {
-		ctl_conn_fail(cc, cc->setup->err, "%s", cc->setup->text);
-	} else if (cc->state <= CTL_HELLO) {
-		ctl_conn_close(cc);
-		conn_down(cc->conn, -ETIMEDOUT,
-			  "no answer from %s within %g s: does a server run there?", cc->name, s);
-	} else if (cc->state == CTL_PROVE) {
-		ctl_conn_fail(cc, -ETIMEDOUT,
-			      "no answer from the server's Unix socket @%s within %g s: is the "
-			      "server stopped, or has it too much to do?",
-			      cc->conn->peer.unix_name, s);
-	} else {
-		ctl_conn_fail(cc, -ETIMEDOUT, "set-up was not done within the client's %g s", s);
-	}
+	if (ctl_data_waits(cc))
+		return ctl_data_timed_out(cc);
+	if (is_ours)
+		return gx_refuse(
+			GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
+			"the server did not connect its lanes in time: its devices wait for "
+			"addresses of other peers, too");
+	if (cc->server)
+		return gx_refuse(GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
+				 "the client went silent during set-up");
+	if (cc->setup && cc->setup->late.err)
+		return gx_refuse(cc->setup->late.reason, cc->setup->late.err, "%s",
+				 cc->setup->late.text);
+	if (cc->state == CTL_PROVE)
+		return gx_refuse(GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
+				 "no answer from the server's Unix socket @%s within %g s: is the "
+				 "server stopped, or has it too much to do?",
+				 cc->conn->peer.unix_name, s);
+	return gx_refuse(GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
+			 "set-up was not done within the client's %g s", s);
+}
+
+/* Client: the server has not said a word. */
+static void conn_unanswered(struct ctl_conn *cc)
+{
+	ctl_conn_close(cc);
+	conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
+		  "no answer from %s within %g s: does a server run there?", cc->name,
+		  (double)cc->timeout_ns / 1e9);
 }
 
 /* A pause of our own is not the peer's silence: its answer may lie in the socket, and this thread
@@ -485,7 +498,7 @@ void ctl_conn_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
 void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
 	if (cc->prove_again && cc->state == CTL_PROVE)
-		ctl_fd_prove(cc);
+		ctl_conn_judge(cc, ctl_fd_prove(cc));
 	if (cc->state == CTL_LINKED)
 		ctl_conn_judge(cc, ctl_hello_linked(cc));
 	if (!cc->due_ns || now_ns < cc->due_ns)
@@ -494,7 +507,9 @@ void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 		if (cc->conn && cc->conn->link_open) /* a running process would have closed */
 			cc->conn->link->conn->lost(cc->conn);
 		ctl_conn_close(cc);
+	} else if (!cc->server && cc->state <= CTL_HELLO) {
+		conn_unanswered(cc);
 	} else if (ctl_conn_is_live(cc)) {
-		conn_timed_out(cc);
+		ctl_conn_judge(cc, conn_timed_out(cc));
 	}
 }

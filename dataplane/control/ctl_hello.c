@@ -2,8 +2,8 @@
 /*
  * The set-up of a bootstrap connection: HELLO both ways, then the client proposes (CONNECT), the
  * server checks and grants (ACCEPT), then UP both ways. The file has both ends. ctl_frame.c calls
- * it for each frame, on the control thread. A helper returns its verdict, 0 or the result of
- * ctl_conn_refuse(); only ctl_conn_judge() ends the connection.
+ * it for each frame, on the control thread. Each step returns its verdict, 0 or the result of
+ * gx_refuse(); only ctl_conn_judge() ends the connection.
  */
 #include "control/ctl.h"
 
@@ -79,12 +79,12 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 	hello_regions_fill(cc->conn, h);
 }
 
-void ctl_hello_send(struct ctl_conn *cc)
+int ctl_hello_send(struct ctl_conn *cc)
 {
 	struct gx_hello h;
 
 	hello_fill(cc, &h);
-	ctl_conn_frame_send(cc, gx_hello_put(cc->ctl->frame, &h));
+	return ctl_conn_frame_send(cc, gx_hello_put(cc->ctl->frame, &h));
 }
 
 /* ---- Lanes, both ends ---- */
@@ -97,7 +97,7 @@ static struct gx_port *lanes_port(const struct ctl_conn *cc)
 static int lanes_setup_new(struct ctl_conn *cc)
 {
 	cc->setup = calloc(1, sizeof(*cc->setup));
-	return cc->setup ? 0 : ctl_conn_refuse(cc, -ENOMEM, "out of memory");
+	return cc->setup ? 0 : gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "out of memory");
 }
 
 static const char *end_name(const struct ctl_conn *cc)
@@ -105,12 +105,23 @@ static const char *end_name(const struct ctl_conn *cc)
 	return cc->server ? "server" : "client";
 }
 
-static int link_refuse(struct ctl_conn *cc, int err)
+static int link_refuse(const struct ctl_conn *cc, int err)
 {
-	ctl_bad(cc->ctl, "peer %s: link %s: %s", ctl_conn_peer(cc), cc->conn->link->name,
-		gx_error());
-	return ctl_conn_refuse(cc, err, "the %s cannot take link %s: %.150s", end_name(cc),
-			       cc->conn->link->name, gx_error());
+	return gx_refuse(err == -EPROTO ? GX_REASON_PROTOCOL : GX_REASON_LINK, err,
+			 "the %s cannot take link %s: %.150s", end_name(cc), cc->conn->link->name,
+			 gx_error());
+}
+
+/* @cc takes the path that its client chose. */
+static void path_take(struct gx_conn *c, const struct ctl_path *p)
+{
+	c->link = p->link;
+	c->port = p->port;
+	c->nr_ways = p->nr_ways;
+	for (unsigned k = 0; k < p->nr_ways; k++)
+		c->way[k] = c->server ? p->ways[k].server : p->ways[k].client;
+	c->path_reason = p->reason;
+	memcpy(c->why, p->why, sizeof(c->why));
 }
 
 /* Our half of the link, before its lanes. */
@@ -139,9 +150,9 @@ static int lanes_open(struct ctl_conn *cc)
 		l->lanes[i].port.dials = !cc->server;
 		ret = conn_lane_open(cc->conn, i, &l->lanes[i]);
 		if (ret)
-			return ctl_conn_refuse(cc, ret,
-					       "the %s cannot open lane %u over %s: %.150s",
-					       end_name(cc), i, l->port, gx_error());
+			return gx_refuse(GX_REASON_LINK, ret,
+					 "the %s cannot open lane %u over %s: %.150s", end_name(cc),
+					 i, l->port, gx_error());
 	}
 	l->blob_b = (uint16_t)cc->conn->link->conn->say(cc->conn, l->blob);
 	return 0;
@@ -156,9 +167,9 @@ static int link_hear(struct ctl_conn *cc)
 	return ret ? link_refuse(cc, ret) : 0;
 }
 
-static void lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
+static int lanes_send(struct ctl_conn *cc, enum gx_hello_type type)
 {
-	ctl_conn_frame_send(cc, gx_hello_lanes_put(cc->ctl->frame, type, &cc->setup->local));
+	return ctl_conn_frame_send(cc, gx_hello_lanes_put(cc->ctl->frame, type, &cc->setup->local));
 }
 
 /* Keep the agreed values, without the lanes' addresses. */
@@ -183,7 +194,7 @@ static void up_say_integrity(const struct ctl_conn *cc)
 		gx_warn("peer %s: integrity none over a network: damage on the way is not seen, "
 			"and who sends from its address can stall or end the connection: take "
 			"crc32c, the default",
-			ctl_conn_peer(cc));
+			cc->conn->peer_name);
 }
 
 void ctl_hello_up(struct ctl_conn *cc)
@@ -232,14 +243,14 @@ int ctl_hello_linked(struct ctl_conn *cc)
 	if (!cc->own_up) {
 		int ret = lanes_prove(cc);
 
-		if (ret < 0)
-			return ctl_conn_refuse(cc, ret, "%s", gx_error());
-		if (!ret)
-			return 0;
+		if (ret <= 0)
+			return ret ? gx_refuse(GX_REASON_LINK, ret, "%s", gx_error()) : 0;
+		ret = ctl_conn_plain_send(cc, GX_HELLO_UP);
+		if (ret)
+			return ret;
 		cc->own_up = true;
-		ctl_conn_plain_send(cc, GX_HELLO_UP);
 	}
-	if (cc->peer_up && cc->state == CTL_LINKED)
+	if (cc->peer_up)
 		ctl_hello_up(cc);
 	return 0;
 }
@@ -282,9 +293,9 @@ static int lanes_connect(struct ctl_conn *cc)
 		}
 		ret = conn_lane_connect(cc->conn, i, r);
 		if (ret)
-			return ctl_conn_refuse(
-				cc, ret, "the %s cannot connect lane %u over %s: %.150s",
-				cc->server ? "server" : "client", i, s->local.port, gx_error());
+			return gx_refuse(GX_REASON_LINK, ret,
+					 "the %s cannot connect lane %u over %s: %.150s",
+					 end_name(cc), i, s->local.port, gx_error());
 	}
 	ctl_conn_goto(cc, CTL_LINKED);
 	return ctl_hello_linked(cc);
@@ -299,7 +310,8 @@ void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n)
 	memcpy(s->fds, fds, n * sizeof(fds[0]));
 	s->nr_fds = n;
 	ctl_conn_judge(cc, n == want ? lanes_connect(cc)
-				     : ctl_conn_refuse_bad(cc, "wrong number of descriptors"));
+				     : gx_refuse(GX_REASON_PROTOCOL, -EPROTO,
+						 "wrong number of descriptors"));
 }
 
 void ctl_hello_joined(struct ctl_conn *cc)
@@ -332,7 +344,7 @@ static uint32_t connect_quantum(const struct ctl_conn *cc, int peer_i)
 	max = GX_MIN(caps->payload_max, cc->conn->peer.ports[peer_i].payload_max);
 	if (own > max)
 		gx_warn("peer %s: quantum %u lowered to %u, the most that port %s carries there",
-			ctl_conn_peer(cc), own, max & ~15u,
+			cc->conn->peer_name, own, max & ~15u,
 			cc->ctl->gx->port[cc->conn->port].match);
 	return GX_MIN(own ? own : best, max) & ~15u;
 }
@@ -370,95 +382,87 @@ static void lanes_crc_by_copy(struct gx_conn *c, struct gx_hello_lanes *l)
 	c->crc_by_copy = l->crc_by_copy = opts_crc_by_copy(&c->gx->opts, l->integrity);
 }
 
-static unsigned connect_nr_lanes(const struct ctl_conn *cc)
+/* By a link without a port, which guards its bytes itself. */
+static int connect_fill_portless(const struct ctl_conn *cc, struct gx_hello_lanes *l)
 {
-	unsigned n = GX_MIN(cc->ctl->gx->nr_cores, cc->conn->peer.nr_lanes);
-
-	return cc->lanes_max ? GX_MIN(n, cc->lanes_max) : n;
-}
-
-/* A link without a port guards its bytes itself. */
-static int connect_fill_portless(struct ctl_conn *cc)
-{
-	const struct gx_opts *opts = &cc->ctl->gx->opts;
-	const struct gx_link *link = cc->conn->link;
-	struct gx_hello_lanes *l = &cc->setup->local;
-
-	if (opts->packet->integrity == GX_INTEGRITY_MODE_CRC32C)
-		return ctl_conn_refuse(
-			cc, -EOPNOTSUPP,
-			"link %s has no integrity crc32c: leave gx_packet_opts.integrity "
-			"to gx, or take link packet",
-			link->name);
-	snprintf(l->port, sizeof(l->port), "%s", link->name);
-	l->link = (uint8_t)link->id;
-	l->nr_lanes = connect_nr_lanes(cc);
-	l->quantum = link->quantum_b;
-	l->chunk_b = opts->packet->chunk_b;
-	l->window = opts->packet->window;
+	l->quantum = cc->conn->link->quantum_b;
 	l->integrity = GX_INTEGRITY_NONE;
-	l->peer_timeout_ns = opts->peer_timeout_ns;
+	if (cc->ctl->gx->opts.packet->integrity == GX_INTEGRITY_MODE_CRC32C)
+		return gx_refuse(GX_REASON_OPTIONS, -EOPNOTSUPP,
+				 "link %s has no integrity crc32c: leave gx_packet_opts.integrity "
+				 "to gx, or take link packet",
+				 cc->conn->link->name);
 	return 0;
 }
 
-static int connect_fill(struct ctl_conn *cc)
+static int connect_fill_port(const struct ctl_conn *cc, struct gx_hello_lanes *l)
 {
-	const struct gx_opts *opts = &cc->ctl->gx->opts;
 	const struct gx_hello *peer = &cc->conn->peer;
-	struct gx_hello_lanes *l = &cc->setup->local;
-	const char *name = cc->ctl->gx->port[cc->conn->port].match;
-	int peer_i = ctl_path_port_find(peer, name), ret;
+	int peer_i = l->nr_ways ? l->ways[0].server : ctl_path_port_find(peer, l->port);
 
-	snprintf(l->port, sizeof(l->port), "%s", name);
-	l->link = (uint8_t)cc->conn->link->id;
-	l->nr_lanes = connect_nr_lanes(cc);
-	ret = ctl_path_ways(cc, l);
-	if (ret)
-		return ret;
-	l->quantum = connect_quantum(cc, l->nr_ways ? l->ways[0].server : peer_i);
-	l->chunk_b = opts->packet->chunk_b;
-	l->window = opts->packet->window;
+	l->quantum = connect_quantum(cc, peer_i);
 	l->integrity = connect_integrity(cc);
 	lanes_crc_by_copy(cc->conn, l);
-	l->peer_timeout_ns = opts->peer_timeout_ns;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN)
-		return ctl_conn_refuse(
-			cc, -EMSGSIZE,
+		return gx_refuse(
+			GX_REASON_MTU, -EMSGSIZE,
 			"port %s carries %u bytes a packet between these ends, and %u are needed: "
 			"raise the MTU, or take another port",
-			name, l->quantum, GX_WIRE_QUANTUM_MIN);
+			l->port, l->quantum, GX_WIRE_QUANTUM_MIN);
 	if (l->integrity > GX_INTEGRITY_CRC || !(peer->integrity & 1u << l->integrity))
-		return ctl_conn_refuse(cc, -EOPNOTSUPP,
-				       "integrity mode %u is not offered by the server",
-				       l->integrity);
+		return gx_refuse(GX_REASON_OPTIONS, -EOPNOTSUPP,
+				 "integrity mode %u is not offered by the server", l->integrity);
 	return 0;
+}
+
+/* Our proposal. The connection has its path. */
+static int connect_fill(struct ctl_conn *cc, const struct ctl_path *p)
+{
+	const struct gx_opts *opts = &cc->ctl->gx->opts;
+	struct gx_hello_lanes *l = &cc->setup->local;
+	bool portless = p->link->port == GX_LINK_PORT_NONE;
+
+	snprintf(l->port, sizeof(l->port), "%s",
+		 portless ? p->link->name : cc->ctl->gx->port[p->port].match);
+	l->link = (uint8_t)p->link->id;
+	l->nr_lanes = p->nr_lanes;
+	l->nr_ways = p->nr_ways;
+	memcpy(l->ways, p->ways, sizeof(l->ways));
+	l->chunk_b = opts->packet->chunk_b;
+	l->window = opts->packet->window;
+	l->peer_timeout_ns = opts->peer_timeout_ns;
+	return portless ? connect_fill_portless(cc, l) : connect_fill_port(cc, l);
 }
 
 static int connect_send(struct ctl_conn *cc)
 {
-	int ret = ctl_path_choose(cc);
+	struct ctl_path path = {0};
+	int ret = ctl_path_choose(cc, &path);
 
 	if (!ret)
 		ret = lanes_setup_new(cc);
-	if (!ret)
-		ret = cc->conn->link->port == GX_LINK_PORT_NONE ? connect_fill_portless(cc)
-								: connect_fill(cc);
+	if (ret)
+		return ret;
+	path_take(cc->conn, &path);
+	if (path.reason == GX_REASON_LAST_RESORT)
+		gx_warn("peer %s: no port that both ends can use (%s): give both ends the same "
+			"gx_opts.ports, or ask for gx_connect_opts.link %s",
+			cc->conn->peer_name, path.why, path.link->name);
+	ret = connect_fill(cc, &path);
 	if (!ret)
 		ret = lanes_open(cc);
 	if (ret)
 		return ret;
 	ctl_conn_goto(cc, CTL_LANES);
-	lanes_send(cc, GX_HELLO_CONNECT);
-	return 0;
+	return lanes_send(cc, GX_HELLO_CONNECT);
 }
 
 /* If the server may be on this host, show it our user, whatever port we take. */
 static int client_hello_take(struct ctl_conn *cc)
 {
-	if (cc->conn->peer.unix_name[0] && (cc->near || ctl_path_same_host(cc))) {
+	if (cc->conn->peer.unix_name[0] && (cc->near || cc->conn->same_host)) {
 		ctl_conn_goto(cc, CTL_PROVE);
-		ctl_fd_prove(cc);
-		return 0;
+		return ctl_fd_prove(cc);
 	}
 	snprintf(cc->no_share, sizeof(cc->no_share), "the server has no Unix socket");
 	return connect_send(cc);
@@ -490,17 +494,13 @@ int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len
 	int ret;
 
 	if (gx_hello_lanes_get(body, len, &s->remote) || !accept_is_valid(&s->local, &s->remote))
-		return ctl_conn_refuse_bad(cc, "malformed ACCEPT");
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed ACCEPT");
 	lanes_agree(cc->conn, &s->remote);
 	ret = link_hear(cc);
 	if (ret || (!cc->conn->socks && !ctl_fd_needed(cc)))
 		return ret ? ret : lanes_connect(cc);
 	ctl_conn_goto(cc, CTL_FDS);
-	if (cc->conn->socks)
-		ctl_data_start(cc);
-	else
-		ctl_fd_start(cc);
-	return 0;
+	return cc->conn->socks ? ctl_data_start(cc) : ctl_fd_start(cc);
 }
 
 /* ---- Server: HELLO, CONNECT ---- */
@@ -509,7 +509,7 @@ static int server_conn_new(struct ctl_conn *cc)
 {
 	cc->conn = conn_new(cc->ctl->gx, true);
 	if (!cc->conn)
-		return ctl_conn_refuse(cc, -ENOMEM, "the server is out of memory");
+		return gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "the server is out of memory");
 	cc->conn->ctl = cc;
 	return 0;
 }
@@ -517,20 +517,19 @@ static int server_conn_new(struct ctl_conn *cc)
 static int server_hello_take(struct ctl_conn *cc)
 {
 	ctl_conn_goto(cc, CTL_LANES);
-	ctl_hello_send(cc);
-	return 0;
+	return ctl_hello_send(cc);
 }
 
-static int hello_version_refuse(struct ctl_conn *cc, uint32_t version)
+static int hello_refuse(const struct ctl_conn *cc, int err, uint32_t version)
 {
 	uint32_t own = GX_HELLO_VERSION;
 
-	ctl_bad(cc->ctl, "peer %s speaks version %u", ctl_conn_peer(cc), version);
-	return ctl_conn_refuse(
-		cc, -EPROTONOSUPPORT,
-		"the client speaks version %u of gx's protocol, the server version %u: "
-		"install the same gx at both ends",
-		cc->server ? version : own, cc->server ? own : version);
+	if (err != -EPROTONOSUPPORT)
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed HELLO");
+	return gx_refuse(GX_REASON_VERSION, err,
+			 "the client speaks version %u of gx's protocol, the server version %u: "
+			 "install the same gx at both ends",
+			 cc->server ? version : own, cc->server ? own : version);
 }
 
 int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
@@ -538,16 +537,13 @@ int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	struct gx_hello h;
 	int ret = gx_hello_get(body, len, &h);
 
-	if (ret == -EPROTONOSUPPORT) {
-		return hello_version_refuse(cc, h.version);
-	}
 	if (ret || !h.nr_lanes || !h.chunk_b || !h.window)
-		return ctl_conn_refuse_bad(cc, "malformed HELLO");
+		return hello_refuse(cc, ret, h.version);
 	ret = cc->server ? server_conn_new(cc) : 0;
 	if (ret)
 		return ret;
 	cc->conn->peer = h;
-	cc->conn->same_host = ctl_path_same_host(cc);
+	cc->conn->same_host = !memcmp(h.host_id, cc->ctl->host_id, sizeof(h.host_id));
 	snprintf(cc->conn->peer_name, sizeof(cc->conn->peer_name), "%s pid %u", cc->name, h.pid);
 	return cc->server ? server_hello_take(cc) : client_hello_take(cc);
 }
@@ -571,61 +567,15 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 
 /* May this client connect? One rule for all ports: a process of this host must have shown its user,
  * and we must serve that user. gx_opts.insecure has let the others in. */
-static int connect_is_allowed(struct ctl_conn *cc)
+static int connect_is_allowed(const struct ctl_conn *cc)
 {
 	if (cc->proven || !cc->near)
 		return 0;
-	ctl_bad(cc->ctl, "peer %s has not shown whose process it is", ctl_conn_peer(cc));
-	return ctl_conn_refuse(
-		cc, -EPERM,
-		"the client came from an address of the server's host and did not show on "
-		"the Unix socket @%.64s whose process it is: is a proxy or a tunnel between "
-		"them, or has a sandbox hidden the socket?",
-		cc->ctl->unix_name);
-}
-
-static int connect_port_find(struct ctl_conn *cc, const char *name)
-{
-	struct gx *gx = cc->ctl->gx;
-	unsigned i;
-
-	for (i = 0; i < gx->nr_ports && strcmp(gx->port[i].match, name); i++)
-		;
-	if (i == gx->nr_ports) {
-		ctl_bad(cc->ctl, "peer %s asks for port %s", ctl_conn_peer(cc), name);
-		return ctl_conn_refuse(cc, -ENODEV, "the server has no port %s", name);
-	}
-	if ((gx->port[i].port->caps.flags & GX_PORT_LOCAL) && !cc->proven) {
-		ctl_bad(cc->ctl, "peer %s asks for port %s from another host", ctl_conn_peer(cc),
-			name);
-		return ctl_conn_refuse(cc, -ENODEV, "port %s reaches one host only", name);
-	}
-	cc->conn->port = i;
-	return 0;
-}
-
-/* Can the connection take the link that the client wants, over the port that it wants? */
-static int connect_link_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
-{
-	const struct gx_link *link = gx_links[want->link];
-	const char *why = link->conn->may(cc->ctl->gx);
-
-	if (!why && link->port == GX_LINK_PORT_SHM && strcmp(want->port, "shm"))
-		why = "it goes with port shm";
-	if (why) {
-		ctl_bad(cc->ctl, "peer %s asks for link %s", ctl_conn_peer(cc), link->name);
-		return ctl_conn_refuse(cc, -ENODEV, "the server has no link %s over port %s: %s",
-				       link->name, want->port, why);
-	}
-	cc->conn->link = link;
-	if (want->nr_ways && !link->ways)
-		return ctl_conn_refuse_bad(cc,
-					   "CONNECT with several ports for a link that takes one");
-	if (link->port != GX_LINK_PORT_NONE)
-		return connect_port_find(cc, want->port);
-	if (strcmp(want->port, link->name) || want->integrity != GX_INTEGRITY_NONE)
-		return ctl_conn_refuse_bad(cc, "CONNECT with a port for a link that has none");
-	return 0;
+	return gx_refuse(GX_REASON_USER, -EPERM,
+			 "the client came from an address of the server's host and did not show on "
+			 "the Unix socket @%.64s whose process it is: is a proxy or a tunnel "
+			 "between them, or has a sandbox hidden the socket?",
+			 cc->ctl->unix_name);
 }
 
 /* The largest payload of a packet at this end; with a pool in GPU memory, at either end. */
@@ -642,9 +592,9 @@ static uint32_t accept_quantum_max(const struct ctl_conn *cc, const struct gx_he
 	return GX_MIN(max, (uint32_t)GX_WIRE_QUANTUM_MAX);
 }
 
-/* The client's options hold, up to ours. Return: false if no packet fits. */
-static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
-			struct gx_hello_lanes *l)
+/* The client's options hold, up to ours. */
+static int accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
+		       struct gx_hello_lanes *l)
 {
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
 
@@ -652,7 +602,9 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 	l->link = want->link;
 	l->quantum = GX_MIN(want->quantum, accept_quantum_max(cc, want)) & ~15u;
 	if (l->quantum < GX_WIRE_QUANTUM_MIN)
-		return false;
+		return gx_refuse(GX_REASON_MTU, -EMSGSIZE,
+				 "the server's port %s carries less than %u bytes a packet",
+				 want->port, GX_WIRE_QUANTUM_MIN);
 	l->chunk_b = GX_MIN(want->chunk_b, opts->packet->chunk_b);
 	l->chunk_b = GX_MAX(l->chunk_b - l->chunk_b % l->quantum, l->quantum);
 	l->window = GX_MIN(want->window, opts->packet->window);
@@ -664,7 +616,7 @@ static bool accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *
 	l->nr_lanes = want->nr_lanes;
 	l->nr_ways = want->nr_ways;
 	memcpy(l->ways, want->ways, sizeof(l->ways));
-	return true;
+	return 0;
 }
 
 /* Each client's lanes begin at the core after the last client's lanes. */
@@ -684,46 +636,43 @@ static int accept_send(struct ctl_conn *cc)
 	if (ret)
 		return ret;
 	ctl_conn_goto(cc, CTL_FDS); /* before the client can answer */
-	lanes_send(cc, GX_HELLO_ACCEPT);
-	if (cc->state != CTL_FDS) /* no memory for the frame: it has ended */
-		return 0;
-	if (cc->conn->socks)
-		return 0; /* the data sockets come */
-	if (!ctl_fd_needed(cc))
-		return lanes_connect(cc);
-	ctl_fd_wait(cc);
-	return 0;
+	ret = lanes_send(cc, GX_HELLO_ACCEPT);
+	if (ret || cc->conn->socks) /* the data sockets come */
+		return ret;
+	return ctl_fd_needed(cc) ? ctl_fd_wait(cc) : lanes_connect(cc);
+}
+
+static int connect_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
+{
+	struct gx_hello_lanes *l = &cc->setup->local;
+	struct ctl_path path = {0};
+	int ret = ctl_path_check(cc, want, &path);
+
+	if (ret)
+		return ret;
+	path_take(cc->conn, &path);
+	ret = accept_fill(cc, want, l);
+	if (ret)
+		return ret;
+	lanes_crc_by_copy(cc->conn, l);
+	connect_cores_take(cc, l->nr_lanes);
+	lanes_agree(cc->conn, l);
+	return accept_send(cc);
 }
 
 int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	int ret = connect_is_allowed(cc);
-	struct ctl_setup *s;
 	const char *bad;
 
 	if (!ret)
 		ret = lanes_setup_new(cc);
 	if (ret)
 		return ret;
-	s = cc->setup;
-	bad = gx_hello_lanes_get(body, len, &s->remote) ? "malformed CONNECT"
-							: connect_check(cc, &s->remote);
+	bad = gx_hello_lanes_get(body, len, &cc->setup->remote)
+		      ? "malformed CONNECT"
+		      : connect_check(cc, &cc->setup->remote);
 	if (bad)
-		return ctl_conn_refuse_bad(cc, bad);
-	ret = connect_link_take(cc, &s->remote);
-	if (ret)
-		return ret;
-	core_why(cc->conn, "%s: chosen by the client",
-		 cc->conn->link->ways ? s->remote.port : cc->conn->link->name);
-	ret = ctl_path_ways_take(cc, &s->remote);
-	if (ret)
-		return ret;
-	if (!accept_fill(cc, &s->remote, &s->local))
-		return ctl_conn_refuse(cc, -EMSGSIZE,
-				       "the server's port %s carries less than %u bytes a packet",
-				       s->remote.port, GX_WIRE_QUANTUM_MIN);
-	lanes_crc_by_copy(cc->conn, &s->local);
-	connect_cores_take(cc, s->local.nr_lanes);
-	lanes_agree(cc->conn, &s->local);
-	return accept_send(cc);
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "%s", bad);
+	return connect_take(cc, &cc->setup->remote);
 }

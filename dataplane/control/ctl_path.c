@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client's choice of link and port, of those that both ends have. The reason is in
- * gx_conn_info.why. ctl_hello.c calls it on the control thread.
+ * The path of a connection: its link and its ports, of those that both ends have. The client chooses,
+ * the server checks the choice. Both only look at the ends and fill a struct ctl_path, or return a
+ * verdict (gx_refuse()). ctl_hello.c calls them on the control thread.
  */
 #include "control/ctl.h"
 
@@ -29,11 +30,6 @@ void ctl_path_ports(const struct ctl *ctl, struct gx_hello *h)
 	}
 }
 
-bool ctl_path_same_host(const struct ctl_conn *cc)
-{
-	return !memcmp(cc->conn->peer.host_id, cc->ctl->host_id, sizeof(cc->ctl->host_id));
-}
-
 /* Names of ports, for people: "shm, udp". */
 static void ports_text(const struct gx_hello *h, char *buf, size_t room)
 {
@@ -56,8 +52,7 @@ int ctl_path_port_find(const struct gx_hello *h, const char *name)
 
 /* ---- Several ports ---- */
 
-/* Is port @i, which the peer's @peer_i goes with, like the first pair? The lanes share one quantum, and
- * the guarantees of one port. */
+/* Is way @b like @a, at both ends? The lanes share one quantum, and the guarantees of one port. */
 static bool way_is_alike(const struct ctl_conn *cc, const struct gx_hello_way *a,
 			 const struct gx_hello_way *b)
 {
@@ -79,34 +74,36 @@ static bool way_is_alike(const struct ctl_conn *cc, const struct gx_hello_way *a
 
 /* A port that reaches one host only is for ends on one host; at the server, for one that has shown
  * its user. */
-static bool way_reaches(const struct ctl_conn *cc, const struct gx_hello_way *w)
+static bool port_reaches(const struct ctl_conn *cc, unsigned own, unsigned peer)
 {
-	uint8_t own = cc->server ? w->server : w->client, peer = cc->server ? w->client : w->server;
 	uint32_t flags = cc->ctl->gx->port[own].port->caps.flags | cc->conn->peer.ports[peer].flags;
 
-	return !(flags & GX_PORT_LOCAL) || (cc->server ? cc->proven : ctl_path_same_host(cc));
+	return !(flags & GX_PORT_LOCAL) || (cc->server ? cc->proven : cc->conn->same_host);
 }
 
-/* The ways exist. */
-static int ways_settle(struct ctl_conn *cc, const struct gx_hello_lanes *l)
+static int port_refuse_far(const char *name)
 {
-	struct gx_conn *c = cc->conn;
+	return gx_refuse(GX_REASON_OTHER_HOST, -ENODEV, "port %s reaches one host only", name);
+}
 
-	if (!way_reaches(cc, &l->ways[0])) /* the others have the same flags */
-		return ctl_conn_refuse(cc, -ENODEV, "port %s reaches one host only", l->port);
-	for (uint32_t k = 1; k < l->nr_ways; k++)
-		if (!way_is_alike(cc, &l->ways[0], &l->ways[k]))
-			return ctl_conn_refuse(
-				cc, -EINVAL,
+/* The ways of @p exist, over ports called @name. */
+static int ways_settle(const struct ctl_conn *cc, const char *name, struct ctl_path *p)
+{
+	const struct gx_hello_way *w = p->ways;
+
+	if (!port_reaches(cc, cc->server ? w->server : w->client,
+			  cc->server ? w->client : w->server))
+		return port_refuse_far(name); /* the others have the same flags */
+	for (unsigned k = 1; k < p->nr_ways; k++)
+		if (!way_is_alike(cc, &w[0], &w[k]))
+			return gx_refuse(
+				GX_REASON_OPTIONS, -EINVAL,
 				"ports %s differ in their MTU, or in what they promise, and the "
 				"lanes of a connection share both: give them one MTU, or name one "
 				"of them",
-				l->port);
-	for (uint32_t k = 0; k < l->nr_ways; k++)
-		c->way[k] = cc->server ? l->ways[k].server : l->ways[k].client;
-	c->nr_ways = l->nr_ways;
-	c->port = c->way[0];
-	core_why(c, "lanes take %u ports in turn", c->nr_ways);
+				name);
+	p->port = cc->server ? w->server : w->client;
+	core_why(p->why, "lanes take %u ports in turn", p->nr_ways);
 	return 0;
 }
 
@@ -119,53 +116,36 @@ static int ways_peer_find(const struct gx_hello *h, const char *name, unsigned k
 	return -1;
 }
 
-/* Our k-th port of a name goes with the k-th one of the server. */
-int ctl_path_ways(struct ctl_conn *cc, struct gx_hello_lanes *l)
+/* Client: our k-th port of a name goes with the k-th one of the server. */
+static int ways_choose(const struct ctl_conn *cc, struct ctl_path *p)
 {
-	const struct gx *gx = cc->ctl->gx;
-	unsigned n = GX_MIN(cc->nr_wanted, l->nr_lanes);
+	unsigned n = GX_MIN(cc->nr_wanted, p->nr_lanes);
 
 	if (cc->nr_wanted > n)
-		core_why(cc->conn, "%u of %u ports, because there are no more lanes", n,
+		core_why(p->why, "%u of %u ports, because there are no more lanes", n,
 			 cc->nr_wanted);
-	if (n < 2 || !cc->conn->link->ways)
+	if (n < 2 || !p->link->ways)
 		return 0;
 	for (unsigned k = 0; k < n; k++) {
 		unsigned before = 0;
 		int i;
 
 		for (unsigned j = 0; j < cc->wanted[k]; j++)
-			before += !strcmp(gx->port[j].match, cc->forced);
+			before += !strcmp(cc->ctl->gx->port[j].match, cc->forced);
 		i = ways_peer_find(&cc->conn->peer, cc->forced, before);
 		if (i < 0)
-			return ctl_conn_refuse(cc, -ENODEV,
-					       "the client wants port %s number %u, and the server "
-					       "has not so many: open as many at both ends, in the "
-					       "same order",
-					       cc->forced, before + 1);
-		l->ways[k] = (struct gx_hello_way){cc->wanted[k], (uint8_t)i};
+			return gx_refuse(
+				GX_REASON_NO_PORT, -ENODEV,
+				"the client wants port %s number %u, and the server has "
+				"not so many: open as many at both ends, in the same order",
+				cc->forced, before + 1);
+		p->ways[k] = (struct gx_hello_way){cc->wanted[k], (uint8_t)i};
 	}
-	l->nr_ways = n;
-	return ways_settle(cc, l);
+	p->nr_ways = n;
+	return ways_settle(cc, cc->forced, p);
 }
 
-int ctl_path_ways_take(struct ctl_conn *cc, const struct gx_hello_lanes *l)
-{
-	const struct gx *gx = cc->ctl->gx;
-	const struct gx_hello *peer = &cc->conn->peer;
-
-	for (uint32_t k = 0; k < l->nr_ways; k++) {
-		const struct gx_hello_way *w = &l->ways[k];
-
-		if (w->server >= gx->nr_ports || w->client >= peer->nr_ports ||
-		    strcmp(gx->port[w->server].match, l->port) ||
-		    strcmp(peer->ports[w->client].name, l->port))
-			return ctl_conn_refuse_bad(cc, "CONNECT with ports that are not there");
-	}
-	return l->nr_ways ? ways_settle(cc, l) : 0;
-}
-
-/* ---- The choice ---- */
+/* ---- The client's choice ---- */
 
 /* Both ends map the memory of port shm. */
 static bool choose_shares(const char *name)
@@ -173,30 +153,24 @@ static bool choose_shares(const char *name)
 	return !strcmp(name, "shm");
 }
 
-/* Can the ends reach each other by our port @i, the peer's @peer_i? */
-static bool choose_host_ok(const struct ctl_conn *cc, unsigned i, int peer_i)
+static void choose_say(const struct ctl_conn *cc, unsigned i, struct ctl_path *p)
 {
-	uint32_t flags = cc->ctl->gx->port[i].port->caps.flags | cc->conn->peer.ports[peer_i].flags;
+	const char *name = cc->ctl->gx->port[i].device;
+	bool is_local = cc->ctl->gx->port[i].port->caps.flags & GX_PORT_LOCAL;
 
-	return !(flags & GX_PORT_LOCAL) || ctl_path_same_host(cc);
-}
-
-static void choose_say(struct ctl_conn *cc, unsigned i)
-{
-	struct gx *gx = cc->ctl->gx;
-	const char *name = gx->port[i].device;
-
+	p->reason = cc->forced[0] ? GX_REASON_ASKED
+		    : is_local	  ? GX_REASON_SAME_HOST
+				  : GX_REASON_BOTH_HAVE;
 	if (cc->forced[0])
-		core_why(cc->conn, "%s: asked for", name);
-	else if (!strcmp(name, "shm"))
-		core_why(cc->conn, "both on one host: shared memory");
-	else if (gx->port[i].port->caps.flags & GX_PORT_LOCAL)
-		core_why(cc->conn, "both on one host: %s", name);
+		core_why(p->why, "%s: asked for", name);
+	else if (is_local)
+		core_why(p->why, "both on one host: %s",
+			 choose_shares(name) ? "shared memory" : name);
 	else
-		core_why(cc->conn, "%s", name);
+		core_why(p->why, "%s", name);
 }
 
-static int choose_refuse(struct ctl_conn *cc, bool other_host)
+static int choose_refuse(const struct ctl_conn *cc, bool other_host)
 {
 	bool speaks = cc->forced[0] && cc->ctl->gx->port[cc->forced_port].port->speaks;
 	char theirs[160], ours[160] = "";
@@ -206,53 +180,53 @@ static int choose_refuse(struct ctl_conn *cc, bool other_host)
 	ports_text(&h, ours, sizeof(ours));
 	ports_text(&cc->conn->peer, theirs, sizeof(theirs));
 	if (cc->forced[0] && choose_shares(cc->forced) && cc->no_share[0])
-		return ctl_conn_refuse(
-			cc, -EPERM,
+		return gx_refuse(
+			GX_REASON_USER, -EPERM,
 			"port %s cannot be had: %s: take gx_connect_opts.ports udp, which shares none",
 			cc->forced, cc->no_share);
 	if (cc->forced[0] && other_host)
-		return ctl_conn_refuse(
-			cc, -ENODEV,
+		return gx_refuse(
+			GX_REASON_OTHER_HOST, -ENODEV,
 			"port %s reaches one host only, and the ends are on two hosts or in two "
 			"network namespaces: take another port",
 			cc->forced);
 	if (cc->forced[0])
-		return ctl_conn_refuse(
-			cc, -ENODEV,
+		return gx_refuse(
+			GX_REASON_NO_PORT, -ENODEV,
 			"the client wants port %s, the server offers %.100s: start it with "
 			"gx_opts.ports %.*s%s, or take one of those",
 			cc->forced, theirs, (int)strcspn(cc->forced, speaks ? ":" : ""), cc->forced,
 			speaks ? ":DEVICE" : "");
-	return ctl_conn_refuse(cc, -ENODEV,
-			       "no port that both ends can use: the client has %.70s, the server "
-			       "%.70s%s: give both the same gx_opts.ports",
-			       ours, theirs, other_host ? ", on another host" : "");
+	return gx_refuse(
+		GX_REASON_NO_PORT, -ENODEV,
+		"no port that both ends can use: the client has %.70s, the server %.70s%s: "
+		"give both the same gx_opts.ports",
+		ours, theirs, other_host ? ", on another host" : "");
 }
 
 /* The first of our ports, in the user's order, that the peer has and that reaches the peer. Return:
  * there is one. @other_host: one reaches this host alone. */
-static bool choose_port(struct ctl_conn *cc, bool *other_host)
+static bool choose_port(const struct ctl_conn *cc, struct ctl_path *p, bool *other_host)
 {
-	struct gx *gx = cc->ctl->gx;
-	struct gx_conn *c = cc->conn;
+	const struct gx *gx = cc->ctl->gx;
 
-	c->why[0] = 0;
+	p->why[0] = 0;
 	for (unsigned i = 0; i < gx->nr_ports; i++) {
 		const char *name = gx->port[i].match;
-		int peer_i = ctl_path_port_find(&c->peer, name);
+		int peer_i = ctl_path_port_find(&cc->conn->peer, name);
 
 		if (cc->forced[0] && i != cc->forced_port)
 			continue;
 		if (peer_i < 0) {
-			core_why(c, "%s not offered by the peer", name);
-		} else if (!choose_host_ok(cc, i, peer_i)) {
-			core_why(c, "%s not usable: different host", name);
+			core_why(p->why, "%s not offered by the peer", name);
+		} else if (!port_reaches(cc, i, (unsigned)peer_i)) {
+			core_why(p->why, "%s not usable: different host", name);
 			*other_host = true;
 		} else if (choose_shares(name) && cc->no_share[0]) {
-			core_why(c, "no %s: %s", name, cc->no_share);
+			core_why(p->why, "no %s: %s", name, cc->no_share);
 		} else {
-			choose_say(cc, i);
-			c->port = i;
+			choose_say(cc, i, p);
+			p->port = i;
 			return true;
 		}
 	}
@@ -260,7 +234,7 @@ static bool choose_port(struct ctl_conn *cc, bool *other_host)
 }
 
 /* NULL, or why the ends cannot take @link. */
-static const char *choose_not(struct ctl_conn *cc, const struct gx_link *link,
+static const char *choose_not(const struct ctl_conn *cc, const struct gx_link *link,
 			      struct gx_link_path *path)
 {
 	static _Thread_local char text[128];
@@ -277,37 +251,42 @@ static const char *choose_not(struct ctl_conn *cc, const struct gx_link *link,
 	return text;
 }
 
-static void choose_take(struct ctl_conn *cc, const struct gx_link *link)
+/* choose_port() has been asked for a link that goes by any. */
+static void choose_take(const struct gx *gx, const struct gx_link *link, struct ctl_path *p)
 {
-	const struct gx *gx = cc->ctl->gx;
-	struct gx_conn *c = cc->conn;
-	unsigned shm = 0;
-
-	c->link = link;
-	if (link->port == GX_LINK_PORT_ANY) /* choose_port() has said why */
+	p->link = link;
+	if (link->port == GX_LINK_PORT_ANY)
 		return;
-	while (link->port == GX_LINK_PORT_SHM && strcmp(gx->port[shm].match, "shm"))
-		shm++;
-	c->port = link->port == GX_LINK_PORT_SHM ? shm : 0;
+	p->port = 0;
+	while (link->port == GX_LINK_PORT_SHM && strcmp(gx->port[p->port].match, "shm"))
+		p->port++;
+}
+
+static enum gx_reason choose_not_reason(const struct gx_link *link, const struct gx_link_path *path)
+{
+	if (link->port != GX_LINK_PORT_SHM || (path->same_host && !path->no_share))
+		return GX_REASON_NO_LINK;
+	return path->same_host ? GX_REASON_USER : GX_REASON_OTHER_HOST;
 }
 
 /* The user wants this one, or an error. */
-static int choose_asked(struct ctl_conn *cc, const struct gx_link *link, struct gx_link_path *path)
+static int choose_asked(const struct ctl_conn *cc, const struct gx_link *link,
+			struct gx_link_path *path, struct ctl_path *p)
 {
 	const char *why = choose_not(cc, link, path);
 	bool other_host = false;
 
 	if (why)
-		return ctl_conn_refuse(cc, -ENODEV, "link %s cannot be had: %s", link->name, why);
-	if (link->port == GX_LINK_PORT_ANY && !choose_port(cc, &other_host))
+		return gx_refuse(choose_not_reason(link, path), -ENODEV,
+				 "link %s cannot be had: %s", link->name, why);
+	if (link->port == GX_LINK_PORT_ANY && !choose_port(cc, p, &other_host))
 		return choose_refuse(cc, other_host);
-	if (link->port != GX_LINK_PORT_ANY)
-		cc->conn->why[0] = 0;
-	choose_take(cc, link);
+	choose_take(cc->ctl->gx, link, p);
 	if (link->port != GX_LINK_PORT_ANY || !link->score)
-		core_why(cc->conn, "link %s: asked for", link->name);
+		core_why(p->why, "link %s: asked for", link->name);
 	if (link->port == GX_LINK_PORT_NONE)
-		core_why(cc->conn, "%s", link->how);
+		core_why(p->why, "%s", link->how);
+	p->reason = GX_REASON_ASKED;
 	return 0;
 }
 
@@ -334,49 +313,119 @@ static const struct gx_link *choose_best(uint32_t left)
 	return best;
 }
 
-/* A link without a port is slower than any port, and carries less: say so aloud. */
-static void choose_last(struct ctl_conn *cc, const struct gx_link *link)
+/* Say why it is @link, @not: why no better one. */
+static void choose_why(const struct gx_link *link, const char * not, struct ctl_path *p)
 {
-	gx_warn("peer %s: no port that both ends can use (%s): going on by link %s, the last "
-		"resort: %s; give both ends the same gx_opts.ports, or ask for "
-		"gx_connect_opts.link %s",
-		ctl_conn_peer(cc), cc->conn->why, link->name, link->how, link->name);
-	core_why(cc->conn, "link %s: the last resort; %s", link->name, link->how);
+	if (link->port == GX_LINK_PORT_SHM) {
+		p->reason = GX_REASON_SAME_HOST;
+		core_why(p->why, "%s", link->how);
+	} else if (link->port == GX_LINK_PORT_NONE) {
+		p->reason = GX_REASON_LAST_RESORT;
+		core_why(p->why, "link %s: the last resort; %s", link->name, link->how);
+	} else if (not [0]) {
+		core_why(p->why, "%s", not );
+	}
 }
 
-/* Choose the link, then its port: the best one that fits. */
-int ctl_path_choose(struct ctl_conn *cc)
+static int choose_link(const struct ctl_conn *cc, struct gx_link_path *path, struct ctl_path *p)
 {
-	struct gx_link_path path = {.gx = cc->ctl->gx,
-				    .same_host = ctl_path_same_host(cc),
-				    .no_share = cc->no_share[0] ? cc->no_share : NULL};
 	char not [256] = ""; /* better ones that do not fit */
 	struct gx_text text = {not, sizeof(not ), 0};
 	const struct gx_link *link;
 	bool other_host = false;
 
-	cc->conn->why[0] = 0;
-	if (cc->link)
-		return choose_asked(cc, cc->link, &path);
 	for (uint32_t left = GX_LINKS_ALL; (link = choose_best(left)); left &= ~(1u << link->id)) {
 		const char *why;
 
 		if (!choose_may(cc, link))
 			continue;
-		path.quiet = false;
-		why = choose_not(cc, link, &path);
-		if (why && !path.quiet && path.same_host && !cc->forced[0])
+		path->quiet = false;
+		why = choose_not(cc, link, path);
+		if (why && !path->quiet && path->same_host && !cc->forced[0])
 			core_say(&text, "%sno link %s: %s", text.at ? "; " : "", link->name, why);
-		if (why || (link->port == GX_LINK_PORT_ANY && !choose_port(cc, &other_host)))
+		if (why || (link->port == GX_LINK_PORT_ANY && !choose_port(cc, p, &other_host)))
 			continue;
-		if (link->port == GX_LINK_PORT_NONE)
-			choose_last(cc, link);
-		choose_take(cc, link);
-		if (link->port == GX_LINK_PORT_SHM)
-			core_why(cc->conn, "%s", link->how);
-		else if (not [0] && link->port == GX_LINK_PORT_ANY)
-			core_why(cc->conn, "%s", not );
+		choose_take(cc->ctl->gx, link, p);
+		choose_why(link, not, p);
 		return 0;
 	}
 	return choose_refuse(cc, other_host);
+}
+
+int ctl_path_choose(const struct ctl_conn *cc, struct ctl_path *p)
+{
+	struct gx_link_path path = {.gx = cc->ctl->gx,
+				    .same_host = cc->conn->same_host,
+				    .no_share = cc->no_share[0] ? cc->no_share : NULL};
+	unsigned n = GX_MIN(cc->ctl->gx->nr_cores, cc->conn->peer.nr_lanes);
+	int ret = cc->link ? choose_asked(cc, cc->link, &path, p) : choose_link(cc, &path, p);
+
+	p->nr_lanes = cc->lanes_max ? GX_MIN(n, cc->lanes_max) : n;
+	return ret ? ret : ways_choose(cc, p);
+}
+
+/* ---- The server's check ---- */
+
+static int check_port(const struct ctl_conn *cc, const char *name, struct ctl_path *p)
+{
+	const struct gx *gx = cc->ctl->gx;
+	unsigned i;
+
+	for (i = 0; i < gx->nr_ports && strcmp(gx->port[i].match, name); i++)
+		;
+	if (i == gx->nr_ports)
+		return gx_refuse(GX_REASON_NO_PORT, -ENODEV, "the server has no port %s", name);
+	if ((gx->port[i].port->caps.flags & GX_PORT_LOCAL) && !cc->proven)
+		return port_refuse_far(name);
+	p->port = i;
+	return 0;
+}
+
+static int check_ways(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
+		      struct ctl_path *p)
+{
+	const struct gx *gx = cc->ctl->gx;
+	const struct gx_hello *peer = &cc->conn->peer;
+
+	for (uint32_t k = 0; k < want->nr_ways; k++) {
+		const struct gx_hello_way *w = &want->ways[k];
+
+		if (w->server >= gx->nr_ports || w->client >= peer->nr_ports ||
+		    strcmp(gx->port[w->server].match, want->port) ||
+		    strcmp(peer->ports[w->client].name, want->port))
+			return gx_refuse(GX_REASON_PROTOCOL, -EPROTO,
+					 "CONNECT with ports that are not there");
+	}
+	memcpy(p->ways, want->ways, sizeof(p->ways));
+	p->nr_ways = want->nr_ways;
+	return p->nr_ways ? ways_settle(cc, want->port, p) : 0;
+}
+
+int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want, struct ctl_path *p)
+{
+	const struct gx_link *link = gx_links[want->link];
+	const char *why = link->conn->may(cc->ctl->gx), *bad = NULL;
+	int ret;
+
+	if (!why && link->port == GX_LINK_PORT_SHM && strcmp(want->port, "shm"))
+		why = "it goes with port shm";
+	if (why)
+		return gx_refuse(GX_REASON_NO_LINK, -ENODEV,
+				 "the server has no link %s over port %s: %s", link->name,
+				 want->port, why);
+	if (want->nr_ways && !link->ways)
+		bad = "CONNECT with several ports for a link that takes one";
+	else if (link->port == GX_LINK_PORT_NONE &&
+		 (strcmp(want->port, link->name) || want->integrity != GX_INTEGRITY_NONE))
+		bad = "CONNECT with a port for a link that has none";
+	if (bad)
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "%s", bad);
+	p->link = link;
+	p->nr_lanes = want->nr_lanes;
+	ret = link->port == GX_LINK_PORT_NONE ? 0 : check_port(cc, want->port, p);
+	if (ret)
+		return ret;
+	p->reason = GX_REASON_PEER_ASKED;
+	core_why(p->why, "%s: chosen by the client", link->ways ? want->port : link->name);
+	return check_ways(cc, want, p);
 }

@@ -4,7 +4,7 @@
  * state, no clock, no allocation. A decoder reads no byte beyond its input, and refuses frames that
  * its encoder could not write. On the control thread.
  */
-#include "core/le.h"
+#include "gx/gx.h"
 #include "gx_internal/wire.h"
 
 #include <assert.h>
@@ -36,27 +36,11 @@ struct wire_in {
 	bool bad; /* sticky: the input is short or invalid; further reads give 0 */
 };
 
-static void out_u8(struct wire_out *o, uint8_t v)
+/* The low @n bytes of @v. */
+static void out_int(struct wire_out *o, uint64_t v, unsigned n)
 {
-	o->b[o->pos++] = v;
-}
-
-static void out_u16(struct wire_out *o, uint16_t v)
-{
-	le16_put(o->b + o->pos, v);
-	o->pos += 2;
-}
-
-static void out_u32(struct wire_out *o, uint32_t v)
-{
-	le32_put(o->b + o->pos, v);
-	o->pos += 4;
-}
-
-static void out_u64(struct wire_out *o, uint64_t v)
-{
-	le64_put(o->b + o->pos, v);
-	o->pos += 8;
+	for (; n; n--, v >>= 8)
+		o->b[o->pos++] = (uint8_t)v;
 }
 
 static void out_bytes(struct wire_out *o, const void *data, uint32_t len)
@@ -76,29 +60,34 @@ static void out_str(struct wire_out *o, const char *s, uint32_t room)
 {
 	uint32_t n = (uint32_t)strnlen(s, room - 1);
 
-	out_u8(o, (uint8_t)n);
+	out_int(o, n, 1);
 	for (uint32_t i = 0; i < n; i++)
-		out_u8(o, char_ok(s[i]) ? (uint8_t)s[i] : '?');
+		out_int(o, char_ok(s[i]) ? (uint8_t)s[i] : '?', 1);
 }
 
 /* A link's own words: u16 length, then that many bytes. */
 static void out_blob(struct wire_out *o, const uint8_t *b, uint32_t len)
 {
-	out_u16(o, (uint16_t)len);
+	out_int(o, (uint16_t)len, 2);
 	out_bytes(o, b, len);
 }
 
 static struct wire_out frame_start(uint8_t *b, enum gx_hello_type type)
 {
-	le16_put(b + 4, (uint16_t)type);
-	le16_put(b + 6, 0);
-	return (struct wire_out){.b = b, .pos = FRAME_HDR_B};
+	struct wire_out o = {.b = b, .pos = FRAME_LEN_B};
+
+	out_int(&o, type, 2);
+	out_int(&o, 0, 2);
+	return o;
 }
 
 static uint32_t frame_end(struct wire_out *o)
 {
-	le32_put(o->b, o->pos - FRAME_LEN_B);
-	return o->pos;
+	uint32_t len = o->pos;
+
+	o->pos = 0;
+	out_int(o, len - FRAME_LEN_B, FRAME_LEN_B);
+	return len;
 }
 
 /* Return: the next @n bytes. NULL if there are fewer; the input is then bad. */
@@ -114,32 +103,34 @@ static const uint8_t *in_take(struct wire_in *in, uint32_t n)
 	return p;
 }
 
+static uint64_t in_int(struct wire_in *in, unsigned n)
+{
+	const uint8_t *p = in_take(in, n);
+	uint64_t v = 0;
+
+	for (; p && n; n--)
+		v = v << 8 | p[n - 1];
+	return v;
+}
+
 static uint8_t in_u8(struct wire_in *in)
 {
-	const uint8_t *p = in_take(in, 1);
-
-	return p ? *p : 0;
+	return (uint8_t)in_int(in, 1);
 }
 
 static uint16_t in_u16(struct wire_in *in)
 {
-	const uint8_t *p = in_take(in, 2);
-
-	return p ? le16_get(p) : 0;
+	return (uint16_t)in_int(in, 2);
 }
 
 static uint32_t in_u32(struct wire_in *in)
 {
-	const uint8_t *p = in_take(in, 4);
-
-	return p ? le32_get(p) : 0;
+	return (uint32_t)in_int(in, 4);
 }
 
 static uint64_t in_u64(struct wire_in *in)
 {
-	const uint8_t *p = in_take(in, 8);
-
-	return p ? le64_get(p) : 0;
+	return in_int(in, 8);
 }
 
 static void in_bytes(struct wire_in *in, void *data, uint32_t len)
@@ -194,12 +185,12 @@ static int in_end(const struct wire_in *in)
 
 static void export_put(struct wire_out *o, const struct gx_hello_export *e)
 {
-	out_u8(o, e->kind);
+	out_int(o, e->kind, 1);
 	if (e->kind == GX_EXPORT_NONE)
 		return;
-	out_u64(o, e->map_len);
-	out_u64(o, e->map_off);
-	out_u64(o, e->map_id);
+	out_int(o, e->map_len, 8);
+	out_int(o, e->map_off, 8);
+	out_int(o, e->map_id, 8);
 	if (e->kind == GX_EXPORT_CUDA_IPC)
 		out_bytes(o, e->handle, sizeof(e->handle));
 }
@@ -207,11 +198,11 @@ static void export_put(struct wire_out *o, const struct gx_hello_export *e)
 static void hello_region_put(struct wire_out *o, const struct gx_hello_region *r)
 {
 	out_str(o, r->name, sizeof(r->name));
-	out_u64(o, r->token);
-	out_u64(o, r->len);
-	out_u8(o, r->kind);
-	out_u8(o, r->access);
-	out_u16(o, r->device);
+	out_int(o, r->token, 8);
+	out_int(o, r->len, 8);
+	out_int(o, r->kind, 1);
+	out_int(o, r->access, 1);
+	out_int(o, r->device, 2);
 	export_put(o, &r->export);
 }
 
@@ -222,27 +213,27 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 	uint32_t nr_regions = GX_MIN(h->nr_regions, GX_HELLO_REGIONS);
 
 	assert(nr_ports == h->nr_ports && nr_regions == h->nr_regions);
-	out_u32(&o, h->magic);
-	out_u32(&o, h->version);
-	out_u32(&o, h->pid);
-	out_u32(&o, h->uid);
+	out_int(&o, h->magic, 4);
+	out_int(&o, h->version, 4);
+	out_int(&o, h->pid, 4);
+	out_int(&o, h->uid, 4);
 	out_bytes(&o, h->host_id, sizeof(h->host_id));
 	out_str(&o, h->unix_name, sizeof(h->unix_name));
 	out_bytes(&o, h->nonce, sizeof(h->nonce));
-	out_u32(&o, h->nr_lanes);
-	out_u32(&o, h->chunk_b);
-	out_u32(&o, h->window);
-	out_u32(&o, h->integrity);
-	out_u32(&o, h->links);
-	out_u32(&o, nr_ports);
+	out_int(&o, h->nr_lanes, 4);
+	out_int(&o, h->chunk_b, 4);
+	out_int(&o, h->window, 4);
+	out_int(&o, h->integrity, 4);
+	out_int(&o, h->links, 4);
+	out_int(&o, nr_ports, 4);
 	for (uint32_t i = 0; i < nr_ports; i++) {
 		out_str(&o, h->ports[i].name, sizeof(h->ports[i].name));
-		out_u32(&o, h->ports[i].flags);
-		out_u32(&o, h->ports[i].payload_max);
-		out_u32(&o, h->ports[i].payload_best);
+		out_int(&o, h->ports[i].flags, 4);
+		out_int(&o, h->ports[i].payload_max, 4);
+		out_int(&o, h->ports[i].payload_best, 4);
 		out_str(&o, h->ports[i].host, sizeof(h->ports[i].host));
 	}
-	out_u32(&o, nr_regions);
+	out_int(&o, nr_regions, 4);
 	for (uint32_t i = 0; i < nr_regions; i++)
 		hello_region_put(&o, &h->regions[i]);
 	for (unsigned i = 0; i < GX_LINKS; i++)
@@ -330,13 +321,13 @@ static void lane_put(struct wire_out *o, const struct gx_hello_lane *l)
 	uint16_t len = GX_MIN(l->port.len, GX_PORT_ADDR_MAX);
 
 	assert(len == l->port.len);
-	out_u16(o, len);
+	out_int(o, len, 2);
 	out_bytes(o, l->port.b, len);
-	out_u8(o, l->port.fd < 0 ? 0 : 1 + l->port.has_pool);
-	out_u32(o, l->cid);
-	out_u32(o, l->credit);
-	out_u64(o, l->psn);
-	out_u32(o, l->salt);
+	out_int(o, l->port.fd < 0 ? 0 : 1 + l->port.has_pool, 1);
+	out_int(o, l->cid, 4);
+	out_int(o, l->credit, 4);
+	out_int(o, l->psn, 8);
+	out_int(o, l->salt, 4);
 }
 
 static void lane_get(struct wire_in *in, struct gx_hello_lane *l)
@@ -365,10 +356,10 @@ static void ways_put(struct wire_out *o, const struct gx_hello_lanes *l)
 {
 	uint32_t n = GX_MIN(l->nr_ways, GX_HELLO_PORTS);
 
-	out_u8(o, (uint8_t)n);
+	out_int(o, n, 1);
 	for (uint32_t i = 0; i < n; i++) {
-		out_u8(o, l->ways[i].client);
-		out_u8(o, l->ways[i].server);
+		out_int(o, l->ways[i].client, 1);
+		out_int(o, l->ways[i].server, 1);
 	}
 }
 
@@ -393,14 +384,14 @@ uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx
 
 	assert(nr_lanes == l->nr_lanes);
 	out_str(&o, l->port, sizeof(l->port));
-	out_u8(&o, l->link);
-	out_u8(&o, l->crc_by_copy);
-	out_u32(&o, l->quantum);
-	out_u32(&o, l->chunk_b);
-	out_u32(&o, l->window);
-	out_u32(&o, l->integrity);
-	out_u64(&o, l->peer_timeout_ns);
-	out_u32(&o, nr_lanes);
+	out_int(&o, l->link, 1);
+	out_int(&o, l->crc_by_copy, 1);
+	out_int(&o, l->quantum, 4);
+	out_int(&o, l->chunk_b, 4);
+	out_int(&o, l->window, 4);
+	out_int(&o, l->integrity, 4);
+	out_int(&o, l->peer_timeout_ns, 8);
+	out_int(&o, nr_lanes, 4);
 	for (uint32_t i = 0; i < nr_lanes; i++)
 		lane_put(&o, &l->lanes[i]);
 	ways_put(&o, l);
@@ -433,12 +424,15 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	return in_end(&in);
 }
 
+/* Ends of other versions read -EPROTONOSUPPORT too, and know no reason. */
 uint32_t gx_hello_error_put(uint8_t *b, const struct gx_hello_error *e)
 {
 	struct wire_out o = frame_start(b, GX_HELLO_ERROR);
 
-	out_u32(&o, (uint32_t)e->err);
+	out_int(&o, (uint32_t)e->err, 4);
 	out_str(&o, e->text, sizeof(e->text));
+	if (e->err != -EPROTONOSUPPORT)
+		out_int(&o, e->reason, 2);
 	return frame_end(&o);
 }
 
@@ -451,6 +445,7 @@ int gx_hello_error_get(const uint8_t *b, uint32_t len, struct gx_hello_error *e)
 	in_str(&in, e->text, sizeof(e->text));
 	if (e->err >= 0 || e->err < -GX_WIRE_ERR_MAX)
 		return -EPROTO;
+	e->reason = e->err == -EPROTONOSUPPORT ? GX_REASON_VERSION : in_u16(&in);
 	return in_end(&in);
 }
 
@@ -459,8 +454,8 @@ uint32_t gx_hello_data_put(uint8_t *b, const struct gx_hello_data *d)
 	struct wire_out o = frame_start(b, GX_HELLO_DATA);
 
 	out_bytes(&o, d->token, sizeof(d->token));
-	out_u32(&o, d->lane);
-	out_u32(&o, d->index);
+	out_int(&o, d->lane, 4);
+	out_int(&o, d->index, 4);
 	return frame_end(&o);
 }
 
@@ -487,12 +482,13 @@ uint32_t gx_hello_plain_put(uint8_t *b, enum gx_hello_type type, const void *dat
 
 int gx_hello_frame(const uint8_t *b, uint16_t *type, uint32_t *body_len)
 {
-	uint32_t len = le32_get(b);
-	uint16_t t = le16_get(b + 4);
+	struct wire_in in = {.b = b, .len = FRAME_HDR_B};
+	uint32_t len = in_u32(&in);
+	uint16_t t = in_u16(&in), zero = in_u16(&in);
 
 	if (len < FRAME_HDR_B - FRAME_LEN_B || len > GX_HELLO_FRAME_MAX - FRAME_LEN_B)
 		return -EPROTO;
-	if (t < GX_HELLO_HELLO || t > GX_HELLO_LINK || le16_get(b + 6))
+	if (t < GX_HELLO_HELLO || t > GX_HELLO_LINK || zero)
 		return -EPROTO;
 	*type = t;
 	*body_len = len - (FRAME_HDR_B - FRAME_LEN_B);

@@ -28,19 +28,43 @@ _Static_assert(sizeof(struct gx_comp) == 88 && offsetof(struct gx_comp, status) 
 	       "gx_comp is frozen");
 
 static _Thread_local char error_text[CORE_TEXT_MAX];
+static _Thread_local enum gx_reason error_reason;
 
 /* ---- errors, versions ---- */
 
-int gx_fail(int err, const char *fmt, ...)
+static int error_set(enum gx_reason reason, int err, const char *fmt, va_list ap)
 {
 	char text[sizeof(error_text)]; /* an argument may point to the old text */
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	memcpy(error_text, text, sizeof(text));
+	error_reason = reason;
+	return err;
+}
+
+int gx_fail(int err, const char *fmt, ...)
+{
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	err = error_set(GX_REASON_NONE, err, fmt, ap);
 	va_end(ap);
-	memcpy(error_text, text, sizeof(text));
 	return err;
+}
+
+int gx_refuse(enum gx_reason reason, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	err = error_set(reason, err, fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+enum gx_reason core_reason(void)
+{
+	return error_reason;
 }
 
 void core_say(struct gx_text *text, const char *fmt, ...)
@@ -57,16 +81,16 @@ void core_say(struct gx_text *text, const char *fmt, ...)
 	text->at += n > 0 ? (size_t)n : 0;
 }
 
-void core_why(struct gx_conn *c, const char *fmt, ...)
+void core_why(char why[CORE_WHY_MAX], const char *fmt, ...)
 {
-	size_t len = strlen(c->why);
+	size_t len = strlen(why);
 	va_list ap;
 
 	va_start(ap, fmt);
 	if (len)
-		len += (size_t)snprintf(c->why + len, sizeof(c->why) - len, "; ");
-	if (len < sizeof(c->why))
-		vsnprintf(c->why + len, sizeof(c->why) - len, fmt, ap);
+		len += (size_t)snprintf(why + len, CORE_WHY_MAX - len, "; ");
+	if (len < CORE_WHY_MAX)
+		vsnprintf(why + len, CORE_WHY_MAX - len, fmt, ap);
 	va_end(ap);
 }
 
@@ -107,6 +131,42 @@ GX_EXPORT const char *gx_strerror(int status)
 			return known[i].text;
 	text = strerrordesc_np(-status);
 	return text ? text : "an error that gx does not know";
+}
+
+GX_EXPORT const char *gx_reason_name(enum gx_reason reason)
+{
+	static const char *const names[] = {
+		[GX_REASON_NONE] = "none",
+		[GX_REASON_ASKED] = "asked",
+		[GX_REASON_PEER_ASKED] = "peer-asked",
+		[GX_REASON_SAME_HOST] = "same-host",
+		[GX_REASON_BOTH_HAVE] = "both-have",
+		[GX_REASON_LAST_RESORT] = "last-resort",
+		[GX_REASON_CLOSED] = "closed",
+		[GX_REASON_PEER_CLOSED] = "peer-closed",
+		[GX_REASON_PEER_LOST] = "peer-lost",
+		[GX_REASON_PEER_SILENT] = "peer-silent",
+		[GX_REASON_UNREACHABLE] = "unreachable",
+		[GX_REASON_NO_SERVER] = "no-server",
+		[GX_REASON_SETUP_TIMEOUT] = "setup-timeout",
+		[GX_REASON_VERSION] = "version",
+		[GX_REASON_PROTOCOL] = "protocol",
+		[GX_REASON_INSECURE] = "insecure",
+		[GX_REASON_USER] = "user",
+		[GX_REASON_OTHER_HOST] = "other-host",
+		[GX_REASON_NO_PORT] = "no-port",
+		[GX_REASON_NO_LINK] = "no-link",
+		[GX_REASON_OPTIONS] = "options",
+		[GX_REASON_MTU] = "mtu",
+		[GX_REASON_FULL] = "full",
+		[GX_REASON_NO_MEMORY] = "no-memory",
+		[GX_REASON_LINK] = "link",
+		[GX_REASON_SOCKET] = "socket",
+		[GX_REASON_GPU] = "gpu",
+		[GX_REASON_MEMORY] = "memory",
+	};
+
+	return reason < GX_ARRAY_SIZE(names) ? names[reason] : "unknown";
 }
 
 int core_struct_take(const char *name, void *own, size_t own_b, const void *user)

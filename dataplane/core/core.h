@@ -184,6 +184,7 @@ struct gx_conn {
 	struct ctl_conn *ctl; /* ctl.c's half: socket, frames, timers */
 	_Atomic int state;    /* enum gx_conn_state; read by any */
 	int err;
+	enum gx_reason reason; /* of .text */
 	char text[256];
 	bool server;	  /* accepted, not connected */
 	bool user_closed; /* gx_conn_close() was called */
@@ -210,9 +211,10 @@ struct gx_conn {
 		agreed; /* quantum, chunk, window, integrity, time-out; frozen once up */
 	uint8_t crc_by_copy, peer_crc_by_copy; /* of struct gx_hello_lanes; frozen once up */
 	char peer_name[128];
-	int peer_pool;	    /* device of the peer's bounce pool; -1: host memory. ctl */
-	bool same_host;	    /* the peer's host id equals ours; set by ctl_hello.c */
-	char why[256];	    /* why the connection takes this path */
+	int peer_pool;	/* device of the peer's bounce pool; -1: host memory. ctl */
+	bool same_host; /* the peer's host id equals ours; set by ctl_hello.c */
+	char why[256];	/* why the connection takes this path */
+	enum gx_reason path_reason;
 	void *_Atomic user; /* any thread sets and reads it */
 };
 
@@ -273,8 +275,13 @@ extern uint64_t ctx_host_delay_ns;
 /* -- errors in words: one text a thread; core.c -- */
 
 #define CORE_TEXT_MAX 512 /* bytes of gx_error() */
+#define CORE_WHY_MAX  256 /* bytes of gx_conn_info.why */
 
 int gx_fail(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* returns @err */
+/* The same for the end of a connection. core_reason() is the reason of this thread's gx_error(). */
+int gx_refuse(enum gx_reason reason, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+enum gx_reason core_reason(void);
 
 /* gx_struct_take() and gx_struct_give(), with gx_error(). */
 int core_struct_take(const char *name, void *own, size_t own_b, const void *user);
@@ -308,8 +315,8 @@ static inline int core_region(const struct gx_core *core, uint64_t token, unsign
 /** core_say() - Add to @text. */
 void core_say(struct gx_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/** core_why() - Add a reason to @c->why. ctl. */
-void core_why(struct gx_conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** core_why() - Add a reason to gx_conn.why. ctl. */
+void core_why(char why[CORE_WHY_MAX], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* -- completions, core.c: called by links on the core -- */
 

@@ -358,14 +358,14 @@ static int local_conn_connect(struct gx_conn *c, const int fds[], unsigned n)
 	unsigned left = ret ? 0 : c->peer.nr_regions - local_nr_maps(c);
 
 	if (left)
-		core_why(c, "%u of the peer's %u regions by packets: not mapped", left,
+		core_why(c->why, "%u of the peer's %u regions by packets: not mapped", left,
 			 c->peer.nr_regions);
 	return ret;
 }
 
 static void local_conn_up(struct gx_conn *c)
 {
-	core_why(c, "%s", local_pull_text(c));
+	core_why(c->why, "%s", local_pull_text(c));
 }
 
 static int local_conn_tick(struct gx_conn *c, uint64_t now_ns,

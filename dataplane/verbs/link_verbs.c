@@ -519,17 +519,17 @@ static int verbs_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	if (ret)
 		return ret;
 	verbs_conn_text(c, text, sizeof(text));
-	core_why(c, "%s", text);
+	core_why(c->why, "%s", text);
 	left = c->peer.nr_regions - verbs_nr_regions(c);
 	if (left)
-		core_why(c, "%u of the peer's %u regions by packets: not registered", left,
+		core_why(c->why, "%u of the peer's %u regions by packets: not registered", left,
 			 c->peer.nr_regions);
 	return 0;
 }
 
 static void verbs_up(struct gx_conn *c)
 {
-	core_why(c, "long sends %s", verbs_pull_over(c) ? "over queue pairs" : "as packets");
+	core_why(c->why, "long sends %s", verbs_pull_over(c) ? "over queue pairs" : "as packets");
 }
 
 static int verbs_tick(struct gx_conn *c, uint64_t now_ns,

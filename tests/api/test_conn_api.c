@@ -139,6 +139,8 @@ static void limit_post(struct common_rig *r, const char *link, uint64_t len)
 
 	assert_int_equal(gx_conn_info(conn, &info), 0);
 	assert_string_equal(info.link, link);
+	assert_int_equal(info.path_reason, GX_REASON_ASKED);
+	assert_int_equal(info.reason, GX_REASON_NONE);
 	assert_int_equal(gx_conn_region(conn, "kv", 0, &kv), 0);
 	assert_int_equal(gx_mem_alloc(r->client, GX_MEM_HOST, 0, KV_B, &mem), 0);
 	assert_true(info.ops_max >= 224 && info.recvs_max >= 64 && info.gets_max >= 64);
@@ -212,6 +214,8 @@ static void gx_conn_wait__tells_going_on_from_timed_out(void **state)
 	assert_int_equal(gx_conn_wait(conn, 1000000), -ETIMEDOUT); /* it stays so */
 	assert_int_equal(gx_conn_info(conn, &info), 0);
 	assert_int_equal(info.state, GX_CONN_STATE_DOWN);
+	assert_int_equal(info.err, -ETIMEDOUT);
+	assert_int_equal(info.reason, GX_REASON_SETUP_TIMEOUT);
 	gx_conn_close(conn);
 	close(fd);
 }

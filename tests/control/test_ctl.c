@@ -57,6 +57,7 @@ struct fake {
 	_Atomic unsigned nr_up, nr_down, nr_msgs;
 	struct gx_conn *up;
 	int err;
+	enum gx_reason reason;
 	char text[256];
 	uint32_t msg_len[MSGS_MAX];
 	uint32_t msg_first[MSGS_MAX]; /* the first four bytes */
@@ -66,6 +67,7 @@ static struct fake *server, *client;
 static enum gx_uring_method method;
 static unsigned nr_fds_before;
 static _Thread_local char error_text[512];
+static _Thread_local enum gx_reason error_reason;
 
 static struct fake *fake_of(struct gx *gx)
 {
@@ -74,14 +76,39 @@ static struct fake *fake_of(struct gx *gx)
 
 /* ---- The data plane, faked ---- */
 
+static int error_set(enum gx_reason reason, int err, const char *fmt, va_list ap)
+{
+	char text[sizeof(error_text)];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	memcpy(error_text, text, sizeof(text));
+	error_reason = reason;
+	return err;
+}
+
 int gx_fail(int err, const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(error_text, sizeof(error_text), fmt, ap);
+	err = error_set(GX_REASON_NONE, err, fmt, ap);
 	va_end(ap);
 	return err;
+}
+
+int gx_refuse(enum gx_reason reason, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	err = error_set(reason, err, fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+enum gx_reason core_reason(void)
+{
+	return error_reason;
 }
 
 const char *gx_error(void)
@@ -156,7 +183,7 @@ void conn_up(struct gx_conn *c)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
+void conn_down(struct gx_conn *c, enum gx_reason reason, int err, const char *fmt, ...)
 {
 	struct fake *f = fake_of(c->gx);
 	va_list ap;
@@ -167,9 +194,11 @@ void conn_down(struct gx_conn *c, int err, const char *fmt, ...)
 	vsnprintf(c->text, sizeof(c->text), fmt, ap);
 	va_end(ap);
 	c->err = err;
+	c->reason = reason;
 	state_set(c, GX_CONN_STATE_DOWN);
 	pthread_mutex_lock(&f->lock);
 	f->err = err;
+	f->reason = reason;
 	memcpy(f->text, c->text, sizeof(f->text));
 	f->nr_down++;
 	pthread_cond_broadcast(&f->cond);
@@ -182,7 +211,7 @@ void conn_tick(struct gx_conn *c)
 
 	if (!f->fault || c->state != GX_CONN_STATE_UP)
 		return;
-	conn_down(c, -ETIMEDOUT, "no packet came for 5 s");
+	conn_down(c, GX_REASON_PEER_SILENT, -ETIMEDOUT, "no packet came for 5 s");
 }
 
 void core_say(struct gx_text *text, const char *fmt, ...)
@@ -194,14 +223,14 @@ void core_say(struct gx_text *text, const char *fmt, ...)
 	va_end(ap);
 }
 
-void core_why(struct gx_conn *c, const char *fmt, ...)
+void core_why(char why[CORE_WHY_MAX], const char *fmt, ...)
 {
-	size_t len = strlen(c->why);
+	size_t len = strlen(why);
 	va_list ap;
 
 	va_start(ap, fmt);
-	len += (size_t)snprintf(c->why + len, sizeof(c->why) - len, "%s", len ? "; " : "");
-	vsnprintf(c->why + len, sizeof(c->why) - len, fmt, ap);
+	len += (size_t)snprintf(why + len, CORE_WHY_MAX - len, "%s", len ? "; " : "");
+	vsnprintf(why + len, CORE_WHY_MAX - len, fmt, ap);
 	va_end(ap);
 }
 
@@ -245,7 +274,7 @@ static void fake_on_msg(void *arg, struct gx_conn *c, const void *data, uint32_t
 	pthread_mutex_unlock(&f->lock);
 	if (f->close_on_msg) {
 		ctl_bye(c);
-		conn_down(c, 0, "closed by on_msg");
+		conn_down(c, GX_REASON_CLOSED, 0, "closed by on_msg");
 		assert_memory_equal(&f->msg_first[f->nr_msgs - 1], data, GX_MIN(len, 4u));
 	}
 }
@@ -364,11 +393,13 @@ static void wait_up(struct fake *f, unsigned n)
 		fail_msg("not up: %s", f->text);
 }
 
-static void wait_down(struct fake *f, unsigned n, int err)
+static void wait_down(struct fake *f, unsigned n, int err, enum gx_reason reason)
 {
 	assert_true(fake_wait(f, &f->nr_down, n));
 	if (f->err != err)
 		fail_msg("down with %d, expected %d: %s", f->err, err, f->text);
+	if (f->reason != reason)
+		fail_msg("down for reason %d, expected %d: %s", f->reason, reason, f->text);
 }
 
 static void assert_says(const char *text, const char *what)
@@ -614,7 +645,7 @@ static uint16_t raw_recv(int fd, uint8_t body[GX_HELLO_FRAME_MAX], uint32_t *len
 	return type;
 }
 
-static void raw_recv_error(int fd, int err, const char *what)
+static void raw_recv_error(int fd, int err, enum gx_reason reason, const char *what)
 {
 	static uint8_t body[GX_HELLO_FRAME_MAX];
 	struct gx_hello_error e;
@@ -623,6 +654,7 @@ static void raw_recv_error(int fd, int err, const char *what)
 	assert_int_equal(raw_recv(fd, body, &len), GX_HELLO_ERROR);
 	assert_int_equal(gx_hello_error_get(body, len, &e), 0);
 	assert_int_equal(e.err, err);
+	assert_int_equal(e.reason, reason);
 	assert_says(e.text, what);
 }
 
@@ -838,7 +870,7 @@ static void listen__stop_frees_the_port(void **state)
 	both_up_check(addr);
 	ctl_listen_stop(&server->gx);
 	client_connect(addr, NULL);
-	wait_down(client, 1, -ECONNREFUSED);
+	wait_down(client, 1, -ECONNREFUSED, GX_REASON_NO_SERVER);
 	assert_true(ctl_listen(&client->gx, addr) > 0);
 	assert_int_equal(server->nr_down, 0); /* connections stay */
 }
@@ -937,7 +969,7 @@ static void listen__out_of_descriptors(void **state)
 		n++;
 	close(fds[--n]); /* for the client */
 	again = raw_connect(port);
-	raw_recv_error(again, -EMFILE, "ulimit -n");
+	raw_recv_error(again, -EMFILE, GX_REASON_FULL, "ulimit -n");
 	fds_give(fds, n, &old);
 	gx_log_sink(NULL, NULL);
 	gx_log_level_set(GX_LOG_ERR);
@@ -986,7 +1018,7 @@ static void listen__not_loopback(void **state)
 	snprintf(addr, sizeof(addr), "%s:%d", host, port);
 	CTL_SET(client, gx.opts.insecure, true); /* before any connection: nobody reads it yet */
 	client_connect(addr, NULL);
-	wait_down(client, 1, -EPERM);
+	wait_down(client, 1, -EPERM, GX_REASON_INSECURE);
 	assert_says(client->text, "gx_opts.insecure");
 	CTL_SET(server, gx.opts.insecure, true);
 	both_up(addr, NULL);
@@ -1063,6 +1095,8 @@ static void up__with_descriptors(void **state)
 	c = both_up(addr, NULL);
 	wait_up(server, 1);
 	assert_string_equal(c->why, "both on one host: shared memory");
+	assert_int_equal(c->path_reason, GX_REASON_SAME_HOST);
+	assert_int_equal(server->up->path_reason, GX_REASON_PEER_ASKED);
 	assert_string_equal(c->agreed.port, "shm");
 	assert_true(c->same_host && server->up->same_host);
 	assert_int_equal(c->nr_lanes, CORES);
@@ -1093,6 +1127,7 @@ static void up__without_descriptors(void **state)
 	c = both_up(addr, &opts);
 	wait_up(server, 1);
 	assert_string_equal(c->why, "udp: asked for");
+	assert_int_equal(c->path_reason, GX_REASON_ASKED);
 	assert_int_equal(c->nr_lanes, 1);
 	assert_int_equal(c->first_core, 1);
 	assert_int_equal(c->agreed.quantum, 1392);
@@ -1122,8 +1157,9 @@ static void up__other_host(void **state)
 	server_listen(addr);
 	c = both_up(addr, NULL);
 	assert_string_equal(c->why, "shm not usable: different host; udp");
+	assert_int_equal(c->path_reason, GX_REASON_BOTH_HAVE);
 	client_connect(addr, &(struct gx_connect_opts){.ports = &shm, .nr_ports = 1});
-	wait_down(client, 1, -ENODEV);
+	wait_down(client, 1, -ENODEV, GX_REASON_OTHER_HOST);
 	assert_says(client->text, "two hosts");
 }
 
@@ -1225,11 +1261,11 @@ static void fail__port_missing(void **state)
 	CTL_SET(server, gx.nr_ports, 1);
 	server_listen(addr);
 	client_connect(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 1});
-	wait_down(client, 1, -ENODEV);
+	wait_down(client, 1, -ENODEV, GX_REASON_NO_PORT);
 	assert_says(client->text, addr);
 	assert_says(client->text, "offers shm");
 	assert_says(client->text, "gx_opts.ports udp");
-	wait_down(server, 1, -ENODEV);
+	wait_down(server, 1, -ENODEV, GX_REASON_NO_PORT);
 	assert_says(server->text, "offers shm");
 	assert_int_equal(ctl_connect(client_conn(), addr,
 				     &(struct gx_connect_opts){.ports = &dpdk_x, .nr_ports = 1}),
@@ -1237,11 +1273,11 @@ static void fail__port_missing(void **state)
 	assert_says(gx_error(), "not opened here");
 	CTL_SET(client, gx.ctl->host_id[0], client->gx.ctl->host_id[0] ^ 1);
 	client_connect(addr, &(struct gx_connect_opts){.link = "packet"});
-	wait_down(client, 2, -ENODEV);
+	wait_down(client, 2, -ENODEV, GX_REASON_NO_PORT);
 	assert_says(client->text, "on another host");
 	CTL_SET(client, gx.groups.packet.integrity, GX_INTEGRITY_MODE_CRC32C);
 	client_connect(addr, NULL);
-	wait_down(client, 3, -ENODEV);
+	wait_down(client, 3, -ENODEV, GX_REASON_NO_PORT);
 }
 
 /* A device has another name at each end; the frames that it carries are alike. */
@@ -1261,7 +1297,7 @@ static void connect__port_by_what_it_speaks(void **state)
 	both_up(addr, &(struct gx_connect_opts){.ports = &card, .nr_ports = 1});
 	CTL_SET(server, gx.nr_ports, 1);
 	client_connect(addr, &(struct gx_connect_opts){.ports = &card, .nr_ports = 1});
-	wait_down(client, 1, -ENODEV);
+	wait_down(client, 1, -ENODEV, GX_REASON_NO_PORT);
 	assert_says(client->text, "gx_opts.ports dpdk:DEVICE");
 }
 
@@ -1355,11 +1391,11 @@ static void fail__several_ports(void **state)
 	assert_says(gx_error(), "link verbs takes one port");
 	CTL_SET(server, ports[3].caps.payload_max, 1408);
 	client_connect(addr, &opts);
-	wait_down(client, 1, -EINVAL);
+	wait_down(client, 1, -EINVAL, GX_REASON_OPTIONS);
 	assert_says(client->text, "MTU");
 	CTL_SET(server, gx.nr_ports, 3);
 	client_connect(addr, &opts);
-	wait_down(client, 2, -ENODEV);
+	wait_down(client, 2, -ENODEV, GX_REASON_NO_PORT);
 	assert_says(client->text, "number 2");
 }
 
@@ -1370,20 +1406,20 @@ static void fail__lane_open(void **state)
 	server_listen(addr);
 	CTL_SET(server, open_err, -ENOSPC);
 	client_connect(addr, NULL);
-	wait_down(client, 1, -ENOSPC);
+	wait_down(client, 1, -ENOSPC, GX_REASON_LINK);
 	assert_says(client->text, "the server cannot open lane 1 over shm: no more lanes for you");
 	CTL_SET(server, open_err, 0);
 	CTL_SET(client, open_err, -ENOMEM);
 	client_connect(addr, NULL);
-	wait_down(client, 2, -ENOMEM);
-	wait_down(server, 2, -ENOMEM);
+	wait_down(client, 2, -ENOMEM, GX_REASON_LINK);
+	wait_down(server, 2, -ENOMEM, GX_REASON_LINK);
 	assert_says(server->text, "the client cannot open lane 1");
 	CTL_SET(client, open_err, 0);
 	CTL_SET(client, connect_err, -EPROTO);
 	client_connect(addr, NULL);
-	wait_down(server, 3, -EPROTO);
+	wait_down(server, 3, -EPROTO, GX_REASON_LINK);
 	assert_says(server->text, "leads nowhere");
-	wait_down(client, 3, -EPROTO);
+	wait_down(client, 3, -EPROTO, GX_REASON_LINK);
 	CTL_SET(client, connect_err, 0);
 	server_lives(addr);
 }
@@ -1395,7 +1431,7 @@ static void fail__refused(void **state)
 
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	client_connect(addr, NULL);
-	wait_down(client, 1, -ECONNREFUSED);
+	wait_down(client, 1, -ECONNREFUSED, GX_REASON_NO_SERVER);
 	assert_says(client->text, "gx_listen() on 127.0.0.1:");
 	close(fd);
 }
@@ -1406,7 +1442,7 @@ static void fail__silent_server(void **state)
 	int fd = raw_listen_at(addr);
 
 	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 100000000});
-	wait_down(client, 1, -ETIMEDOUT);
+	wait_down(client, 1, -ETIMEDOUT, GX_REASON_SETUP_TIMEOUT);
 	assert_says(client->text, "within 0.1 s: does a server run there?");
 	assert_says(client->text, addr);
 	close(fd);
@@ -1422,7 +1458,7 @@ static void fail__stuck_server(void **state)
 	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 200000000});
 	peer = raw_accept(fd);
 	assert_true(raw_send(peer, b, raw_hello(b, GX_HELLO_VERSION)));
-	wait_down(client, 1, -ETIMEDOUT);
+	wait_down(client, 1, -ETIMEDOUT, GX_REASON_SETUP_TIMEOUT);
 	assert_says(client->text, "0.2 s");
 	close(peer);
 	close(fd);
@@ -1453,7 +1489,7 @@ static void connect__stands_itself(void **state)
 	assert_true(raw_send(peer, b, raw_hello(b, GX_HELLO_VERSION)));
 	assert_int_equal(raw_recv(peer, b, &len), GX_HELLO_CONNECT);
 	close(peer);
-	wait_down(client, 1, -ECONNRESET);
+	wait_down(client, 1, -ECONNRESET, GX_REASON_PEER_LOST);
 	close(fd);
 	sem_destroy(&begun);
 }
@@ -1466,7 +1502,7 @@ static void fail__not_gx(void **state)
 	client_connect(addr, NULL);
 	peer = raw_accept(fd);
 	assert_true(raw_send(peer, "SSH-2.0-OpenSSH_9.2\r\n", 21));
-	wait_down(client, 1, -EPROTO);
+	wait_down(client, 1, -EPROTO, GX_REASON_PROTOCOL);
 	assert_says(client->text, "does a gx server listen there?");
 	close(peer);
 	close(fd);
@@ -1477,8 +1513,8 @@ static void fail__version_of_the_client(void **state)
 	static const struct {
 		uint32_t version;
 		const char *says;
-	} of[] = {{5, "the client speaks version 5 of gx's protocol, the server version 7"},
-		  {8, "the client speaks version 8 of gx's protocol, the server version 7"}};
+	} of[] = {{5, "the client speaks version 5 of gx's protocol, the server version 8"},
+		  {9, "the client speaks version 9 of gx's protocol, the server version 8"}};
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	char addr[32];
 	int port = server_listen(addr);
@@ -1487,7 +1523,7 @@ static void fail__version_of_the_client(void **state)
 		int fd = raw_connect(port);
 
 		assert_true(raw_send(fd, b, raw_hello(b, of[i].version)));
-		raw_recv_error(fd, -EPROTONOSUPPORT, of[i].says);
+		raw_recv_error(fd, -EPROTONOSUPPORT, GX_REASON_VERSION, of[i].says);
 		assert_int_equal(bad_count(server), i + 1);
 		close(fd);
 	}
@@ -1503,9 +1539,9 @@ static void fail__version_of_the_server(void **state)
 	client_connect(addr, NULL);
 	peer = raw_accept(fd);
 	assert_true(raw_send(peer, b, raw_hello(b, 5)));
-	wait_down(client, 1, -EPROTONOSUPPORT);
+	wait_down(client, 1, -EPROTONOSUPPORT, GX_REASON_VERSION);
 	assert_says(client->text,
-		    "the client speaks version 7 of gx's protocol, the server version 5");
+		    "the client speaks version 8 of gx's protocol, the server version 5");
 	close(peer);
 	close(fd);
 }
@@ -1615,11 +1651,11 @@ static void server__silent_client(void **state)
 	wait_conns(server, 3);
 	assert_int_equal(gx_uring_run_wait(server->gx.uring, silent_run, server), 3);
 	for (unsigned i = 0; i < 3; i++) {
-		raw_recv_error(fds[i], -ETIMEDOUT, "silent");
+		raw_recv_error(fds[i], -ETIMEDOUT, GX_REASON_SETUP_TIMEOUT, "silent");
 		close(fds[i]);
 	}
 	wait_conns(server, 0);
-	wait_down(server, 1, -ETIMEDOUT);
+	wait_down(server, 1, -ETIMEDOUT, GX_REASON_SETUP_TIMEOUT);
 	assert_int_equal(bad_count(server), 3);
 }
 
@@ -1636,10 +1672,10 @@ static void server__message_out_of_turn(void **state)
 		int fd = raw_client(port, &h);
 
 		assert_true(raw_send(fd, b, gx_hello_plain_put(b, types[i], NULL, 0)));
-		raw_recv_error(fd, -EPROTO, "out of turn");
+		raw_recv_error(fd, -EPROTO, GX_REASON_PROTOCOL, "out of turn");
 		close(fd);
 	}
-	wait_down(server, 4, -EPROTO);
+	wait_down(server, 4, -EPROTO, GX_REASON_PROTOCOL);
 	server_lives(addr);
 }
 
@@ -1658,7 +1694,7 @@ static void client__message_out_of_turn(void **state)
 		peer = raw_accept(fd);
 		assert_true(raw_send(peer, b, raw_hello(b, GX_HELLO_VERSION)));
 		assert_true(raw_send(peer, b, gx_hello_plain_put(b, types[i], NULL, 0)));
-		wait_down(client, i + 1, -EPROTO);
+		wait_down(client, i + 1, -EPROTO, GX_REASON_PROTOCOL);
 		assert_says(client->text, "out of turn");
 		close(peer);
 		close(fd);
@@ -1672,7 +1708,7 @@ static void connect_refused(int port, const struct gx_hello_lanes *l, int err, c
 	int fd = raw_client(port, &h), un = raw_prove(&h);
 
 	assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, l)));
-	raw_recv_error(fd, err, what);
+	raw_recv_error(fd, err, err == -EPROTO ? GX_REASON_PROTOCOL : GX_REASON_NO_PORT, what);
 	close(un);
 	close(fd);
 }
@@ -1856,6 +1892,7 @@ static void data__last_resort(void **state)
 	assert_int_equal(c->link->id, GX_LINK_TCP);
 	assert_says(c->why, "shm not usable: different host; udp not offered by the peer");
 	assert_says(c->why, "the last resort");
+	assert_int_equal(c->path_reason, GX_REASON_LAST_RESORT);
 }
 
 /* Only sockets with the token join, each once, while the set-up waits for them. */
@@ -1912,7 +1949,7 @@ static void data__client_leaves(void **state)
 	data = raw_data(port, &d, 0);
 	wait_data(1);
 	close(fd);
-	wait_down(server, 1, -ECONNRESET);
+	wait_down(server, 1, -ECONNRESET, GX_REASON_PEER_LOST);
 	wait_conns(server, 0);
 	raw_closed(data);
 	server_lives(addr);
@@ -1931,8 +1968,8 @@ static void data__from_another_address(void **state)
 	data = raw_connect_from(port, INADDR_LOOPBACK + 1);
 	assert_true(raw_send(data, b, gx_hello_data_put(b, &d)));
 	raw_closed(data);
-	raw_recv_error(fd, -EPERM, "came from 127.0.0.2:");
-	wait_down(server, 1, -EPERM);
+	raw_recv_error(fd, -EPERM, GX_REASON_SOCKET, "came from 127.0.0.2:");
+	wait_down(server, 1, -EPERM, GX_REASON_SOCKET);
 	assert_says(server->text, "the client's connection from 127.0.0.1:");
 	close(fd);
 	server_lives(addr);
@@ -2004,7 +2041,7 @@ static void data__bad_accept(void **state)
 		else
 			l.blob_b--;
 		assert_true(raw_send(peer, b, gx_hello_lanes_put(b, GX_HELLO_ACCEPT, &l)));
-		wait_down(client, i + 1, -EPROTO);
+		wait_down(client, i + 1, -EPROTO, GX_REASON_PROTOCOL);
 		assert_says(client->text, "cannot take link tcp: malformed words");
 		close(peer);
 		close(listener);
@@ -2026,6 +2063,7 @@ static void link__the_best_that_fits(void **state)
 	c = both_up(addr, NULL);
 	assert_string_equal(c->link->name, "local");
 	assert_string_equal(c->why, "memory mapped");
+	assert_int_equal(c->path_reason, GX_REASON_SAME_HOST);
 	assert_string_equal(c->gx->port[c->port].match, "shm");
 	c = both_up(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 1});
 	assert_string_equal(c->link->name, "packet");
@@ -2035,7 +2073,7 @@ static void link__the_best_that_fits(void **state)
 	assert_string_equal(c->link->name, "packet");
 	assert_says(c->why, "no link local: there is no map");
 	client_connect(addr, &(struct gx_connect_opts){.link = "local"});
-	wait_down(client, 1, -ENODEV);
+	wait_down(client, 1, -ENODEV, GX_REASON_NO_LINK);
 	assert_says(client->text, "link local cannot be had: there is no map");
 }
 
@@ -2057,9 +2095,10 @@ static void link__proves(void **state)
 	wait_up(server, 1);
 	assert_string_equal(c->link->name, "verbs");
 	assert_says(c->why, "link verbs: asked for");
+	assert_int_equal(c->path_reason, GX_REASON_ASKED);
 	fake_proof = -ENETUNREACH;
 	client_connect(addr, &o);
-	wait_down(client, 1, -ENETUNREACH);
+	wait_down(client, 1, -ENETUNREACH, GX_REASON_LINK);
 	assert_says(client->text, "no packet gets from here to there");
 	server_lives(addr);
 }
@@ -2087,7 +2126,7 @@ static void link__says(void **state)
 	assert_int_equal(fake_taken, 5);
 	assert_int_equal(client->nr_down, 0);
 	gx_uring_run_wait(client->gx.uring, say_run, (void *)"xyzzy");
-	wait_down(server, 1, -EPROTO);
+	wait_down(server, 1, -EPROTO, GX_REASON_PROTOCOL);
 	assert_says(server->text, "malformed LINK");
 }
 
@@ -2100,7 +2139,7 @@ static void data__server_takes_none(void **state)
 	int listener, peer = raw_server_tcp(&listener, &o, &l);
 
 	assert_true(raw_send(peer, b, gx_hello_lanes_put(b, GX_HELLO_ACCEPT, &l)));
-	wait_down(client, 1, -ETIMEDOUT);
+	wait_down(client, 1, -ETIMEDOUT, GX_REASON_SETUP_TIMEOUT);
 	assert_says(client->text, "4 of 4 data sockets of link tcp were connected");
 	assert_says(client->text, "the server has not taken all of them");
 	assert_says(client->text, "ulimit -n");
@@ -2148,11 +2187,11 @@ static void fd__wrong_number(void **state)
 		int un, fd = raw_client_lanes(port, &h, &l, &un);
 
 		assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), many, count[n]));
-		raw_recv_error(fd, -EPROTO, "descriptors");
+		raw_recv_error(fd, -EPROTO, GX_REASON_PROTOCOL, "descriptors");
 		close(un);
 		close(fd);
 	}
-	wait_down(server, 5, -EPROTO);
+	wait_down(server, 5, -EPROTO, GX_REASON_PROTOCOL);
 	server_lives(addr);
 }
 
@@ -2217,7 +2256,7 @@ static void fd__client_leaves(void **state)
 	raw_lanes_fill(&l, "shm");
 	fd = raw_client_lanes(port, &h, &l, &un);
 	close(fd);
-	wait_down(server, 1, -ECONNRESET);
+	wait_down(server, 1, -ECONNRESET, GX_REASON_PEER_LOST);
 	assert_int_equal(raw_recv_some(un, &l, 1), 0); /* with it goes what proved it */
 	assert_false(raw_unix_send(un, h.nonce, sizeof(h.nonce), client->lane_fd, CORES));
 	close(un);
@@ -2295,10 +2334,10 @@ static void fd__not_shown(void **state)
 
 		raw_lanes_fill(&l, ports[i]);
 		assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l)));
-		raw_recv_error(fd, -EPERM, "did not show");
+		raw_recv_error(fd, -EPERM, GX_REASON_USER, "did not show");
 		close(fd);
 	}
-	wait_down(server, 2, -EPERM);
+	wait_down(server, 2, -EPERM, GX_REASON_USER);
 	assert_int_equal(server->nr_opened, 0);
 	server_lives(addr);
 }
@@ -2443,7 +2482,7 @@ static void fd__uid_of_the_server(void **state)
 	assert_says(client->up->why, "no shm: the server runs as uid 65534");
 	close(pass);
 	close(peer);
-	wait_down(client, 1, -ECONNRESET);
+	wait_down(client, 1, -ECONNRESET, GX_REASON_PEER_LOST);
 	close(un);
 }
 
@@ -2475,7 +2514,9 @@ static void raw_server_close(struct raw_server *s)
 /* The cause comes on the other socket, later than the effect. */
 static void fd__server_breaks_off_and_says_why(void **state)
 {
-	struct gx_hello_error e = {.err = -EMFILE, .text = "the server has no descriptor left"};
+	struct gx_hello_error e = {.err = -EMFILE,
+				   .reason = GX_REASON_FULL,
+				   .text = "the server has no descriptor left"};
 	uint8_t b[GX_HELLO_FRAME_MAX];
 	struct raw_server s;
 
@@ -2483,7 +2524,7 @@ static void fd__server_breaks_off_and_says_why(void **state)
 	close(s.pass);
 	sleep_ms(100);
 	assert_true(raw_send(s.peer, b, gx_hello_error_put(b, &e)));
-	wait_down(client, 1, -EMFILE);
+	wait_down(client, 1, -EMFILE, GX_REASON_FULL);
 	assert_says(client->text, "says: the server has no descriptor left");
 	raw_server_close(&s);
 }
@@ -2494,8 +2535,8 @@ static void fd__server_breaks_off_without_a_word(void **state)
 
 	raw_server_open(&s);
 	close(s.pass);
-	raw_recv_error(s.peer, -EPROTO, "closed without an answer");
-	wait_down(client, 1, -EPROTO);
+	raw_recv_error(s.peer, -EPROTO, GX_REASON_SOCKET, "closed without an answer");
+	wait_down(client, 1, -EPROTO, GX_REASON_SOCKET);
 	assert_says(client->text, "the server's descriptors did not come: closed without");
 	raw_server_close(&s);
 }
@@ -2514,7 +2555,7 @@ static void fd__answer_behind_an_end_of_file(void **state)
 	assert_true(raw_send(s.peer, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0)));
 	wait_up(client, 1);
 	raw_server_close(&s);
-	wait_down(client, 1, -ECONNRESET);
+	wait_down(client, 1, -ECONNRESET, GX_REASON_PEER_LOST);
 }
 
 /* Nobody else at this end hears of a client that did not come up. */
@@ -2530,8 +2571,8 @@ static void fd__reason_in_the_log(void **state)
 	gx_log_level_set(GX_LOG_WARN);
 	fd = raw_client_lanes(port, &h, &l, &un);
 	assert_true(raw_unix_send(un, h.nonce, sizeof(h.nonce), client->lane_fd, 1));
-	raw_recv_error(fd, -EPROTO, "wrong number of descriptors");
-	wait_down(server, 1, -EPROTO);
+	raw_recv_error(fd, -EPROTO, GX_REASON_PROTOCOL, "wrong number of descriptors");
+	wait_down(server, 1, -EPROTO, GX_REASON_PROTOCOL);
 	gx_log_sink(NULL, NULL);
 	gx_log_level_set(GX_LOG_ERR);
 	assert_says(text, "did not come up: wrong number of descriptors");
@@ -2586,8 +2627,8 @@ static void msg__too_long_from_the_peer(void **state)
 	assert_true(raw_send(fd, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0)));
 	wait_up(server, 1);
 	assert_true(raw_send(fd, b, gx_hello_plain_put(b, GX_HELLO_USER, data, sizeof(data))));
-	raw_recv_error(fd, -EPROTO, "out of turn");
-	wait_down(server, 1, -EPROTO);
+	raw_recv_error(fd, -EPROTO, GX_REASON_PROTOCOL, "out of turn");
+	wait_down(server, 1, -EPROTO, GX_REASON_PROTOCOL);
 	close(fd);
 }
 
@@ -2629,7 +2670,7 @@ static void msg__peer_does_not_read(void **state)
 	}
 	assert_int_equal(ret, 0);
 	close(fd);
-	wait_down(server, 1, -ECONNRESET);
+	wait_down(server, 1, -ECONNRESET, GX_REASON_PEER_LOST);
 }
 
 static void msg__close_inside_on_msg(void **state)
@@ -2643,8 +2684,8 @@ static void msg__close_inside_on_msg(void **state)
 	c = both_up(addr, NULL);
 	for (unsigned i = 0; i < 3; i++)
 		ctl_msg(c, data, sizeof(data));
-	wait_down(server, 1, 0);
-	wait_down(client, 1, 0);
+	wait_down(server, 1, 0, GX_REASON_CLOSED);
+	wait_down(client, 1, 0, GX_REASON_PEER_CLOSED);
 	assert_int_equal(server->nr_msgs, 1);
 	wait_conns(server, 0);
 }
@@ -2655,7 +2696,7 @@ static int bye_both_run(void *arg)
 
 	ctl_bye(c);
 	c->user_closed = true;
-	conn_down(c, 0, "closed here");
+	conn_down(c, GX_REASON_CLOSED, 0, "closed here");
 	return 0;
 }
 
@@ -2671,7 +2712,7 @@ static void bye__messages_before_it_arrive(void **state)
 	for (unsigned i = 0; i < 50; i++)
 		assert_int_equal(ctl_msg(c, data, sizeof(data)), 0);
 	gx_uring_run_wait(client->gx.uring, bye_both_run, c);
-	wait_down(server, 1, 0);
+	wait_down(server, 1, 0, GX_REASON_PEER_CLOSED);
 	assert_says(server->text, "closed the connection");
 	assert_int_equal(server->nr_msgs, 50);
 	wait_conns(client, 0);
@@ -2712,7 +2753,7 @@ static void down__abrupt(void **state)
 	c = both_up(addr, NULL);
 	wait_up(server, 1);
 	gx_uring_run_wait(client->gx.uring, abrupt_run, c);
-	wait_down(server, 1, -ECONNRESET);
+	wait_down(server, 1, -ECONNRESET, GX_REASON_PEER_LOST);
 	snprintf(pid, sizeof(pid), "pid %d is gone", getpid());
 	assert_says(server->text, pid);
 	wait_conns(server, 0);
@@ -2726,8 +2767,8 @@ static void down__fault_is_told_to_the_peer(void **state)
 	both_up(addr, NULL);
 	wait_up(server, 1);
 	CTL_SET(server, fault, true);
-	wait_down(server, 1, -ETIMEDOUT);
-	wait_down(client, 1, -ETIMEDOUT);
+	wait_down(server, 1, -ETIMEDOUT, GX_REASON_PEER_SILENT);
+	wait_down(client, 1, -ETIMEDOUT, GX_REASON_PEER_SILENT);
 	assert_says(client->text, "no packet came for 5 s");
 	wait_conns(server, 0);
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gx/gx.h"
 #include "gx_internal/wire.h"
 
 #include <cmocka.h>
@@ -900,7 +901,7 @@ static void lanes_get__refuses(void **state)
 
 static void error_get__round_trip(void **state)
 {
-	struct gx_hello_error in = {.err = -EACCES}, out;
+	struct gx_hello_error in = {.err = -EACCES, .reason = 60000}, out; /* of a later version */
 	uint32_t body;
 
 	name_fill(in.text, sizeof(in.text), 3);
@@ -910,6 +911,18 @@ static void error_get__round_trip(void **state)
 	for (uint32_t n = 0; n < body; n++)
 		assert_int_equal(gx_hello_error_get(frame + 8, n, &out), -EPROTO);
 	assert_int_equal(gx_hello_error_get(frame + 8, body + 1, &out), -EPROTO);
+}
+
+/* Ends of any version read why they cannot talk: error and text alone. */
+static void error_get__version(void **state)
+{
+	static const uint8_t body[] = {(uint8_t)-EPROTONOSUPPORT, 0xff, 0xff, 0xff, 2, 'n', 'o'};
+	struct gx_hello_error in = {.err = -EPROTONOSUPPORT, .reason = 7, .text = "no"}, out;
+
+	assert_int_equal(frame_body(gx_hello_error_put(frame, &in), GX_HELLO_ERROR), sizeof(body));
+	assert_memory_equal(frame + 8, body, sizeof(body));
+	assert_int_equal(gx_hello_error_get(body, sizeof(body), &out), 0);
+	assert_int_equal(out.reason, GX_REASON_VERSION);
 }
 
 static void error_get__refuses(void **state)
@@ -1005,6 +1018,7 @@ int main(void)
 		cmocka_unit_test(lanes_get__ways),
 		cmocka_unit_test(lanes_get__refuses),
 		cmocka_unit_test(error_get__round_trip),
+		cmocka_unit_test(error_get__version),
 		cmocka_unit_test(error_get__refuses),
 		cmocka_unit_test(plain_put__lengths),
 		cmocka_unit_test(frame__refuses),

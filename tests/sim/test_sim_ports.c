@@ -109,6 +109,7 @@ static void port__goes_silent(void **state)
 	assert_int_equal(atomic_load(&r->conn[0][0]->ep[2]->fault), 0);
 	rig_wait_real(r, is_down);
 	assert_int_equal(r->conn[0][0]->err, -ETIMEDOUT);
+	assert_int_equal(r->conn[0][0]->reason, GX_REASON_PEER_SILENT);
 	assert_non_null(strstr(r->conn[0][0]->text, "on lane 1, over port sim:net="));
 	assert_int_equal(r->nr_last[0], 3);
 	assert_int_equal(r->last[0][2].user, 1);

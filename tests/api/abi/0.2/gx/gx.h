@@ -374,15 +374,55 @@ int gx_conn_wait(struct gx_conn *conn, uint64_t timeout_ns);
  */
 void gx_conn_close(struct gx_conn *conn);
 
+/** enum gx_reason - The reason behind a text of gx_conn_info, for a program. A peer of a later version may
+ * send others than these. */
+enum gx_reason {
+	GX_REASON_NONE, /* none yet */
+	/* Why a connection takes its path */
+	GX_REASON_ASKED,       /* gx_connect_opts names the link, or the port */
+	GX_REASON_PEER_ASKED,  /* the client chose it */
+	GX_REASON_SAME_HOST,   /* both ends are on one host: by its memory */
+	GX_REASON_BOTH_HAVE,   /* the first port of this end that the peer has, too */
+	GX_REASON_LAST_RESORT, /* the ends have no port in common */
+	/* Why it ended, or did not come up */
+	GX_REASON_CLOSED,	 /* this end closed it */
+	GX_REASON_PEER_CLOSED,	 /* the peer closed it */
+	GX_REASON_PEER_LOST,	 /* the peer's process or socket is gone without a word */
+	GX_REASON_PEER_SILENT,	 /* nothing was heard for gx_opts.peer_timeout_ns */
+	GX_REASON_UNREACHABLE,	 /* no connection, or no data, gets there */
+	GX_REASON_NO_SERVER,	 /* nothing listens at that address */
+	GX_REASON_SETUP_TIMEOUT, /* a step of the set-up was not done in time */
+	GX_REASON_VERSION,	 /* the ends speak different versions */
+	GX_REASON_PROTOCOL,	 /* the peer broke the protocol, or is no gx */
+	GX_REASON_INSECURE,	 /* it is not local, and the server has no gx_opts.insecure */
+	GX_REASON_USER,		 /* an end does not serve the other's user, or does not see it */
+	GX_REASON_OTHER_HOST,	 /* the port or link that was asked for reaches one host only */
+	GX_REASON_NO_PORT,	 /* an end has no such port, or the ends have none in common */
+	GX_REASON_NO_LINK,	 /* an end does not have the link that was asked for */
+	GX_REASON_OPTIONS,	 /* what the ends want does not go together */
+	GX_REASON_MTU,		 /* the port's packets are too small */
+	GX_REASON_FULL,		 /* the server has no room: connections, descriptors */
+	GX_REASON_NO_MEMORY,
+	GX_REASON_LINK,	  /* the link or its device failed, at one of the ends */
+	GX_REASON_SOCKET, /* so did a socket beside the connection: Unix, or of link tcp */
+	GX_REASON_GPU,	  /* a GPU failed, or did not end a copy in time */
+	GX_REASON_MEMORY, /* memory of an operation was unmapped */
+};
+
+/** gx_reason_name() - "peer-silent" for GX_REASON_PEER_SILENT; "unknown". Static. */
+const char *gx_reason_name(enum gx_reason reason);
+
 enum gx_conn_state { GX_CONN_STATE_CONNECTING, GX_CONN_STATE_UP, GX_CONN_STATE_DOWN };
 
 /** struct gx_conn_info - What was agreed, and why. */
 struct gx_conn_info {
 	size_t size;
 	enum gx_conn_state state;
-	int err;	/* DOWN: -errno */
-	char text[256]; /* DOWN: in words */
-	char link[16];	/* the path taken: "packet", "local", "tcp", "verbs" */
+	int err;		    /* DOWN: -errno */
+	enum gx_reason reason;	    /* DOWN: of .text */
+	enum gx_reason path_reason; /* of .why */
+	char text[256];		    /* DOWN: in words */
+	char link[16];		    /* the path taken: "packet", "local", "tcp", "verbs" */
 	char port[64];
 	char why[256];			  /* why this path */
 	uint32_t lanes;			  /* endpoints of the connection */
