@@ -29,8 +29,8 @@ from cli import (CLIENT_CPU, CPUS, FAILED, HELLO_MAGIC, LOST, OK, USAGE, WRONG, 
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
                "wrong", "sha256", "depth", "lost", "resent", "duplicate"}
 LINE_KEYS = {"env", "path", "command", "time", "host", "link", "port"} # before those, where a result stands alone
-PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "control", "unpack", "integrity", "crc_by", "quantum", "cores", "why"}
-TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "interrupted", "exit_code"}
+PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "control", "unpack", "integrity", "crc_by", "quantum", "cores", "why", "reason"}
+TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "reason", "interrupted", "exit_code"}
 
 
 def has_nic_memory(tools):
@@ -353,7 +353,7 @@ def out_json_file(tools):
             expect(set(row) == RESULT_KEYS, "keys", set(row) ^ RESULT_KEYS)
             expect(row["count"] == 200 and row["p99_us"] is not None and row["p999_us"] is None, row)
             expect(row["depth"] == 64 and row["p50_us"] <= row["p99_us"] and row["wrong"] == 0 and row["sha256"] is None, row)
-        expect(doc["path"]["port"] == "shm" and doc["path"]["why"], doc["path"])
+        expect(doc["path"]["port"] == "shm" and doc["path"]["why"] and doc["path"]["reason"] == "same-host", doc["path"])
         expect(doc["errors"] == [] and doc["exit_code"] == 0 and doc["interrupted"] is False and doc["command"] == "put" and doc["env"], doc)
         expect(ran.out.startswith("#"), ran)
         # It is there now.
@@ -373,7 +373,9 @@ def out_json_file(tools):
         expect(os.listdir(tmp) == [], "a run that was killed left", os.listdir(tmp))
         tools.gxperf("put", s.addr, "--mem", "kx", "-J", path).must(FAILED)
         doc = json.loads(path.read_text())
-        expect(doc["exit_code"] == FAILED and "kx" in doc["errors"][0] and doc["results"] == [], doc)
+        expect(doc["exit_code"] == FAILED and "kx" in doc["errors"][0] and doc["results"] == [] and doc["reason"] is None, doc)
+        tools.gxperf("put", "127.0.0.1:1", "-J", path, "--force").must(FAILED, "nothing listens")
+        expect(json.loads(path.read_text())["reason"] == "no-server", path.read_text())
 
 
 @case

@@ -42,6 +42,7 @@ struct report {
 	int lines_err; /* error of the last line not added; 0: none */
 	char host[65];
 	struct json_t *path, *results, *errors;
+	const char *reason; /* NULL: no connection has failed */
 	char op[16];	    /* of the table's last header */
 	uint64_t checked_b; /* sums, for the table's last line */
 	uint64_t wrong;
@@ -182,6 +183,13 @@ void report_error(struct report *report, const char *fmt, ...)
 	pthread_mutex_unlock(&report_lock);
 }
 
+void report_reason(struct report *report, const char *reason)
+{
+	pthread_mutex_lock(&report_lock);
+	report->reason = reason;
+	pthread_mutex_unlock(&report_lock);
+}
+
 void report_note(struct report *report, const char *fmt, ...)
 {
 	char text[REPORT_TEXT_MAX];
@@ -232,6 +240,7 @@ void report_path(struct report *report, const struct report_path *p)
 	       p->quantum_b < 0 ? js_string(NULL) : js_pack("I", (long long)p->quantum_b));
 	js_set(path, "cores", js_string(p->cores));
 	js_set(path, "why", js_string(p->why));
+	js_set(path, "reason", js_string(p->reason));
 	pthread_mutex_lock(&report_lock);
 	js_free(report->path);
 	report->path = path;
@@ -346,6 +355,7 @@ static struct json_t *report_document(struct report *report, int exit_code)
 	js_set(doc, "path", report->path);
 	js_merge(doc, report->parts);
 	js_set(doc, "errors", report->errors);
+	js_set(doc, "reason", js_string(report->reason));
 	js_set(doc, "interrupted", js_pack("b", report->signo != 0));
 	js_set(doc, "exit_code", js_pack("i", exit_code));
 	return doc;

@@ -32,7 +32,7 @@ struct report_opts {
 /** struct report_path - The path of the bytes; NULL and -1 become null. Copied. @engine: copier of
  * the local link; NULL for other links. */
 struct report_path {
-	const char *link, *port, *gpu, *bounce, *engine, *unpack, *integrity, *cores, *why;
+	const char *link, *port, *gpu, *bounce, *engine, *unpack, *integrity, *cores, *why, *reason;
 	const char *control; /* method of the control thread: "io_uring", "epoll" */
 	const char *crc_by;  /* checks the CRCs of payload: "none", "cpu", "copy" */
 	int64_t quantum_b;
@@ -102,6 +102,8 @@ void report_section(struct report *report, const char *fmt, ...)
 /** report_error() - Print "gxperf: ..." on stderr, and add it to the errors of the document. */
 void report_error(struct report *report, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/** report_reason() - What gx_reason_name() says of the end of a connection; static. */
+void report_reason(struct report *report, const char *reason);
 /** report_note() - Print on stderr only. */
 void report_note(struct report *report, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /** report_progress() - A line on stderr that replaces the one before. Without a terminal: a new

@@ -344,6 +344,7 @@ static void rank_path_tell(const struct coll_rank *r)
 		path.crc_by = opt_crc_by_text(info.integrity, info.crc_by_copy, run->c->kind);
 		path.quantum_b = info.quantum_b;
 		path.why = path_why(o, &info, why, sizeof(why));
+		path.reason = gx_reason_name(info.path_reason);
 		if (strcmp(info.link, "verbs") != 0 && !link_unpacks(info.link, run->c->kind))
 			path.unpack =
 				"direct"; /* beside link verbs memory of a GPU goes by packets */

@@ -23,6 +23,14 @@
 
 /* ---- Callbacks ---- */
 
+static void conn_reason(struct perf *perf, struct gx_conn *conn)
+{
+	struct gx_conn_info info = GX_INIT(info);
+
+	if (!gx_conn_info(conn, &info) && info.err)
+		report_reason(perf->report, gx_reason_name(info.reason));
+}
+
 static void perf_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 			 const char *why)
 {
@@ -30,6 +38,7 @@ static void perf_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event eve
 
 	if (event != GX_CONN_EVENT_DOWN || !c)
 		return;
+	conn_reason(c->perf, conn);
 	snprintf(c->why, sizeof(c->why), "%s", why ? why : gx_strerror(err));
 	atomic_store_explicit(&c->down, true, memory_order_release);
 	rpc_on_down(c->rpc);
@@ -282,8 +291,10 @@ static int conn_wait(struct perf *perf, unsigned i)
 			perf->opts->addr, (double)(timeout + CONN_WAIT_EXTRA_NS) / 1e9);
 		return PERF_LOST;
 	}
-	if (ret)
+	if (ret) {
+		conn_reason(perf, c->conn);
 		return conn_failed(perf, ret);
+	}
 	known = !gx_conn_info(c->conn, &info);
 	if (!known || info.state == GX_CONN_STATE_DOWN) {
 		report_error(perf->report, "connection %u to %s: %s", i, perf->opts->addr,
@@ -599,6 +610,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 			access == GX_ACCESS_GET ? perf->info.quantum_in_b : perf->info.quantum_b,
 		.cores = list,
 		.why = perf->info.why,
+		.reason = gx_reason_name(perf->info.path_reason),
 	};
 
 	cpus.nr = perf->nr_cores;

@@ -291,6 +291,7 @@ static void info_server_tell(struct info *i, struct perf *perf)
 	info_crc_by(i, c);
 	js_set(doc, "peer", js_string(c->peer));
 	js_set(doc, "why", js_string(c->why));
+	js_set(doc, "reason", js_string(gx_reason_name(c->path_reason)));
 	js_set(doc, "regions", info_regions(i, perf));
 	js_set(doc, "describe", info_lines(describe));
 	js_set(i->doc, "server", doc);

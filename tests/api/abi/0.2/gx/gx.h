@@ -139,7 +139,7 @@ struct gx_opts {
 				  hosts do not reach */
 	uint64_t peer_timeout_ns; /* silence after which a peer is lost; default 5 s */
 	/* Control thread. A connection came up, or is gone. @err: 0 (orderly), -errno; @why: in
-	 * words, valid during the call. */
+	 * words, valid during the call. gx_conn_info.reason says it to a program. */
 	void (*on_conn)(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 			const char *why);
 	/* Control thread. The peer has sent a message by gx_conn_msg(). @data: valid during the
