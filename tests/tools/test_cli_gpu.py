@@ -208,32 +208,6 @@ def gpus_ipc(tools):
     on_gpus(tools, "ipc", "--owner", "9").must(FAILED, "owner of the memory")
 
 
-def ipc_connections(ran, kind, sizes):
-    """The second connection to a process maps nothing."""
-    rows = ran.must(OK).doc["results"]
-    expect([(r["op"], r["size_b"]) for r in rows] == [(kind, n) for n in sizes], ran)
-    for r in rows:
-        expect(r["wrong"] == 0 and r["checked_b"] == 2 * min(r["size_b"], 65536), r)
-        expect(r["again_made"] == 0 and r["again_found"] == 1, r)
-        expect(all(r[k] > 0 for k in ("connect_us", "connect_again_us", "put_us", "put_again_us")), r)
-
-
-@case
-def ipc_of_host_memory(tools):
-    ran = tools.run(tools.gxperf_path, "ipc", "--kind", "host", "--sizes", "8,4M", "--rounds", "2", "--format", "json")
-    ipc_connections(ran, "host", [8, 4 << 20])
-
-
-@case
-def ipc_of_gpu_memory(tools):
-    ran = on_gpus(tools, "ipc", "--kind", "link", "--sizes", "8,4M", "--rounds", "2")
-    if ran:
-        ipc_connections(ran, "link", [8, 4 << 20])
-    ran = on_gpus(tools, "ipc", "--kind", "link", "--owner", "9")
-    if ran:
-        ran.must(FAILED, "owner of the memory", "cuda:9")
-
-
 @case
 def gpus_overlap(tools):
     small = ["--n", "64", "--grid", "1x1", "--sizes", "64K", "--rounds", "1"]

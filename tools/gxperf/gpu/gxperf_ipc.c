@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf ipc: the time to export GPU memory to another process, to open it there, to use it, to
- * close it and to open it again: by a descriptor (virtual memory management) and by cudaIpc. Also
- * the time of a first and a second connection over the local link; the second finds memory mapped.
- * The other process is a child, forked before the driver starts. It owns the memory and compares
+ * close it and to open it again: by a descriptor (virtual memory management) and by cudaIpc. The other process is a child, forked before the driver starts. It owns the memory and compares
  * the bytes that this process has written there. Main thread only.
  */
 #include "gxperf/beside/gxperf_gpus.h"
-#include "gxperf/gpu/gxperf_ipc.h"
 
 #include <gxlab/load.h>
 
@@ -20,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define IPC_USE_B      ((uint64_t)64 << 10) /* most bytes of a use */
 #define IPC_ROUNDS_MAX 99
 #define IPC_WAIT_S     60
 #define IPC_END_TRIES  500 /* most looks for the child's end */
@@ -28,13 +26,12 @@
 static struct {
 	struct opt_sizes sizes;
 	uint32_t owner, device, rounds;
-	bool kind[4], any_kind;
+	bool kind[2], any_kind;
 } opts = {.sizes = {{4096, 1 << 20, 64 << 20, 1 << 30}, 4}, .device = 1, .rounds = 5};
 
-/* Ways of exporting memory; then connections that map memory of a GPU or of the host. */
-enum ipc_kind { IPC_FD, IPC_CUDA, IPC_LINK, IPC_HOST, IPC_KINDS };
+enum ipc_kind { IPC_FD, IPC_CUDA, IPC_KINDS };
 
-static const char *const kind_names[IPC_KINDS] = {"fd", "cudaipc", "link", "host"};
+static const char *const kind_names[IPC_KINDS] = {"fd", "cudaipc"};
 
 enum { KEY_SIZES = 850, KEY_OWNER, KEY_DEVICE, KEY_KIND, KEY_ROUNDS };
 
@@ -43,10 +40,7 @@ static const struct argp_option ipc_options[] = {
 	 1},
 	{"owner", KEY_OWNER, "N", 0, "CUDA device of the process that owns it; default 0", 1},
 	{"device", KEY_DEVICE, "N", 0, "CUDA device of the process that opens it; default 1", 1},
-	{"kind", KEY_KIND, "NAME", 0,
-	 "fd, cudaipc: naming and opening; link: connections that map a GPU's memory; host: the "
-	 "same, memory of the host, no GPU is needed; default the first three",
-	 1},
+	{"kind", KEY_KIND, "NAME", 0, "fd, cudaipc; default both", 1},
 	{"rounds", KEY_ROUNDS, "N", 0, "Times, of which the median counts; default 5", 1},
 	{0},
 };
@@ -94,7 +88,6 @@ struct ipc_reply {
 	struct gx_engine_handle handle; /* its descriptor comes in a control message */
 	uint64_t export_ns, again_ns;
 	uint64_t wrong;
-	uint32_t port; /* for connections: the port of the owner */
 };
 
 union ipc_control {
@@ -142,7 +135,6 @@ static int reply_recv(int sock, struct ipc_reply *r)
 
 struct owner {
 	struct gx_engine *engine[IPC_KINDS];
-	struct link_owner link;
 	void *mem;
 	uint64_t size;
 	uint32_t kind;
@@ -190,26 +182,6 @@ static int owner_engine(struct owner *o, uint32_t kind, uint32_t device)
 	return gx_engine_open(&eo, &o->engine[kind]);
 }
 
-static int owner_serve_link(struct owner *o, const struct ipc_request *q, struct ipc_reply *r)
-{
-	int ret = 0;
-
-	switch (q->what) {
-	case IPC_NAME:
-		ret = link_owner_open(&o->link, q->kind == IPC_HOST ? -1 : (int)opts.owner,
-				      q->size);
-		r->port = ret > 0 ? (uint32_t)ret : 0;
-		if (ret < 0)
-			link_owner_close(&o->link);
-		return ret > 0 ? 0 : ret;
-	case IPC_COMPARE:
-		return link_owner_diff(&o->link, q->size, q->seed, &r->wrong);
-	default:
-		link_owner_close(&o->link);
-		return 0;
-	}
-}
-
 static int owner_serve(struct owner *o, const struct ipc_request *q, struct ipc_reply *r)
 {
 	int ret = q->kind < IPC_KINDS ? owner_engine(o, q->kind, opts.owner) : -EINVAL;
@@ -236,21 +208,14 @@ static void owner_run(int sock)
 	while (recv(sock, &q, sizeof(q), MSG_WAITALL) == (ssize_t)sizeof(q)) {
 		struct ipc_reply r = {.handle.fd = -1};
 
-		bool link = q.kind == IPC_LINK || q.kind == IPC_HOST;
-
-		r.ret = link ? owner_serve_link(&o, &q, &r) : owner_serve(&o, &q, &r);
-		strncpy(r.why,
-			!r.ret ? ""
-			: link ? gx_error()
-			       : gx_engine_why(),
-			sizeof(r.why) - 1);
+		r.ret = owner_serve(&o, &q, &r);
+		strncpy(r.why, r.ret ? gx_engine_why() : "", sizeof(r.why) - 1);
 		if (reply_send(sock, &r))
 			break;
 		if (r.handle.fd >= 0)
 			close(r.handle.fd);
 	}
 	owner_free(&o);
-	link_owner_close(&o.link);
 	for (unsigned i = 0; i < IPC_KINDS; i++)
 		gx_engine_close(o.engine[i]);
 }
@@ -398,88 +363,6 @@ static int ipc_size(struct ipc *p, enum ipc_kind kind, uint64_t size)
 	return p->wrong ? PERF_WRONG : PERF_OK;
 }
 
-/* ---- connections ---- */
-
-static int link_round(struct ipc *p, struct link_user *u, enum ipc_kind kind, uint64_t size,
-		      struct link_times *t, unsigned r)
-{
-	struct ipc_request q = {.what = IPC_NAME, .kind = kind, .size = size, .seed = r + 1};
-	struct ipc_reply reply;
-	int ret = owner_ask(p, q, &reply);
-
-	if (ret)
-		return ret;
-	q.what = IPC_COMPARE;
-	q.size = size < IPC_USE_B ? size : IPC_USE_B;
-	ret = link_user_round(u, reply.port, q.size, q.seed, t);
-	if (ret)
-		return ipc_failed(p, "connections", gx_error(), ret);
-	ret = owner_ask(p, q, &reply);
-	p->checked_b += q.size;
-	p->wrong += reply.wrong;
-	q.what = IPC_FREE;
-	return ret ? ret : owner_ask(p, q, &reply);
-}
-
-static double link_median(const struct link_times t[], size_t off)
-{
-	double v[IPC_ROUNDS_MAX];
-
-	for (unsigned r = 0; r < opts.rounds; r++)
-		v[r] = *(const double *)((const char *)&t[r] + off);
-	return median(v, opts.rounds);
-}
-
-static void link_row(struct ipc *p, enum ipc_kind kind, uint64_t size, const struct link_times t[])
-{
-	struct report_row row = bench_row(kind_names[kind], size, opts.rounds);
-	const struct report_cell cells[] = {
-		{"connect_first_us", "conn 1st", t[0].connect, NULL},
-		{"connect_us", "conn us", link_median(t, offsetof(struct link_times, connect)),
-		 NULL},
-		{"connect_again_us", "2nd conn",
-		 link_median(t, offsetof(struct link_times, connect_again)), NULL},
-		{"put_us", "put us", link_median(t, offsetof(struct link_times, put)), NULL},
-		{"put_again_us", "put 2nd", link_median(t, offsetof(struct link_times, put_again)),
-		 NULL},
-		{"again_made", "mapped", (double)t[opts.rounds - 1].made, NULL},
-		{"again_found", "found", (double)t[opts.rounds - 1].found, NULL},
-		{"rounds", NULL, opts.rounds, NULL},
-	};
-
-	row.checked = true;
-	row.checked_b = p->checked_b;
-	row.wrong = p->wrong;
-	report_cells(p->report, &row, cells, sizeof(cells) / sizeof(cells[0]));
-}
-
-static int link_run(struct ipc *p, enum ipc_kind kind)
-{
-	static struct link_times t[IPC_ROUNDS_MAX];
-	struct link_user user = {0};
-	int ret = link_user_open(&user, kind == IPC_HOST ? -1 : (int)opts.device);
-
-	if (ret)
-		ret = ipc_failed(p, "connections", gx_error(), ret);
-	else
-		report_section(
-			p->report,
-			"connections over link local to a process with one region of %s; mapped "
-			"and found: by the second, the first being up",
-			kind == IPC_HOST ? "host memory" : "a GPU's memory");
-	for (unsigned i = 0; i < opts.sizes.n && !ret; i++) {
-		p->checked_b = p->wrong = 0;
-		for (unsigned r = 0; r < opts.rounds && !ret; r++)
-			ret = link_round(p, &user, kind, opts.sizes.v[i], &t[r], r);
-		if (!ret)
-			link_row(p, kind, opts.sizes.v[i], t);
-		if (!ret && p->wrong)
-			ret = PERF_WRONG;
-	}
-	link_user_close(&user);
-	return ret;
-}
-
 /* ---- all ---- */
 
 static int ipc_open(struct ipc *p)
@@ -513,23 +396,15 @@ static void ipc_close(struct ipc *p)
 	gx_engine_close(p->engine);
 }
 
-static bool ipc_wants(enum ipc_kind kind)
-{
-	return opts.any_kind ? opts.kind[kind] : kind != IPC_HOST;
-}
-
 static int ipc_run(struct ipc *p)
 {
-	int ret = ipc_wants(IPC_FD) || ipc_wants(IPC_CUDA) ? ipc_open(p) : PERF_OK;
+	int ret = ipc_open(p);
 
-	for (unsigned kind = 0; kind < IPC_LINK && !ret; kind++)
+	for (unsigned kind = 0; kind < IPC_KINDS && !ret; kind++)
 		for (unsigned i = 0; i < opts.sizes.n && !ret; i++)
-			if (ipc_wants(kind))
+			if (!opts.any_kind || opts.kind[kind])
 				ret = ipc_size(p, kind, opts.sizes.v[i]);
 	ipc_close(p);
-	for (unsigned kind = IPC_LINK; kind < IPC_KINDS && !ret; kind++)
-		if (ipc_wants(kind))
-			ret = link_run(p, kind);
 	return ret;
 }
 
