@@ -4,6 +4,7 @@
  * polling core.
  */
 #include "nic/devmem_feed.h"
+#include "tcp/tcp_feed.h"
 
 #include <errno.h>
 #include <stdlib.h>

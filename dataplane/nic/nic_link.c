@@ -8,6 +8,10 @@
 #include "nic/tcp_tx_dev.h"
 #include "nic/tcp_zc.h"
 #include "nic/tcp_zcrx.h"
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_offload.h"
+#include "tcp/tcp_feed.h"
+#include "tcp/tcp_turn.h"
 
 #include "gx/log.h"
 
@@ -242,7 +246,7 @@ static const char *bare_why_not(struct tcp_ep *e, struct tcp_dev *dev, unsigned 
 	if (!tcp_dev_promise(dev, e->ep.conn->peer_name, nr))
 		return "other connections have too many of the sockets that device memory is set "
 		       "up for, or those of this host";
-	e->nr_promised = nr;
+	e->nic.nr_promised = nr;
 	return NULL;
 }
 
@@ -262,10 +266,10 @@ static void nic_open(struct tcp_ep *e)
 	else
 		gx_info("peer %s: payload over link tcp comes into memory of cuda:%d", c->peer_name,
 			tcp_dev_device(dev));
-	e->rx_bare = !why;
-	e->rx_device = why ? 0 : (unsigned)tcp_dev_device(dev);
-	tcp_conn_of(c)->bare = e->rx_bare;
-	tcp_conn_of(c)->device = (uint8_t)e->rx_device;
+	e->bare.rx = !why;
+	e->bare.rx_device = why ? 0 : (unsigned)tcp_dev_device(dev);
+	tcp_conn_of(c)->bare = e->bare.rx;
+	tcp_conn_of(c)->device = (uint8_t)e->bare.rx_device;
 }
 
 /* Socket @i brings payload alone, into device memory. */
@@ -278,7 +282,7 @@ static int sock_bare(struct tcp_ep *e, unsigned i)
 
 	if (ret)
 		return ret;
-	e->nr_promised--;
+	e->nic.nr_promised--;
 	e->sock[i].bare = true;
 	tcp_feed_give(e, i, f);
 	return 0;
@@ -288,7 +292,7 @@ static int nic_connect(struct tcp_ep *e)
 {
 	int ret = 0;
 
-	for (unsigned i = 1; !ret && e->nr_promised && i < e->nr_socks; i++)
+	for (unsigned i = 1; !ret && e->nic.nr_promised && i < e->nr_socks; i++)
 		ret = sock_bare(e, i);
 	if (!ret)
 		ret = tcp_zc_open(e);
@@ -298,9 +302,9 @@ static int nic_connect(struct tcp_ep *e)
 static void nic_close(struct tcp_ep *e)
 {
 	tcp_zc_close(e);
-	if (e->nr_promised)
+	if (e->nic.nr_promised)
 		tcp_dev_unpromise(nic_ctx_of(e->ep.conn->gx)->dev, e->ep.conn->peer_name,
-				  e->nr_promised);
+				  e->nic.nr_promised);
 }
 
 const struct tcp_offload nic_offload = {

@@ -8,6 +8,7 @@
 #include "nic/nic_link.h"
 #include "nic/tcp_zcrx.h"
 #include "nic/uring_rx.h"
+#include "tcp/tcp_feed.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,6 +6,7 @@
 #include "nic/tcp_zc.h"
 #include "nic/devmem_tx.h"
 #include "nic/tcp_tx_dev.h"
+#include "tcp/tcp_op.h"
 
 #include "gx/log.h"
 
@@ -24,7 +25,7 @@ static int sock_open(struct tcp_ep *e, unsigned i)
 {
 	struct zc_cfg cfg = {
 		.sys = nic_core_of(e->link)->zc_sys, .fd = e->sock[i].fd, .depth = TCP_ZC_DEPTH};
-	struct tcp_zc_sock *z = &e->zc->sock[i];
+	struct tcp_zc_sock *z = &e->nic.zc->sock[i];
 	int ret = zc_tx_open(&cfg, &z->tx);
 
 	if (ret == -ENOMEM)
@@ -43,8 +44,8 @@ int tcp_zc_open(struct tcp_ep *e)
 
 	if (e->ep.core->gx->opts.nic->tx == GX_NIC_TX_COPY)
 		return 0;
-	e->zc = calloc(1, sizeof(*e->zc));
-	if (!e->zc)
+	e->nic.zc = calloc(1, sizeof(*e->nic.zc));
+	if (!e->nic.zc)
 		return gx_fail(-ENOMEM, "no memory for sockets that send without a copy");
 	for (unsigned i = 0; !ret && i < e->nr_socks; i++)
 		ret = sock_open(e, i);
@@ -53,12 +54,12 @@ int tcp_zc_open(struct tcp_ep *e)
 
 void tcp_zc_close(struct tcp_ep *e)
 {
-	if (!e->zc)
+	if (!e->nic.zc)
 		return;
 	for (unsigned i = 0; i < TCP_SOCKS_MAX; i++)
-		zc_tx_close(e->zc->sock[i].tx);
-	free(e->zc);
-	e->zc = NULL;
+		zc_tx_close(e->nic.zc->sock[i].tx);
+	free(e->nic.zc);
+	e->nic.zc = NULL;
 }
 
 /* ---- sends ---- */
@@ -75,10 +76,10 @@ void tcp_zc_stats(struct tcp_ep *e, struct tcp_zc_sock *z)
 
 static void zc_list(struct tcp_ep *e)
 {
-	if (e->zc->listed)
+	if (e->nic.zc->listed)
 		return;
-	e->zc->listed = true;
-	e->zc->next = nic_core_of(e->link)->zc_eps;
+	e->nic.zc->listed = true;
+	e->nic.zc->next = nic_core_of(e->link)->zc_eps;
 	nic_core_of(e->link)->zc_eps = e;
 }
 
@@ -86,12 +87,12 @@ void tcp_zc_unlist(struct tcp_ep *e)
 {
 	struct tcp_ep **at = &nic_core_of(e->link)->zc_eps;
 
-	if (!e->zc || !e->zc->listed)
+	if (!e->nic.zc || !e->nic.zc->listed)
 		return;
 	while (*at != e)
-		at = &(*at)->zc->next;
-	*at = e->zc->next;
-	e->zc->listed = false;
+		at = &(*at)->nic.zc->next;
+	*at = e->nic.zc->next;
+	e->nic.zc->listed = false;
 }
 
 /* ---- memory of GPUs that a NIC reads ---- */
@@ -124,22 +125,23 @@ bool tcp_zc_device(struct tcp_ep *e, struct tcp_op *op)
 	const struct tcp_tx_bind *b = bind_of(op);
 	int ret;
 
-	if (!b || !e->zc || op->len < TCP_ZC_MIN_B || op->state != TCP_OP_QUEUED || op->stage.next)
+	if (!b || !e->nic.zc || op->len < TCP_ZC_MIN_B || op->state != TCP_OP_QUEUED ||
+	    op->stage.next)
 		return false;
-	if (!e->zc->dev_asked) {
+	if (!e->nic.zc->dev_asked) {
 		ret = device_ask(e, b);
-		e->zc->dev_asked = ret != -EAGAIN && ret != -ENOBUFS && ret != -ENOMEM;
-		e->zc->dev_ok = !ret;
-		if (e->zc->dev_asked)
-			atomic_store_explicit(&e->zc->dev_err, ret, memory_order_relaxed);
+		e->nic.zc->dev_asked = ret != -EAGAIN && ret != -ENOBUFS && ret != -ENOMEM;
+		e->nic.zc->dev_ok = !ret;
+		if (e->nic.zc->dev_asked)
+			atomic_store_explicit(&e->nic.zc->dev_err, ret, memory_order_relaxed);
 	}
-	op->dev = e->zc->dev_ok;
+	op->dev = e->nic.zc->dev_ok;
 	return op->dev;
 }
 
 void tcp_zc_say(struct gx_ep *ep)
 {
-	struct tcp_zc *zc = tcp_of(ep)->zc;
+	struct tcp_zc *zc = tcp_of(ep)->nic.zc;
 	int err = zc ? atomic_load_explicit(&zc->dev_err, memory_order_relaxed) : 0;
 
 	if (!err || zc->dev_said)
@@ -204,7 +206,7 @@ ssize_t tcp_zc_post(struct tcp_ep *e, struct tcp_sock *s, uint64_t *want)
 		return post_none(e, s, z);
 	z->starved_ns = 0;
 	e->ops[o->op].held++;
-	e->nr_out++;
+	e->nic.nr_out++;
 	zc_list(e);
 	tcp_zc_stats(e, z);
 	return ret;
@@ -215,12 +217,12 @@ ssize_t tcp_zc_post(struct tcp_ep *e, struct tcp_sock *s, uint64_t *want)
 void tcp_zc_keep(struct tcp_ep *e, uint32_t i)
 {
 	e->ops[i].late = true;
-	if (!e->zc->nr_late++)
-		e->zc->late_ns = e->link->core->now_ns;
+	if (!e->nic.zc->nr_late++)
+		e->nic.zc->late_ns = e->link->core->now_ns;
 }
 
 void tcp_zc_end(struct tcp_ep *e)
 {
-	if (e->zc)
-		e->zc->end_ns = e->link->core->now_ns;
+	if (e->nic.zc)
+		e->nic.zc->end_ns = e->link->core->now_ns;
 }

@@ -54,7 +54,7 @@ struct tcp_zc {
 
 static inline struct tcp_zc_sock *tcp_zc_of(const struct tcp_ep *e, const struct tcp_sock *s)
 {
-	return &e->zc->sock[s - e->sock];
+	return &e->nic.zc->sock[s - e->sock];
 }
 
 /** tcp_zc_open() - Control path: the sockets of @e are there. Return: 0; -ENOMEM; -errno with

@@ -4,6 +4,9 @@
  * endpoints that wait for them; see tcp_zc.h. Runs on the polling core.
  */
 #include "nic/tcp_zc.h"
+#include "tcp/tcp_life.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_turn.h"
 
 #include <errno.h>
 
@@ -22,11 +25,11 @@ static void op_released(struct tcp_ep *e, uint32_t i, uint64_t now_ns)
 
 	if (op->late) {
 		op->late = false;
-		e->zc->nr_late--;
-		e->zc->late_ns = now_ns;
+		e->nic.zc->nr_late--;
+		e->nic.zc->late_ns = now_ns;
 	} else if (op->state == TCP_OP_HELD) {
-		e->zc->nr_done--;
-		e->zc->done_ns = now_ns;
+		e->nic.zc->nr_done--;
+		e->nic.zc->done_ns = now_ns;
 	}
 	if (op->state == TCP_OP_HELD) {
 		tcp_op_finish(e, i, op->status, op->status ? 0 : op->len);
@@ -41,7 +44,7 @@ static void post_ended(struct tcp_ep *e, uint64_t user, uint64_t now_ns)
 {
 	uint32_t i = (uint32_t)user;
 
-	e->nr_out--;
+	e->nic.nr_out--;
 	if (!--e->ops[i].held)
 		op_released(e, i, now_ns);
 }
@@ -67,7 +70,7 @@ static bool ep_reap(struct tcp_ep *e, uint64_t now_ns, bool soon)
 	bool worked = false;
 
 	for (unsigned i = 0; i < e->nr_socks; i++) {
-		struct tcp_zc_sock *z = &e->zc->sock[i];
+		struct tcp_zc_sock *z = &e->nic.zc->sock[i];
 
 		if (z->tx && zc_tx_held(z->tx) && (soon || now_ns - z->look_ns >= ZC_LOOK_NS))
 			worked |= sock_reap(e, &e->sock[i], now_ns);
@@ -84,8 +87,8 @@ void tcp_zc_done(struct tcp_ep *e, uint32_t i, int err)
 	if (op->state != TCP_OP_DOOMED)
 		op->status = err;
 	tcp_op_goto(op, TCP_OP_HELD);
-	if (!op->late && !e->zc->nr_done++)
-		e->zc->done_ns = e->now_ns;
+	if (!op->late && !e->nic.zc->nr_done++)
+		e->nic.zc->done_ns = e->now_ns;
 	ep_reap(e, e->now_ns, true); /* the peer has its bytes: most of the time the kernel knows */
 }
 
@@ -93,9 +96,9 @@ void tcp_zc_done(struct tcp_ep *e, uint32_t i, int err)
 
 static void socks_reset(struct tcp_ep *e, uint64_t now_ns)
 {
-	e->zc->drop_ns = now_ns;
+	e->nic.zc->drop_ns = now_ns;
 	for (unsigned i = 0; i < e->nr_socks; i++)
-		if (e->zc->sock[i].tx && zc_tx_held(e->zc->sock[i].tx))
+		if (e->nic.zc->sock[i].tx && zc_tx_held(e->nic.zc->sock[i].tx))
 			nic_core_of(e->link)->zc_sys->drop(e->sock[i].fd);
 }
 
@@ -103,9 +106,9 @@ static void socks_reset(struct tcp_ep *e, uint64_t now_ns)
  * until it is done, and no byte of them reaches a program. */
 static void socks_lose(struct tcp_ep *e, uint64_t now_ns)
 {
-	gx_stat_add(tcp_stats(e), GX_STAT_TCP_ZC_LOST, e->nr_out);
+	gx_stat_add(tcp_stats(e), GX_STAT_TCP_ZC_LOST, e->nic.nr_out);
 	for (unsigned i = 0; i < e->nr_socks; i++) {
-		struct zc_tx *tx = e->zc->sock[i].tx;
+		struct zc_tx *tx = e->nic.zc->sock[i].tx;
 
 		if (!tx)
 			continue;
@@ -117,10 +120,10 @@ static void socks_lose(struct tcp_ep *e, uint64_t now_ns)
 
 static void failed_watch(struct tcp_ep *e, uint64_t now_ns)
 {
-	if (!e->zc->drop_ns) {
-		if (now_ns - e->zc->end_ns >= TCP_GRACE_NS)
+	if (!e->nic.zc->drop_ns) {
+		if (now_ns - e->nic.zc->end_ns >= TCP_GRACE_NS)
 			socks_reset(e, now_ns);
-	} else if (now_ns - e->zc->drop_ns >= ZC_LOST_NS) {
+	} else if (now_ns - e->nic.zc->drop_ns >= ZC_LOST_NS) {
 		socks_lose(e, now_ns);
 	}
 }
@@ -130,10 +133,10 @@ static void failed_watch(struct tcp_ep *e, uint64_t now_ns)
 static void late_watch(struct tcp_ep *e, uint64_t now_ns)
 {
 	uint64_t most_ns = e->ep.conn->agreed.peer_timeout_ns * ZC_LATE_TIMEOUTS;
-	bool done = e->zc->nr_done && now_ns - e->zc->done_ns >= most_ns;
-	bool late = e->zc->nr_late && now_ns - e->zc->late_ns >= most_ns;
+	bool done = e->nic.zc->nr_done && now_ns - e->nic.zc->done_ns >= most_ns;
+	bool late = e->nic.zc->nr_late && now_ns - e->nic.zc->late_ns >= most_ns;
 
-	if ((!done && !late) || e->ended_err)
+	if ((!done && !late) || e->end.err)
 		return;
 	tcp_sock_tx_fail(
 		e, &e->sock[0], -ETIMEDOUT,
@@ -151,13 +154,13 @@ bool link_tcp_zc_poll(void *link, uint64_t now_ns)
 	struct tcp_ep *next;
 
 	for (struct tcp_ep *e = nic_core_of(l)->zc_eps; e; e = next) {
-		next = e->zc->next;
+		next = e->nic.zc->next;
 		worked |= ep_reap(e, now_ns, false);
-		if (e->nr_out && e->err)
+		if (e->nic.nr_out && e->err)
 			failed_watch(e, now_ns);
-		else if (e->nr_out)
+		else if (e->nic.nr_out)
 			late_watch(e, now_ns);
-		if (e->nr_out)
+		if (e->nic.nr_out)
 			continue;
 		tcp_zc_unlist(e);
 		if (e->err)
@@ -177,7 +180,7 @@ bool link_tcp_zc_asleep(const void *link)
 
 static void ep_hold(const struct tcp_ep *e, struct drop *d)
 {
-	for (uint32_t i = 0; i < e->ops_top && e->nr_out; i++) {
+	for (uint32_t i = 0; i < e->ops_top && e->nic.nr_out; i++) {
 		const struct tcp_op *op = &e->ops[i];
 
 		if (op->held && mem_is_dead(op->mem))
@@ -190,7 +193,7 @@ void tcp_zc_drop(void *link, struct drop *d)
 	struct link_tcp *l = link;
 
 	link_tcp_drop(l, d);
-	for (struct tcp_ep *e = nic_core_of(l)->zc_eps; e; e = e->zc->next) {
+	for (struct tcp_ep *e = nic_core_of(l)->zc_eps; e; e = e->nic.zc->next) {
 		ep_reap(e, l->core->now_ns, true);
 		ep_hold(e, d);
 	}

@@ -4,7 +4,16 @@
  * distances, and is the last resort. This file takes posts, and opens, connects and frees
  * endpoints. open, connect and free run on the control path, everything else on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_feed.h"
+#include "tcp/tcp_gpu.h"
+#include "tcp/tcp_life.h"
+#include "tcp/tcp_live.h"
+#include "tcp/tcp_match.h"
+#include "tcp/tcp_offload.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_sock.h"
+#include "tcp/tcp_turn.h"
 
 #include "gx_internal/fork.h"
 
@@ -51,7 +60,7 @@ static void post_get(struct tcp_ep *e, uint32_t i, uint32_t slot)
 
 	tcp_op_goto(op, TCP_OP_POSTED);
 	tcp_ctl_put(e, &f);
-	e->gets_out++;
+	e->match.gets_out++;
 }
 
 /* Begin the operation. Return: 0, -EAGAIN: there is no slot for it. */
@@ -92,7 +101,8 @@ static int tcp_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 			       "for them when gx_gpu_open() or gx_mem_alloc() opened it",
 			       user->mem->device);
 	if (!core_post_room(ep->core) || tcp_ctl_room(e) <= TCP_CTLS_KEPT ||
-	    e->nr_ops >= TCP_OPS - TCP_GETS || (user->kind == GX_OP_GET && e->gets_out == TCP_GETS))
+	    e->nr_ops >= TCP_OPS - TCP_GETS ||
+	    (user->kind == GX_OP_GET && e->match.gets_out == TCP_GETS))
 		return -EAGAIN;
 	i = tcp_op_alloc(e);
 	if (i == TCP_NONE)
@@ -100,7 +110,7 @@ static int tcp_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 	op_fill(e, &e->ops[i], user, route);
 	ep->core->comps_due += tcp_op_comps(&e->ops[i]);
 	if (user->deadline_ns)
-		e->deadline_ns = GX_MIN(e->deadline_ns, user->deadline_ns);
+		e->timer.deadline_ns = GX_MIN(e->timer.deadline_ns, user->deadline_ns);
 	ret = op_start(e, i);
 	if (ret) {
 		ep->core->comps_due -= tcp_op_comps(&e->ops[i]);
@@ -117,8 +127,8 @@ static void tcp_kick(struct gx_ep *ep)
 	if (e->err || e->live_at == TCP_NONE)
 		return;
 	tcp_live_heat(e);
-	e->answered |= e->asked;
-	e->asked = false;
+	e->ctls.answered |= e->ctls.asked;
+	e->ctls.asked = false;
 	tcp_tx(e);
 }
 
@@ -152,13 +162,14 @@ static struct gx_ep *tcp_ep_new(void)
 static void ep_init_tables(struct tcp_ep *e)
 {
 	for (uint32_t i = 0; i < TCP_MIDS; i++) {
-		e->mids[i] = i;
-		e->mid_op[i] = TCP_NONE;
+		e->tx.mids[i] = i;
+		e->tx.mid_op[i] = TCP_NONE;
 	}
-	e->mid_head = TCP_MIDS;
+	e->tx.mid_head = TCP_MIDS;
 	e->live_at = e->index = TCP_NONE;
-	e->op_free = e->act_head = e->wait_head = e->fetch_head = e->landed_head = TCP_NONE;
-	e->deadline_ns = UINT64_MAX;
+	e->op_free = e->tx.act_head = e->match.wait_head = e->tx.fetch_head = e->rx.landed_head =
+		TCP_NONE;
+	e->timer.deadline_ns = UINT64_MAX;
 }
 
 static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
@@ -191,8 +202,8 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	const struct tcp_conn *t = tcp_conn_of(ep->conn);
 	struct gx_socks *socks = ep->conn->socks;
 
-	e->tx_bare = t->tx_bare;
-	e->tx_device = t->tx_device;
+	e->bare.tx = t->tx_bare;
+	e->bare.tx_device = t->tx_device;
 	e->chunk_shift = chunk_shift(ep->conn->agreed.chunk_b);
 	e->window = ep->conn->agreed.window;
 	for (unsigned i = 0; i < socks->nr_socks; i++) {

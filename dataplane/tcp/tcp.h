@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tcp link's own state, which the files of this folder share; tcp_turn.c first. An endpoint has
- * 1 to 16 TCP sockets to the peer's endpoint, and each carries frames (tcp_frame.h) both ways. The
- * poll core owns everything here, except where a comment names the control thread. Nothing
- * allocates after ep_connect. Calls into the kernel go through struct tcp_sys, never block, and leave
- * no reference to a caller's memory behind. Copies of a GPU (tcp_gpu.c, tcp_fetch.c) may, and sends
- * that a NIC reads from there (tcp_offload.h).
+ * The tcp link's own state, which the files of this folder share; tcp_turn.c first. What a file does
+ * with it is in its own header, and of tcp_tx.c, tcp_rx.c, tcp_take.c, tcp_bare.c and tcp_frag.c in
+ * tcp_sock.h. An endpoint has 1 to 16 TCP sockets to the peer's endpoint, and each carries frames
+ * (tcp_frame.h) both ways. The poll core owns everything here, except where a comment names the
+ * control thread. Nothing allocates after ep_connect. Calls into the kernel go through struct
+ * tcp_sys, never block, and leave no reference to a caller's memory behind. Copies of a GPU
+ * (tcp_gpu.c, tcp_fetch.c) may, and sends that a NIC reads from there (tcp_offload.h).
  */
 #ifndef GX_TCP_H
 #define GX_TCP_H
@@ -13,10 +14,8 @@
 #include "copy/block.h"
 #include "copy/stage.h"
 #include "core/core.h"
-#include "tcp/tcp_conn.h"
-#include "tcp/tcp_feed.h"
+#include "core/socks.h"
 #include "tcp/tcp_frame.h"
-#include "tcp/tcp_offload.h"
 #include "tcp/tcp_state.h"
 
 #include "gx_internal/link.h"
@@ -24,7 +23,8 @@
 #include <assert.h>
 #include <sys/socket.h>
 
-#define TCP_OPS	      1024 /* operations of an ep, those that serve gets included */
+#define TCP_SOCKS_MAX GX_SOCKS_MAX /* of a lane */
+#define TCP_OPS	      1024	   /* operations of an ep, those that serve gets included */
 #define TCP_MIDS      1024 /* messages open in a direction; place of a mid: mid % TCP_MIDS */
 #define TCP_SLOTS     256  /* posted receives and gets of an ep */
 #define TCP_GETS      64   /* gets that an ep may ask for */
@@ -52,6 +52,9 @@
 #define TCP_TICK_NS   1000000
 #define TCP_SHORT_B   16384u	/* received in a turn: after more, the peer waits for answers */
 #define TCP_GRACE_NS  200000000 /* from the end of a socket to a fault: the cause may come */
+
+struct tcp_feed;
+struct tcp_offload;
 
 /* System calls of the data path. Each returns at once; -errno, never -1. owner: nobody, frozen */
 struct tcp_sys {
@@ -225,6 +228,85 @@ struct tcp_sock {
 	uint8_t buf[TCP_AHEAD_B];
 };
 
+/* State of an endpoint by subject. owner: core, except fields marked ctl. */
+
+/* tcp_tx.c, tcp_fetch.c: operations that send, and their messages. */
+struct tcp_sends {
+	uint32_t act_head, act_tail;	 /* list: operations with chunks to send */
+	uint32_t fetch_head, fetch_tail; /* list: operations whose next chunk is not staged */
+	uint32_t nr_act, nr_fetch;
+	uint32_t nr_staged;	      /* buffers with chunks of it, of all GPUs */
+	uint16_t staged[GX_GPUS_MAX]; /* the same, of each */
+	uint64_t sent_ns;	      /* when a socket last took bytes */
+	unsigned rover;		      /* the socket that comes first */
+	uint32_t mids[TCP_MIDS];      /* ring of free mids, the next ones of their places */
+	uint32_t mid_head, mid_tail;
+	uint32_t mid_op[TCP_MIDS]; /* place: operation; TCP_NONE */
+};
+
+/* tcp_rx.c, tcp_in.c, tcp_gpu.c: messages in. */
+struct tcp_takes {
+	uint32_t nr_in;
+	uint32_t nr_held; /* fragments that GPUs have not copied yet */
+	uint32_t landed_head, landed_tail;
+	uint16_t acks[TCP_MIDS]; /* places with ack_due */
+	uint32_t nr_acks;
+	unsigned rover;
+	uint64_t short_ns; /* the last turn in which a feed had no memory for what may have come */
+};
+
+/* tcp_match.c: slots, offers, gets. */
+struct tcp_match {
+	uint32_t wait_head, wait_tail; /* list: sends that wait for an offer */
+	uint32_t slot_rover, nr_offers, gets_out;
+	uint64_t offer_order;
+	uint32_t gets_head, gets_tail;
+	uint32_t nr_served; /* operations that serve gets */
+	struct tcp_slot slots[TCP_SLOTS];
+	struct tcp_offer offers[TCP_SLOTS];
+	struct tcp_frame gets[TCP_GETS];
+};
+
+/* tcp_op.c: frames without payload, and when they leave. */
+struct tcp_ctls {
+	uint32_t head, tail; /* of frame[], free-running */
+	bool holds;	     /* they wait a turn for what the program answers */
+	bool asked;	   /* a short message came in the last turn, and nothing was posted since */
+	bool answered;	   /* behind the last one something was posted before the next turn */
+	bool leading;	   /* within tcp_tx(): what leaves may wait for that in the kernel */
+	uint64_t spoke_ns; /* the last one */
+	struct tcp_frame frame[TCP_CTLS];
+};
+
+/* tcp_turn.c, tcp_live.c: times, and whether the peer is there. */
+struct tcp_timer {
+	uint64_t busy_ns; /* its last post, byte in or byte out */
+	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns;
+	bool waiting;
+	uint32_t told_msgs; /* its part of the gauge */
+};
+
+/* A socket is lost, and the fault of it waits: the cause may still come. */
+struct tcp_end {
+	int err;	 /* 0: none is */
+	bool tx;	 /* it is about sending */
+	const char *why; /* static text; NULL: err says all */
+	uint64_t ns;
+};
+
+/* tcp_bare.c: payload for memory of one GPU comes bare, or goes so. Frozen. */
+struct tcp_bares {
+	bool rx, tx;
+	unsigned rx_device, tx_device; /* that GPU, of this end and of the peer's */
+};
+
+/* Of its offload. */
+struct tcp_nics {
+	struct tcp_zc *zc;
+	uint32_t nr_out;      /* sends that a NIC may still read */
+	unsigned nr_promised; /* ctl: feeds that are set aside for its sockets */
+};
+
 struct tcp_ep {
 	struct gx_ep ep;
 	struct link_tcp *link;
@@ -233,61 +315,21 @@ struct tcp_ep {
 	int err;		   /* not 0: failed */
 	uint32_t index;		   /* in link->eps; TCP_NONE: not there */
 	uint32_t live_at;	   /* index in link->live; TCP_NONE: not there */
-	uint64_t busy_ns;	   /* its last post, byte in or byte out */
 	uint64_t now_ns;
-	unsigned nr_socks, tx_rover, rx_rover;
+	unsigned nr_socks;
 	unsigned chunk_shift;
-	uint32_t window;	       /* chunks */
-	unsigned nr_promised;	       /* ctl: feeds that are set aside for its sockets */
-	bool rx_bare;		       /* frozen: payload for memory of one GPU comes bare, ... */
-	bool tx_bare;		       /* frozen: ... or goes so */
-	struct tcp_zc *zc;	       /* of its offload */
-	uint32_t nr_out;	       /* sends that a NIC may still read */
-	unsigned rx_device, tx_device; /* frozen: that GPU, of this end and of the peer's */
-	/* operations */
+	uint32_t window; /* chunks */
 	uint32_t op_free, ops_top, nr_ops;
-	uint32_t act_head, act_tail;	 /* list: operations with chunks to send */
-	uint32_t wait_head, wait_tail;	 /* list: sends that wait for an offer */
-	uint32_t fetch_head, fetch_tail; /* list: operations whose next chunk is not staged */
-	uint32_t nr_act, nr_fetch;
-	uint32_t nr_staged;	      /* buffers with chunks of it, of all GPUs */
-	uint16_t staged[GX_GPUS_MAX]; /* the same, of each */
-	uint64_t sent_ns;	      /* when a socket last took bytes */
-	uint32_t mids[TCP_MIDS];      /* ring of free mids, the next ones of their places */
-	uint32_t mid_head, mid_tail;
-	uint32_t mid_op[TCP_MIDS]; /* place: operation; TCP_NONE */
-	/* slots, offers, gets */
-	uint32_t slot_rover, nr_offers, gets_out;
-	uint64_t offer_order;
-	uint32_t gets_head, gets_tail;
-	uint32_t nr_served; /* operations that serve gets */
-	/* messages in */
-	uint32_t nr_in;
-	uint32_t nr_held; /* fragments that GPUs have not copied yet */
-	uint32_t landed_head, landed_tail;
-	uint16_t acks[TCP_MIDS]; /* places with ack_due */
-	uint32_t nr_acks;
-	/* frames without payload */
-	uint32_t ctl_head, ctl_tail;
-	bool holds;    /* ctl waits a turn for what the program answers */
-	bool asked;    /* a short message came in the last turn, and nothing was posted since */
-	bool answered; /* behind the last one something was posted before the next turn */
-	bool leading;  /* within tcp_tx(): what leaves may wait for that in the kernel */
-	/* timers */
-	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns, ended_ns;
-	uint64_t spoke_ns; /* the last frame without payload */
-	uint64_t short_ns; /* the last turn in which a feed had no memory for what may have come */
-	int ended_err;
-	const char *ended_why; /* static text; NULL: ended_err says all */
-	bool ended_tx;	       /* it is about sending */
-	bool waiting;
-	uint32_t told_msgs; /* its part of the gauge */
+	struct tcp_bares bare;
+	struct tcp_nics nic;
+	struct tcp_sends tx;
+	struct tcp_takes rx;
+	struct tcp_timer timer;
+	struct tcp_end end;
 	struct tcp_op ops[TCP_OPS];
 	struct tcp_in in[TCP_MIDS];
-	struct tcp_slot slots[TCP_SLOTS];
-	struct tcp_offer offers[TCP_SLOTS];
-	struct tcp_frame gets[TCP_GETS];
-	struct tcp_frame ctl[TCP_CTLS];
+	struct tcp_match match;
+	struct tcp_ctls ctls;
 	struct tcp_sock sock[TCP_SOCKS_MAX];
 };
 
@@ -343,221 +385,12 @@ static inline bool tcp_gpu_lacks(const struct link_tcp *l, const struct gx_mem *
 
 static inline uint32_t tcp_ctl_room(const struct tcp_ep *e)
 {
-	return TCP_CTLS - (e->ctl_head - e->ctl_tail);
+	return TCP_CTLS - (e->ctls.head - e->ctls.tail);
 }
 
-/* -- tcp_op.c: operations, slots, and the queue of frames without payload -- */
-
-void tcp_fault(struct tcp_ep *e, int err); /* the control thread will end the connection */
-/* @s is lost: nothing more is read or sent there. -EPROTO: the peer lies; so for all sockets. */
-void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err);
-/* @s is lost because this end cannot receive any more; @why: static text. */
-void tcp_sock_fail(struct tcp_ep *e, struct tcp_sock *s, int err, const char *why);
-/* The same for sending. */
-static inline void tcp_sock_tx_fail(struct tcp_ep *e, struct tcp_sock *s, int err, const char *why)
-{
-	s->tx_ended = true;
-	if (e->ended_err)
-		return;
-	e->ended_err = err;
-	e->ended_why = why;
-	e->ended_tx = true;
-	e->ended_ns = e->now_ns;
-}
-/* A send failed. What the peer has sent before is still read, until the fault that follows. */
-void tcp_sock_tx_end(struct tcp_ep *e, struct tcp_sock *s, int err);
-void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f); /* full: a fault */
-void tcp_list_push(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
-void tcp_list_remove(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
-/* It has chunks to send. If the next one is not staged, it waits for that. */
-void tcp_act_push(struct tcp_ep *e, uint32_t i);
-void tcp_fetch_unlist(struct tcp_ep *e, uint32_t i); /* it waits for none any more */
-/** tcp_act_again() - The chunks that were staged for it are not there any more. */
-void tcp_act_again(struct tcp_ep *e, uint32_t i);
-/* The core's gauge of messages is a sum over its endpoints. Each adds the change of its own part. */
-void tcp_tell_gauge(struct tcp_ep *e, uint32_t nr_msgs);
-void tcp_op_unlist(struct tcp_ep *e, uint32_t i);
-uint32_t tcp_op_alloc(struct tcp_ep *e); /* TCP_NONE: none is free */
-void tcp_op_free(struct tcp_ep *e, uint32_t i);
-unsigned tcp_op_comps(const struct tcp_op *op); /* completions that it may still produce */
-void tcp_op_complete(struct tcp_ep *e, uint32_t i, int status, uint64_t len);
-void tcp_op_finish(struct tcp_ep *e, uint32_t i, int status, uint64_t len); /* and free it */
-void tcp_op_pad(struct tcp_ep *e, uint32_t i); /* its queued frames are void from now on */
-uint32_t tcp_slot_alloc(struct tcp_ep *e, uint32_t op);
-uint64_t tcp_slot_token(const struct tcp_ep *e, uint32_t slot);
-struct tcp_slot *tcp_slot_find(struct tcp_ep *e, uint64_t token); /* NULL: stale */
-void tcp_slot_free(struct tcp_ep *e, uint32_t slot);
-
-/* -- tcp_in.c: messages in -- */
-
-/** tcp_in_data() - A DATA header came on @s: set @k, its sink. */
-void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, struct tcp_sink *k,
-		 const struct tcp_frame *f);
-/** tcp_in_chunk() - All of the frame of @k came, and its trailer said @tail. */
-void tcp_in_chunk(struct tcp_ep *e, const struct tcp_sink *k, enum tcp_tail tail);
-void tcp_in_refuse(struct tcp_ep *e, struct tcp_in *m, int err);
-void tcp_in_cancel(struct tcp_ep *e, const struct tcp_frame *f);
-bool tcp_in_deliver(struct tcp_ep *e); /* completions that waited for room */
-void tcp_in_acks(struct tcp_ep *e);    /* once a turn */
-/** tcp_in_give_up() - Our RECV or GET has ended early: nothing more goes to its memory. */
-void tcp_in_give_up(struct tcp_ep *e, uint32_t op);
-/** tcp_in_copied() - A GPU has copied a fragment, or (@err) could not. */
-void tcp_in_copied(struct tcp_ep *e, struct tcp_in *m, int err);
-
-/* -- tcp_gpu.c: into memory of GPUs, and what a GPU needs -- */
-
-/** tcp_ring_room() - Where the next bytes for @dst come in, @want at most. Return: how many may; 0:
- * none, until a block comes back. */
-uint32_t tcp_ring_room(struct tcp_gpu *t, const char *dst, uint32_t want, char **at);
-/** tcp_ring_add() - @n bytes for @k's place are there. */
-void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n);
-/** tcp_far_room() - Does tcp_far_add() take a fragment? */
-bool tcp_far_room(const struct tcp_gpu *t);
-/** tcp_far_add() - @n bytes at @src, of @s's fragment @ref, are for @k's place. The fragment is
- * held until the GPU has copied them. */
-void tcp_far_add(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp_sink *k,
-		 const char *src, uint32_t n, uint32_t ref);
-/** tcp_gpus_reap() - Once a turn: hand on the copies that have ended, and launch the fragments that
- * wait. True: it worked. */
-bool tcp_gpus_reap(struct link_tcp *l, uint64_t now_ns);
-/** tcp_gpus_settle() - No more bytes come in now: launch, and hand on copies that a CPU has made. */
-void tcp_gpus_settle(struct link_tcp *l, uint64_t now_ns);
-/** tcp_gpus_drop() - Hold freed memory that is still being staged. */
-void tcp_gpus_drop(struct link_tcp *l, struct drop *d);
 static inline struct link_tcp *tcp_core(const struct gx_core *core)
 {
 	return core->link[GX_LINK_TCP];
 }
-
-/** link_tcp_gpu() - The link's part of @gpu, which is open. Control path. Return: 0, -errno. */
-int link_tcp_gpu(struct link_tcp *l, struct gx_gpu *gpu);
-void tcp_gpus_close(struct link_tcp *l);
-
-/* -- tcp_fetch.c: out of memory of GPUs -- */
-
-/** tcp_fetch_waits() - Is the next chunk of @op not in host memory? */
-bool tcp_fetch_waits_gpu(struct tcp_ep *e, struct tcp_op *op);
-static inline bool tcp_fetch_waits(struct tcp_ep *e, struct tcp_op *op)
-{
-	return op->gpu && tcp_fetch_waits_gpu(e, op);
-}
-const char *tcp_fetch_at(struct tcp_op *op, uint64_t chunk); /* a chunk that is there */
-void tcp_fetch_ahead(struct tcp_ep *e, struct tcp_op *op);   /* begin to stage its next chunks */
-/** tcp_fetch_sent() - The kernel has all of @chunk. */
-void tcp_fetch_sent(struct tcp_ep *e, struct tcp_op *op, uint64_t chunk);
-void tcp_fetch_end(struct tcp_ep *e, struct tcp_op *op); /* it sends no more */
-/** tcp_fetch_is_stuck() - Has no socket taken a byte for a while? */
-bool tcp_fetch_is_stuck(const struct tcp_ep *e);
-/** tcp_fetch_is_short() - Do others want buffers of this GPU, or did they just now? */
-bool tcp_fetch_is_short(const struct tcp_ep *e, const struct tcp_gpu *t);
-/** tcp_fetch_cut() - Give back the buffers of chunks that lie in no queue. Return: how many. */
-uint32_t tcp_fetch_cut(struct tcp_ep *e, struct tcp_op *op);
-
-/* -- tcp_doom.c: operations that end early -- */
-
-void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err);
-/** tcp_op_let_go() - The same, where our side is the cause. If it was to serve a get, the peer hears
- * @peer_err. */
-void tcp_op_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err);
-
-/* -- tcp_match.c: sends and receives, gets -- */
-
-void tcp_match_recv(struct tcp_ep *e, uint32_t i, uint32_t slot);
-void tcp_match_send(struct tcp_ep *e, uint32_t i);
-/** tcp_match_unbind() - A send ends before a byte of it left: its offer is there again. */
-void tcp_match_unbind(struct tcp_ep *e, uint32_t i);
-void tcp_match_offer(struct tcp_ep *e, const struct tcp_frame *f);
-void tcp_match_revoke(struct tcp_ep *e, uint64_t token);
-void tcp_match_get(struct tcp_ep *e, const struct tcp_frame *f); /* the peer asks */
-bool tcp_match_serve(struct tcp_ep *e);
-
-/* -- tcp_tx.c: frames to sockets; tcp_rx.c: sockets to frames -- */
-
-bool tcp_tx(struct tcp_ep *e);
-void tcp_tx_fetch(
-	struct tcp_ep *e); /* payload in memory of GPUs: begin copies, look at those begun */
-void tcp_tx_tick(struct tcp_ep *e); /* each millisecond: others want buffers that it holds */
-bool tcp_rx(struct tcp_ep *e);
-/** tcp_rx_waits() - Socket 0 is not read, because a GPU has the room for what comes next. */
-bool tcp_rx_waits(struct tcp_ep *e);
-
-/* -- tcp_take.c: headers and trailers that came -- */
-
-/** tcp_take_waits() - Has this header no room now? */
-bool tcp_take_full(const struct tcp_ep *e, const uint8_t b[TCP_HDR_B]);
-static inline bool tcp_take_waits(const struct tcp_ep *e, const struct tcp_sock *s,
-				  const uint8_t b[TCP_HDR_B])
-{
-	return gx_unlikely(e->rx_bare) && s == &e->sock[0] && tcp_take_full(e, b);
-}
-void tcp_take_frame(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
-void tcp_take_tail(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_TAIL_B]);
-
-/* -- tcp_bare.c: payload that has sockets of its own -- */
-
-/** tcp_bare_takes() - May payload for @mem come bare? */
-bool tcp_bare_takes(const struct tcp_ep *e, const struct gx_mem *mem);
-/** tcp_bare_region() - May payload for this region of the peer go bare? */
-bool tcp_bare_region(const struct tcp_ep *e, uint64_t token);
-/** tcp_bare_data(), tcp_bare_end() - Such frames came. Return: 0, -EPROTO. */
-int tcp_bare_data(struct tcp_ep *e, const struct tcp_frame *f);
-int tcp_bare_end(struct tcp_ep *e, const struct tcp_frame *f);
-/** tcp_bare_sink() - Of the payload that comes next by @s; NULL: its header has not come. */
-struct tcp_sink *tcp_bare_sink(struct tcp_sock *s);
-/** tcp_bare_paid() - All payload of that sink is here. */
-void tcp_bare_paid(struct tcp_ep *e, struct tcp_sock *s);
-/** tcp_bare_tick() - Each millisecond: payload that no header claims, and headers whose payload does
- * not come. @waits: tcp_rx_waits(). */
-void tcp_bare_tick(struct tcp_ep *e, bool waits);
-
-/* -- tcp_frag.c: sockets whose bytes come as fragments of a feed -- */
-
-/** tcp_frag_rx() - A turn's bytes of @s. True: some came. */
-bool tcp_frag_rx(struct tcp_ep *e, struct tcp_sock *s);
-
-/* -- tcp_feed.c: the life of feeds -- */
-
-/** tcp_feed_give() - Control path: socket @i reads from @f from now on, and owns it. */
-void tcp_feed_give(struct tcp_ep *e, unsigned i, struct tcp_feed *f);
-/** tcp_feed_drop() - Nobody takes the bytes that came and are not taken. */
-void tcp_feed_drop(struct tcp_feed *f);
-/** tcp_feed_end() - The same, and nothing more is pulled. It may come again. */
-void tcp_feed_end(struct tcp_feed *f);
-/** tcp_feed_close() - Control path: close @s with its feed. If a GPU may still read fragments, both
- * stay until tcp_feeds_end(). */
-void tcp_feed_close(struct link_tcp *l, struct tcp_sock *s);
-/** tcp_feeds_end() - Control path: no GPU copies any more. */
-void tcp_feeds_end(struct link_tcp *l);
-
-/* -- tcp_live.c: hot endpoints, which each turn serves, and cold ones -- */
-
-void tcp_live_add(struct tcp_ep *e); /* it is hot */
-void tcp_live_remove(struct tcp_ep *e);
-void tcp_live_heat(struct tcp_ep *e);			 /* it has work, or may have */
-void tcp_live_cool(struct link_tcp *l, uint64_t now_ns); /* one hot ep, if it is idle */
-/** tcp_live_cold() - The next cold ep that this turn looks at; NULL: no more. */
-struct tcp_ep *tcp_live_cold(struct link_tcp *l, uint64_t now_ns);
-
-/* -- tcp_turn.c -- */
-
-bool link_tcp_poll(void *link, uint64_t now_ns);
-bool link_tcp_asleep(const void *link);
-void link_tcp_drop(void *link, struct drop *d);
-void tcp_attach(struct gx_ep *ep);
-
-/* -- tcp_life.c -- */
-
-void tcp_fail(struct gx_ep *ep, int err);
-/** tcp_ep_leave() - It has failed: leave, unless a copy or a send of it is under way. */
-void tcp_ep_leave(struct tcp_ep *e);
-
-/* -- link_tcp.c: control path, and posting -- */
-
-/** link_tcp_open() - The link's part of @core, which is then core->link[GX_LINK_TCP]: the beginning of
- * @size bytes, 0 behind it. Return: 0, -ENOMEM with gx_error(). */
-int link_tcp_open(struct gx_core *core, const struct tcp_offload *offload, size_t size);
-/** link_tcp_end() - No core runs: feeds that were kept end. Nothing but link_tcp_free() may follow. */
-void link_tcp_end(struct link_tcp *l);
-void link_tcp_free(struct gx_core *core);
 
 #endif

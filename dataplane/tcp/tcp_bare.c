@@ -13,7 +13,10 @@
  * frames the oldest one lacks payload alone, which does not wait for socket 0: a receiver that reads
  * no more headers meanwhile cannot lock. Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_feed.h"
+#include "tcp/tcp_in.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_sock.h"
 
 #include <errno.h>
 
@@ -26,8 +29,8 @@ _Static_assert(TCP_PENDS > TCP_OUTS && !(TCP_PENDS & (TCP_PENDS - 1)), "see abov
 
 bool tcp_bare_takes(const struct tcp_ep *e, const struct gx_mem *mem)
 {
-	return e->rx_bare && mem && mem->kind != GX_MEM_HOST &&
-	       mem->gpu->device == (int)e->rx_device;
+	return e->bare.rx && mem && mem->kind != GX_MEM_HOST &&
+	       mem->gpu->device == (int)e->bare.rx_device;
 }
 
 /* The peer's HELLO tells of its regions. Others are unknown, and their payload has headers. */
@@ -35,10 +38,10 @@ bool tcp_bare_region(const struct tcp_ep *e, uint64_t token)
 {
 	const struct gx_hello *h = &e->ep.conn->peer;
 
-	for (uint32_t i = 0; e->tx_bare && i < h->nr_regions; i++)
+	for (uint32_t i = 0; e->bare.tx && i < h->nr_regions; i++)
 		if (h->regions[i].token == token)
 			return h->regions[i].kind != GX_MEM_HOST &&
-			       h->regions[i].device == e->tx_device;
+			       h->regions[i].device == e->bare.tx_device;
 	return false;
 }
 
@@ -65,7 +68,7 @@ int tcp_bare_data(struct tcp_ep *e, const struct tcp_frame *f)
 	s->pend_head++;
 	s->nr_lost_ticks = 0;
 	/* The sender was told which memory takes bare payload. */
-	if (k->dst && (!k->gpu || k->gpu != e->link->gpu[e->rx_device]))
+	if (k->dst && (!k->gpu || k->gpu != e->link->gpu[e->bare.rx_device]))
 		tcp_in_refuse(e, &e->in[k->place], -EOPNOTSUPP);
 	return 0;
 }

@@ -5,7 +5,9 @@
  * last two tables here, and adds NICs that take and bring payload.
  */
 #include "tcp/tcp_conn.h"
-#include "tcp/tcp.h"
+#include "tcp/tcp_gpu.h"
+#include "tcp/tcp_offload.h"
+#include "tcp/tcp_turn.h"
 
 #include "gx/log.h"
 

@@ -9,11 +9,9 @@
 
 #include "gx_internal/link.h"
 
-#define TCP_SOCKS_MAX GX_SOCKS_MAX /* of a lane */
-
 /* What CONNECT (the token is 0) and ACCEPT say. */
 struct tcp_addr {
-	uint8_t version, nr_socks; /* 1; 1 to TCP_SOCKS_MAX */
+	uint8_t version, nr_socks; /* 1; 1 to GX_SOCKS_MAX */
 	uint8_t bare; /* 1: this end receives bare payload, for memory of its GPU .device; else 0 */
 	uint8_t device; /* ordinal */
 	uint8_t zero[4];

@@ -7,7 +7,11 @@
  * operation whose memory a NIC sends completes later (tcp_offload.h).
  * Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_fetch.h"
+#include "tcp/tcp_in.h"
+#include "tcp/tcp_match.h"
+#include "tcp/tcp_offload.h"
+#include "tcp/tcp_op.h"
 
 #include <errno.h>
 

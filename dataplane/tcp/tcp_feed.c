@@ -5,6 +5,7 @@
  * GPU that is lost keeps both until the link is closed. tcp_feed_drop() and tcp_feed_end() run on the
  * polling core, everything else is control path.
  */
+#include "tcp/tcp_feed.h"
 #include "tcp/tcp.h"
 #include "gx_internal/fork.h"
 

@@ -90,4 +90,22 @@ static inline void tcp_feed_next(struct tcp_feed *f)
 	f->off = 0;
 }
 
+/* -- tcp_feed.c: the life of feeds -- */
+
+struct link_tcp;
+struct tcp_ep;
+struct tcp_sock;
+
+/** tcp_feed_give() - Control path: socket @i reads from @f from now on, and owns it. */
+void tcp_feed_give(struct tcp_ep *e, unsigned i, struct tcp_feed *f);
+/** tcp_feed_drop() - Nobody takes the bytes that came and are not taken. */
+void tcp_feed_drop(struct tcp_feed *f);
+/** tcp_feed_end() - The same, and nothing more is pulled. It may come again. */
+void tcp_feed_end(struct tcp_feed *f);
+/** tcp_feed_close() - Control path: close @s with its feed. If a GPU may still read fragments, both
+ * stay until tcp_feeds_end(). */
+void tcp_feed_close(struct link_tcp *l, struct tcp_sock *s);
+/** tcp_feeds_end() - Control path: no GPU copies any more. */
+void tcp_feeds_end(struct link_tcp *l);
+
 #endif

@@ -8,7 +8,8 @@
  * they are. While others want buffers, an endpoint whose sockets take nothing keeps those alone whose
  * chunks lie in queues. Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_fetch.h"
+#include "tcp/tcp_offload.h"
 
 /* So long no socket took a byte, and within as long others wanted buffers. */
 #define FETCH_STUCK_NS 20000000
@@ -22,8 +23,8 @@ static bool op_is_staged(const struct tcp_op *op)
 /* @n more buffers of @t have chunks of @e; less: they are back. */
 static void staged_add(struct tcp_ep *e, struct tcp_gpu *t, int n)
 {
-	e->nr_staged += (uint32_t)n;
-	e->staged[t->device] += (uint16_t)n;
+	e->tx.nr_staged += (uint32_t)n;
+	e->tx.staged[t->device] += (uint16_t)n;
 	t->nr_staged += (unsigned)n;
 }
 
@@ -31,7 +32,7 @@ static void staged_add(struct tcp_ep *e, struct tcp_gpu *t, int n)
  * while some are free, and those that stand still give theirs back for it. */
 static bool share_allows(const struct tcp_ep *e, struct tcp_gpu *t, unsigned share)
 {
-	unsigned own = e->staged[t->device];
+	unsigned own = e->tx.staged[t->device];
 
 	if (own >= share)
 		return false;
@@ -56,7 +57,7 @@ const char *tcp_fetch_at(struct tcp_op *op, uint64_t chunk)
 
 bool tcp_fetch_is_stuck(const struct tcp_ep *e)
 {
-	return e->now_ns - e->sent_ns >= FETCH_STUCK_NS;
+	return e->now_ns - e->tx.sent_ns >= FETCH_STUCK_NS;
 }
 
 bool tcp_fetch_is_short(const struct tcp_ep *e, const struct tcp_gpu *t)

@@ -6,7 +6,11 @@
  * copied. A fragment whose bytes have no room in a block waits, and its socket is not read
  * meanwhile. Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_feed.h"
+#include "tcp/tcp_gpu.h"
+#include "tcp/tcp_in.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_sock.h"
 
 #include <errno.h>
 #include <string.h>
@@ -111,7 +115,7 @@ static bool feed_take(struct tcp_ep *e, struct tcp_sock *s)
 	if (!g && !s->full)
 		return true;
 	if (!s->bare || tcp_bare_sink(s))
-		e->heard_ns = e->now_ns; /* it is not the peer's silence */
+		e->timer.heard_ns = e->now_ns; /* it is not the peer's silence */
 	return false;
 }
 
@@ -131,14 +135,14 @@ static uint64_t feed_pull(struct tcp_ep *e, struct tcp_sock *s, uint64_t want_b)
 	/* Memory that a GPU still reads: it is not the peer's silence. What a lost GPU keeps never
 	 * comes back, and nobody waits for it. */
 	if (gx_unlikely(!n && f->is_short && e->link->nr_held))
-		e->heard_ns = e->short_ns = e->now_ns;
+		e->timer.heard_ns = e->rx.short_ns = e->now_ns;
 	if (n <= 0)
 		return 0;
 	f->at = f->off = 0;
 	f->nr = (uint32_t)n;
 	for (int i = 0; i < n; i++)
 		got += f->frag[i].len;
-	e->heard_ns = e->now_ns;
+	e->timer.heard_ns = e->now_ns;
 	return got;
 }
 

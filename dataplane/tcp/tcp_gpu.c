@@ -7,7 +7,10 @@
  * for a peer. link_tcp_gpu() and tcp_gpus_close() are control path, everything else runs on the
  * polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_gpu.h"
+#include "tcp/tcp_feed.h"
+#include "tcp/tcp_in.h"
+#include "tcp/tcp_life.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -87,7 +90,7 @@ static void copy_add(struct tcp_ep *e, struct block_q *q, const struct tcp_sink 
 				       .ref = e->index * TCP_MIDS + k->place},
 		  e->now_ns);
 	m->pending++;
-	e->nr_held++;
+	e->rx.nr_held++;
 	e->link->nr_held++;
 	gpu_flush(e->link, k->gpu, false, e->now_ns);
 }
@@ -139,7 +142,7 @@ static void reap_one(struct link_tcp *l, struct tcp_gpu *t, const struct block_q
 	if (gx_unlikely(d->status && d->status != -ERANGE))
 		t->err = d->status;
 	l->nr_held--;
-	e->nr_held--;
+	e->rx.nr_held--;
 	tcp_in_copied(e, &e->in[d->ref % TCP_MIDS], d->status);
 	if (gx_unlikely(e->err))
 		tcp_ep_leave(e);

@@ -4,7 +4,8 @@
  * to the completion. Each DATA frame names all that opens its message, so frames of a message may
  * come over any socket, in any order. Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_in.h"
+#include "tcp/tcp_op.h"
 
 #include <errno.h>
 #include <string.h>
@@ -52,14 +53,14 @@ static void in_settle(struct tcp_ep *e, struct tcp_in *m, int err)
 
 	tcp_in_goto(m, TCP_IN_FREE);
 	m->round += TCP_MIDS;
-	e->nr_in--;
+	e->rx.nr_in--;
 	tcp_ctl_put(e, &done);
 }
 
 static void in_begin(struct tcp_ep *e, struct tcp_in *m, enum tcp_in_state state)
 {
 	uint32_t round = m->round;
-	bool ack_due = m->ack_due; /* the place is still in e->acks */
+	bool ack_due = m->ack_due; /* the place is still in e->rx.acks */
 
 	tcp_in_goto(m, state);
 	memset(m, 0, offsetof(struct tcp_in, came)); /* no bit of a free place is set */
@@ -67,7 +68,7 @@ static void in_begin(struct tcp_ep *e, struct tcp_in *m, enum tcp_in_state state
 	m->round = round;
 	m->op = m->next = TCP_NONE;
 	m->ack_due = ack_due;
-	e->nr_in++;
+	e->rx.nr_in++;
 }
 
 /* Every frame has come, none is being read, and no copy is under way. */
@@ -132,11 +133,11 @@ static void in_landed(struct tcp_ep *e, struct tcp_in *m)
 	if (in_deliver(e, m))
 		return;
 	m->next = TCP_NONE;
-	if (e->landed_head == TCP_NONE)
-		e->landed_head = place;
+	if (e->rx.landed_head == TCP_NONE)
+		e->rx.landed_head = place;
 	else
-		e->in[e->landed_tail].next = place;
-	e->landed_tail = place;
+		e->in[e->rx.landed_tail].next = place;
+	e->rx.landed_tail = place;
 }
 
 /* Every byte has come, and the GPU has copied all that went by its ring. */
@@ -163,13 +164,13 @@ bool tcp_in_deliver(struct tcp_ep *e)
 {
 	bool worked = false;
 
-	while (e->landed_head != TCP_NONE) {
-		struct tcp_in *m = &e->in[e->landed_head];
+	while (e->rx.landed_head != TCP_NONE) {
+		struct tcp_in *m = &e->in[e->rx.landed_head];
 		uint32_t next = m->next;
 
 		if (!in_deliver(e, m))
 			break;
-		e->landed_head = next;
+		e->rx.landed_head = next;
 		worked = true;
 	}
 	return worked;
@@ -190,7 +191,7 @@ static void in_ack_want(struct tcp_ep *e, struct tcp_in *m)
 	if (m->ack_due)
 		return;
 	m->ack_due = true;
-	e->acks[e->nr_acks++] = (uint16_t)in_place(e, m);
+	e->rx.acks[e->rx.nr_acks++] = (uint16_t)in_place(e, m);
 }
 
 void tcp_in_chunk(struct tcp_ep *e, const struct tcp_sink *k, enum tcp_tail tail)
@@ -220,8 +221,8 @@ void tcp_in_chunk(struct tcp_ep *e, const struct tcp_sink *k, enum tcp_tail tail
 /* An answer that socket 0 does not take yet is brought up to date until it does. */
 void tcp_in_acks(struct tcp_ep *e)
 {
-	while (e->nr_acks && tcp_ctl_room(e) > TCP_CTLS_KEPT) {
-		struct tcp_in *m = &e->in[e->acks[--e->nr_acks]];
+	while (e->rx.nr_acks && tcp_ctl_room(e) > TCP_CTLS_KEPT) {
+		struct tcp_in *m = &e->in[e->rx.acks[--e->rx.nr_acks]];
 		struct tcp_frame ack = {.type = TCP_ACK, .mid = in_mid(e, m), .moff = m->base};
 
 		m->ack_due = false;
@@ -384,7 +385,7 @@ void tcp_in_give_up(struct tcp_ep *e, uint32_t i)
 	struct tcp_frame revoke = {.type = TCP_REVOKE};
 	struct tcp_op *op = &e->ops[i];
 
-	for (uint32_t k = 0; e->slots[op->slot].bound && k < TCP_MIDS; k++)
+	for (uint32_t k = 0; e->match.slots[op->slot].bound && k < TCP_MIDS; k++)
 		if (e->in[k].state != TCP_IN_FREE && e->in[k].op == i) {
 			tcp_in_refuse(e, &e->in[k], op->status); /* else it ends by itself */
 			return;

@@ -3,7 +3,12 @@
  * The end of an endpoint of the tcp link: it fails, and leaves its core when no GPU copies for it
  * any more, and the kernel sends none of its memory. tcp_attach() in tcp_turn.c is the beginning. Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_life.h"
+#include "tcp/tcp_feed.h"
+#include "tcp/tcp_live.h"
+#include "tcp/tcp_offload.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_sock.h"
 
 #include <errno.h>
 
@@ -13,7 +18,7 @@ static void ops_fail(struct tcp_ep *e)
 {
 	uint64_t held[TCP_OPS / 64] = {0};
 
-	for (uint32_t k = 0; k < TCP_MIDS && e->nr_held; k++)
+	for (uint32_t k = 0; k < TCP_MIDS && e->rx.nr_held; k++)
 		if (e->in[k].pending && e->in[k].op != TCP_NONE)
 			held[e->in[k].op / 64] |= 1ull << (e->in[k].op & 63);
 	for (uint32_t i = 0; i < e->ops_top; i++)
@@ -26,7 +31,7 @@ void tcp_ep_leave(struct tcp_ep *e)
 {
 	struct gx_ep *ep = &e->ep;
 
-	if (e->nr_held || e->nr_out)
+	if (e->rx.nr_held || e->nic.nr_out)
 		return;
 	e->link->offload->leave(e);
 	ops_fail(e);
@@ -49,7 +54,7 @@ void tcp_fail(struct gx_ep *ep, int err)
 
 	if (e->err)
 		return;
-	if (e->holds && e->live_at != TCP_NONE)
+	if (e->ctls.holds && e->live_at != TCP_NONE)
 		tcp_tx(e); /* the program has seen the message, and closes: the peer hears that it came */
 	e->err = err ? err : -ECONNRESET;
 	if (e->live_at != TCP_NONE)

@@ -3,7 +3,7 @@
  * Which endpoints does a turn of the tcp link look at? The hot ones each turn, the cold ones now and
  * then, because a look is a call into the kernel for each socket. Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_live.h"
 
 #define COLD_NS	  4000000 /* an ep is cold so long after its last byte, */
 #define COLD_FEW  4	  /* but among so few eps none is */
@@ -24,7 +24,7 @@ void tcp_live_heat(struct tcp_ep *e)
 {
 	struct link_tcp *l = e->link;
 
-	e->busy_ns = l->core->now_ns;
+	e->timer.busy_ns = l->core->now_ns;
 	if (e->live_at != TCP_NONE && e->live_at >= l->nr_hot)
 		live_swap(l, e->live_at, l->nr_hot++);
 }
@@ -53,8 +53,8 @@ void tcp_live_remove(struct tcp_ep *e)
 /* Posted receives and gets, and puts that wait for DONE, need only the peer's next byte. */
 static bool ep_is_idle(const struct tcp_ep *e, uint64_t now_ns)
 {
-	if (now_ns - e->busy_ns <= COLD_NS || e->nr_in || e->nr_act || e->nr_fetch ||
-	    e->ctl_head != e->ctl_tail)
+	if (now_ns - e->timer.busy_ns <= COLD_NS || e->rx.nr_in || e->tx.nr_act || e->tx.nr_fetch ||
+	    e->ctls.head != e->ctls.tail)
 		return false;
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->sock[i].head != e->sock[i].tail)

@@ -6,7 +6,9 @@
  *
  * Order: a send matches the oldest offer that fits, an offer the oldest send, as in MPI.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_match.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_sock.h"
 
 #include <errno.h>
 
@@ -28,8 +30,8 @@ static struct tcp_offer *match_find(struct tcp_ep *e, uint64_t tag)
 {
 	struct tcp_offer *best = NULL;
 
-	for (unsigned k = 0; e->nr_offers && k < TCP_SLOTS; k++) {
-		struct tcp_offer *o = &e->offers[k];
+	for (unsigned k = 0; e->match.nr_offers && k < TCP_SLOTS; k++) {
+		struct tcp_offer *o = &e->match.offers[k];
 
 		if (o->used && !((o->tag ^ tag) & o->mask) && (!best || o->order < best->order))
 			best = o;
@@ -49,7 +51,7 @@ static void match_bind(struct tcp_ep *e, uint32_t i, struct tcp_offer *o)
 	op->remote_off = 0;
 	op->bare = o->bare && op->len;
 	o->used = false;
-	e->nr_offers--;
+	e->match.nr_offers--;
 	tcp_act_push(e, i);
 }
 
@@ -60,18 +62,18 @@ void tcp_match_send(struct tcp_ep *e, uint32_t i)
 	if (o)
 		match_bind(e, i, o);
 	else
-		tcp_list_push(e, &e->wait_head, &e->wait_tail, i);
+		tcp_list_push(e, &e->match.wait_head, &e->match.wait_tail, i);
 }
 
 static void match_waiting(struct tcp_ep *e, struct tcp_offer *o)
 {
-	uint32_t i = e->wait_head;
+	uint32_t i = e->match.wait_head;
 
 	while (i != TCP_NONE && o->used) {
 		uint32_t next = e->ops[i].next;
 
 		if (!((o->tag ^ e->ops[i].tag) & o->mask)) {
-			tcp_list_remove(e, &e->wait_head, &e->wait_tail, i);
+			tcp_list_remove(e, &e->match.wait_head, &e->match.wait_tail, i);
 			match_bind(e, i, o);
 		}
 		i = next;
@@ -81,32 +83,32 @@ static void match_waiting(struct tcp_ep *e, struct tcp_offer *o)
 void tcp_match_offer(struct tcp_ep *e, const struct tcp_frame *f)
 {
 	uint32_t slot = (uint32_t)f->token;
-	struct tcp_offer *o = &e->offers[slot % TCP_SLOTS];
+	struct tcp_offer *o = &e->match.offers[slot % TCP_SLOTS];
 
 	if (!(f->token & TCP_SLOT_BIT) || slot >= TCP_SLOTS ||
-	    (f->flags & TCP_F_BARE && !e->tx_bare)) {
+	    (f->flags & TCP_F_BARE && !e->bare.tx)) {
 		tcp_sock_end(e, &e->sock[0], -EPROTO);
 		return;
 	}
-	e->nr_offers += !o->used;
+	e->match.nr_offers += !o->used;
 	*o = (struct tcp_offer){.used = true,
 				.bare = f->flags & TCP_F_BARE,
 				.token = f->token,
 				.tag = f->imm,
 				.mask = f->off,
 				.len = f->len,
-				.order = e->offer_order++};
+				.order = e->match.offer_order++};
 	match_waiting(e, o);
 }
 
 void tcp_match_revoke(struct tcp_ep *e, uint64_t token)
 {
-	struct tcp_offer *o = &e->offers[(uint32_t)token % TCP_SLOTS];
+	struct tcp_offer *o = &e->match.offers[(uint32_t)token % TCP_SLOTS];
 
 	if (o->token != token)
 		return;
 	/* A send of ours that has taken it will be refused. */
-	e->nr_offers -= o->used;
+	e->match.nr_offers -= o->used;
 	o->used = false;
 	o->token = 0;
 }
@@ -114,12 +116,12 @@ void tcp_match_revoke(struct tcp_ep *e, uint64_t token)
 void tcp_match_unbind(struct tcp_ep *e, uint32_t i)
 {
 	const struct tcp_op *op = &e->ops[i];
-	struct tcp_offer *o = &e->offers[(uint32_t)op->token % TCP_SLOTS];
+	struct tcp_offer *o = &e->match.offers[(uint32_t)op->token % TCP_SLOTS];
 
 	if (op->kind != GX_OP_SEND || !op->token || o->token != op->token || o->used)
 		return;
 	o->used = true;
-	e->nr_offers++;
+	e->match.nr_offers++;
 	match_waiting(e, o);
 }
 
@@ -127,11 +129,11 @@ void tcp_match_unbind(struct tcp_ep *e, uint32_t i)
 
 void tcp_match_get(struct tcp_ep *e, const struct tcp_frame *f)
 {
-	if (e->gets_head - e->gets_tail == TCP_GETS || !(f->imm & TCP_SLOT_BIT) ||
-	    (f->flags & TCP_F_BARE && !e->tx_bare))
+	if (e->match.gets_head - e->match.gets_tail == TCP_GETS || !(f->imm & TCP_SLOT_BIT) ||
+	    (f->flags & TCP_F_BARE && !e->bare.tx))
 		tcp_sock_end(e, &e->sock[0], -EPROTO);
 	else
-		e->gets[e->gets_head++ % TCP_GETS] = *f;
+		e->match.gets[e->match.gets_head++ % TCP_GETS] = *f;
 }
 
 /* A get of the peer becomes a put of ours into its slot. */
@@ -149,10 +151,10 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 		tcp_ctl_put(e, &fail);
 		return true;
 	}
-	i = e->nr_served < TCP_GETS ? tcp_op_alloc(e) : TCP_NONE;
+	i = e->match.nr_served < TCP_GETS ? tcp_op_alloc(e) : TCP_NONE;
 	if (i == TCP_NONE)
 		return false;
-	e->nr_served++;
+	e->match.nr_served++;
 	op = &e->ops[i];
 	op->kind = GX_OP_PUT;
 	op->internal = true;
@@ -171,8 +173,9 @@ bool tcp_match_serve(struct tcp_ep *e)
 {
 	bool worked = false;
 
-	while (e->gets_tail != e->gets_head && serve_one(e, &e->gets[e->gets_tail % TCP_GETS])) {
-		e->gets_tail++;
+	while (e->match.gets_tail != e->match.gets_head &&
+	       serve_one(e, &e->match.gets[e->match.gets_tail % TCP_GETS])) {
+		e->match.gets_tail++;
 		worked = true;
 	}
 	return worked;

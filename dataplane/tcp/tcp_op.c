@@ -3,7 +3,9 @@
  * Operations of the tcp link: their lists, completions and slots, and the queue of frames without
  * payload. Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_fetch.h"
+#include "tcp/tcp_live.h"
 
 #include <errno.h>
 #include <string.h>
@@ -12,9 +14,9 @@ void tcp_fault(struct tcp_ep *e, int err)
 {
 	int none = 0;
 
-	if (err == e->ended_err && !atomic_load_explicit(&e->ep.fault, memory_order_relaxed)) {
-		e->ep.fault_why = e->ended_why;
-		e->ep.fault_tx = e->ended_tx;
+	if (err == e->end.err && !atomic_load_explicit(&e->ep.fault, memory_order_relaxed)) {
+		e->ep.fault_why = e->end.why;
+		e->ep.fault_tx = e->end.tx;
 	}
 	/* Pairs with the acquire in conn_tick(). The first fault stays. */
 	atomic_compare_exchange_strong_explicit(&e->ep.fault, &none, err, memory_order_release,
@@ -25,10 +27,10 @@ void tcp_fault(struct tcp_ep *e, int err)
  * it. */
 static void fault_soon(struct tcp_ep *e, int err)
 {
-	if (e->ended_err)
+	if (e->end.err)
 		return;
-	e->ended_err = err == -EFAULT ? err : -ECONNRESET;
-	e->ended_ns = e->now_ns;
+	e->end.err = err == -EFAULT ? err : -ECONNRESET;
+	e->end.ns = e->now_ns;
 }
 
 void tcp_sock_tx_end(struct tcp_ep *e, struct tcp_sock *s, int err)
@@ -56,11 +58,11 @@ void tcp_sock_end(struct tcp_ep *e, struct tcp_sock *s, int err)
 void tcp_sock_fail(struct tcp_ep *e, struct tcp_sock *s, int err, const char *why)
 {
 	s->rx_ended = s->tx_ended = true;
-	if (e->ended_err)
+	if (e->end.err)
 		return;
-	e->ended_err = err;
-	e->ended_why = why;
-	e->ended_ns = e->now_ns;
+	e->end.err = err;
+	e->end.why = why;
+	e->end.ns = e->now_ns;
 }
 
 /* Posts leave most of the queue free, and each message in or out needs few places, so a peer that
@@ -71,8 +73,8 @@ void tcp_ctl_put(struct tcp_ep *e, const struct tcp_frame *f)
 		tcp_sock_end(e, &e->sock[0], -EPROTO);
 		return;
 	}
-	e->ctl[e->ctl_head++ % TCP_CTLS] = *f;
-	e->spoke_ns = e->now_ns;
+	e->ctls.frame[e->ctls.head++ % TCP_CTLS] = *f;
+	e->ctls.spoke_ns = e->now_ns;
 	tcp_live_heat(e);
 }
 
@@ -106,26 +108,26 @@ void tcp_act_push(struct tcp_ep *e, uint32_t i)
 {
 	e->ops[i].fetching = tcp_fetch_waits(e, &e->ops[i]);
 	if (e->ops[i].fetching) {
-		tcp_list_push(e, &e->fetch_head, &e->fetch_tail, i);
-		e->nr_fetch++;
+		tcp_list_push(e, &e->tx.fetch_head, &e->tx.fetch_tail, i);
+		e->tx.nr_fetch++;
 	} else {
-		tcp_list_push(e, &e->act_head, &e->act_tail, i);
-		e->nr_act++;
+		tcp_list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
+		e->tx.nr_act++;
 	}
 }
 
 void tcp_act_again(struct tcp_ep *e, uint32_t i)
 {
-	tcp_list_remove(e, &e->act_head, &e->act_tail, i);
-	e->nr_act--;
+	tcp_list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
+	e->tx.nr_act--;
 	tcp_act_push(e, i);
 }
 
 void tcp_fetch_unlist(struct tcp_ep *e, uint32_t i)
 {
-	tcp_list_remove(e, &e->fetch_head, &e->fetch_tail, i);
+	tcp_list_remove(e, &e->tx.fetch_head, &e->tx.fetch_tail, i);
 	e->ops[i].fetching = false;
-	e->nr_fetch--;
+	e->tx.nr_fetch--;
 }
 
 static bool list_has(const struct tcp_ep *e, uint32_t head, uint32_t i)
@@ -145,12 +147,12 @@ void tcp_op_unlist(struct tcp_ep *e, uint32_t i)
 		tcp_fetch_unlist(e, i);
 		return;
 	}
-	if (list_has(e, e->act_head, i)) {
-		tcp_list_remove(e, &e->act_head, &e->act_tail, i);
-		e->nr_act--;
+	if (list_has(e, e->tx.act_head, i)) {
+		tcp_list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
+		e->tx.nr_act--;
 		return;
 	}
-	tcp_list_remove(e, &e->wait_head, &e->wait_tail, i);
+	tcp_list_remove(e, &e->match.wait_head, &e->match.wait_tail, i);
 }
 
 uint32_t tcp_op_alloc(struct tcp_ep *e)
@@ -211,8 +213,8 @@ void tcp_op_finish(struct tcp_ep *e, uint32_t i, int status, uint64_t len)
 
 	tcp_op_complete(e, i, status, len);
 	if (op->kind == GX_OP_GET && !op->internal)
-		e->gets_out--;
-	e->nr_served -= op->internal;
+		e->match.gets_out--;
+	e->match.nr_served -= op->internal;
 	tcp_op_free(e, i);
 }
 
@@ -247,15 +249,15 @@ void tcp_op_pad(struct tcp_ep *e, uint32_t i)
 uint32_t tcp_slot_alloc(struct tcp_ep *e, uint32_t op)
 {
 	for (uint32_t k = 0; k < TCP_SLOTS; k++) {
-		uint32_t i = (e->slot_rover + k) % TCP_SLOTS;
+		uint32_t i = (e->match.slot_rover + k) % TCP_SLOTS;
 
-		if (e->slots[i].used)
+		if (e->match.slots[i].used)
 			continue;
-		e->slot_rover = i + 1;
-		e->slots[i].used = true;
-		e->slots[i].bound = false;
-		e->slots[i].gen = (e->slots[i].gen + 1) & 0x7fffffff;
-		e->slots[i].op = op;
+		e->match.slot_rover = i + 1;
+		e->match.slots[i].used = true;
+		e->match.slots[i].bound = false;
+		e->match.slots[i].gen = (e->match.slots[i].gen + 1) & 0x7fffffff;
+		e->match.slots[i].op = op;
 		e->ops[op].slot = i;
 		return i;
 	}
@@ -264,27 +266,27 @@ uint32_t tcp_slot_alloc(struct tcp_ep *e, uint32_t op)
 
 uint64_t tcp_slot_token(const struct tcp_ep *e, uint32_t slot)
 {
-	return TCP_SLOT_BIT | (uint64_t)e->slots[slot].gen << 32 | slot;
+	return TCP_SLOT_BIT | (uint64_t)e->match.slots[slot].gen << 32 | slot;
 }
 
 struct tcp_slot *tcp_slot_find(struct tcp_ep *e, uint64_t token)
 {
 	uint32_t i = (uint32_t)token;
 
-	if (!(token & TCP_SLOT_BIT) || i >= TCP_SLOTS || !e->slots[i].used ||
+	if (!(token & TCP_SLOT_BIT) || i >= TCP_SLOTS || !e->match.slots[i].used ||
 	    tcp_slot_token(e, i) != token)
 		return NULL;
-	return &e->slots[i];
+	return &e->match.slots[i];
 }
 
 void tcp_slot_free(struct tcp_ep *e, uint32_t slot)
 {
 	if (slot != TCP_NONE)
-		e->slots[slot].used = false;
+		e->match.slots[slot].used = false;
 }
 
 void tcp_tell_gauge(struct tcp_ep *e, uint32_t nr_msgs)
 {
-	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->told_msgs);
-	e->told_msgs = nr_msgs;
+	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->timer.told_msgs);
+	e->timer.told_msgs = nr_msgs;
 }

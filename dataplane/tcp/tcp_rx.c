@@ -6,7 +6,10 @@
  * in the ring is not read. A socket with a feed has its bytes from there (tcp_frag.c). Runs on the
  * polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_gpu.h"
+#include "tcp/tcp_in.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_sock.h"
 
 #include <errno.h>
 #include <string.h>
@@ -93,7 +96,7 @@ static void buf_take(struct tcp_ep *e, struct tcp_sock *s)
 /* The payload has no room in a GPU's ring, or the next frame none. That is not the peer's silence. */
 static bool sock_waits(struct tcp_ep *e)
 {
-	e->heard_ns = e->now_ns;
+	e->timer.heard_ns = e->now_ns;
 	return false;
 }
 
@@ -126,7 +129,7 @@ static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 		tcp_sock_end(e, s, ret ? (int)ret : -ECONNRESET);
 		return false;
 	}
-	e->heard_ns = e->now_ns;
+	e->timer.heard_ns = e->now_ns;
 	*got += (uint64_t)ret;
 	left = GX_MIN(left, (uint32_t)ret);
 	s->to += (uint32_t)ret - left;
@@ -161,9 +164,9 @@ bool tcp_rx(struct tcp_ep *e)
 {
 	bool worked = false;
 
-	if (++e->rx_rover >= e->nr_socks)
-		e->rx_rover = 0;
-	for (unsigned k = 0, i = e->rx_rover; k < e->nr_socks && e->link->rx_b < TCP_LINK_B; k++) {
+	if (++e->rx.rover >= e->nr_socks)
+		e->rx.rover = 0;
+	for (unsigned k = 0, i = e->rx.rover; k < e->nr_socks && e->link->rx_b < TCP_LINK_B; k++) {
 		if (e->sock[i].feed)
 			worked |= tcp_frag_rx(e, &e->sock[i]);
 		else if (!e->sock[i].rx_ended)

@@ -3,20 +3,24 @@
  * Headers and trailers that came, from tcp_rx.c and tcp_frag.c: frames without payload to what they
  * are about, DATA to tcp_in.c. Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_in.h"
+#include "tcp/tcp_match.h"
+#include "tcp/tcp_offload.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_sock.h"
 
 #include <errno.h>
 
 static void mid_free(struct tcp_ep *e, uint32_t mid)
 {
-	e->mid_op[mid % TCP_MIDS] = TCP_NONE;
-	e->mids[e->mid_head++ % TCP_MIDS] = mid + TCP_MIDS;
+	e->tx.mid_op[mid % TCP_MIDS] = TCP_NONE;
+	e->tx.mids[e->tx.mid_head++ % TCP_MIDS] = mid + TCP_MIDS;
 }
 
 /* The operation with this mid; TCP_NONE: the peer makes it up. */
 static uint32_t op_of(const struct tcp_ep *e, uint32_t mid)
 {
-	uint32_t i = e->mid_op[mid % TCP_MIDS];
+	uint32_t i = e->tx.mid_op[mid % TCP_MIDS];
 
 	return i != TCP_NONE && e->ops[i].mid == mid ? i : TCP_NONE;
 }

@@ -16,7 +16,13 @@
  * two ends that both send cannot block one another. A turn moves TCP_LINK_B bytes each way, about;
  * endpoints and sockets take turns at being first. Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_turn.h"
+#include "tcp/tcp_gpu.h"
+#include "tcp/tcp_in.h"
+#include "tcp/tcp_live.h"
+#include "tcp/tcp_match.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_sock.h"
 
 #include <errno.h>
 
@@ -24,7 +30,7 @@
 
 static void tick_deadlines(struct tcp_ep *e)
 {
-	e->deadline_ns = UINT64_MAX;
+	e->timer.deadline_ns = UINT64_MAX;
 	for (uint32_t i = 0; i < e->ops_top; i++) {
 		struct tcp_op *op = &e->ops[i];
 
@@ -33,7 +39,7 @@ static void tick_deadlines(struct tcp_ep *e)
 		if (op->deadline_ns <= e->now_ns)
 			tcp_op_doom(e, i, -ETIMEDOUT);
 		else
-			e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
+			e->timer.deadline_ns = GX_MIN(e->timer.deadline_ns, op->deadline_ns);
 	}
 }
 
@@ -42,26 +48,26 @@ static void tick_deadlines(struct tcp_ep *e)
 static void tick_alive(struct tcp_ep *e)
 {
 	uint64_t timeout_ns = e->ep.conn->agreed.peer_timeout_ns, eighth = timeout_ns / 8;
-	uint64_t before = e->alive_ns;
-	bool waiting = e->nr_ops || e->nr_in;
+	uint64_t before = e->timer.alive_ns;
+	bool waiting = e->nr_ops || e->rx.nr_in;
 
-	e->alive_ns = e->now_ns;
-	if (!waiting || !e->waiting) {
-		e->waiting = waiting;
-		e->silence_ns = 0;
+	e->timer.alive_ns = e->now_ns;
+	if (!waiting || !e->timer.waiting) {
+		e->timer.waiting = waiting;
+		e->timer.silence_ns = 0;
 		return;
 	}
-	if (e->heard_ns > before)
-		e->silence_ns = 0;
-	before = GX_MAX(before, e->heard_ns);
-	e->silence_ns += GX_MIN(e->now_ns - GX_MIN(e->now_ns, before), eighth);
-	if (e->silence_ns >= timeout_ns) {
+	if (e->timer.heard_ns > before)
+		e->timer.silence_ns = 0;
+	before = GX_MAX(before, e->timer.heard_ns);
+	e->timer.silence_ns += GX_MIN(e->now_ns - GX_MIN(e->now_ns, before), eighth);
+	if (e->timer.silence_ns >= timeout_ns) {
 		tcp_fault(e, -ETIMEDOUT);
 		return;
 	}
-	if (e->silence_ns >= eighth && e->now_ns - e->ping_ns >= eighth &&
+	if (e->timer.silence_ns >= eighth && e->now_ns - e->timer.ping_ns >= eighth &&
 	    tcp_ctl_room(e) > TCP_CTLS_KEPT) {
-		e->ping_ns = e->now_ns;
+		e->timer.ping_ns = e->now_ns;
 		tcp_ctl_put(e, &(struct tcp_frame){.type = TCP_PING});
 	}
 }
@@ -71,26 +77,26 @@ static void tick_alive(struct tcp_ep *e)
  * needs no more of it. */
 static void tick_speak(struct tcp_ep *e)
 {
-	if ((e->nr_in || e->short_ns == e->now_ns) && e->ctl_head == e->ctl_tail &&
-	    e->now_ns - e->spoke_ns >= e->ep.conn->agreed.peer_timeout_ns / 8)
+	if ((e->rx.nr_in || e->rx.short_ns == e->now_ns) && e->ctls.head == e->ctls.tail &&
+	    e->now_ns - e->ctls.spoke_ns >= e->ep.conn->agreed.peer_timeout_ns / 8)
 		tcp_ctl_put(e, &(struct tcp_frame){.type = TCP_PONG});
 }
 
 static void ep_tick(struct tcp_ep *e)
 {
-	uint32_t mids_out = TCP_MIDS - (e->mid_head - e->mid_tail);
+	uint32_t mids_out = TCP_MIDS - (e->tx.mid_head - e->tx.mid_tail);
 
-	e->tick_ns = e->now_ns + TCP_TICK_NS;
+	e->timer.tick_ns = e->now_ns + TCP_TICK_NS;
 	tick_alive(e);
 	tick_speak(e);
 	tcp_tx_tick(e);
-	if (e->rx_bare)
+	if (e->bare.rx)
 		tcp_bare_tick(e, tcp_rx_waits(e));
-	if (e->ended_err && e->now_ns - e->ended_ns >= TCP_GRACE_NS)
-		tcp_fault(e, e->ended_err);
-	if (e->now_ns >= e->deadline_ns)
+	if (e->end.err && e->now_ns - e->end.ns >= TCP_GRACE_NS)
+		tcp_fault(e, e->end.err);
+	if (e->now_ns >= e->timer.deadline_ns)
 		tick_deadlines(e);
-	tcp_tell_gauge(e, mids_out + e->nr_in + e->gets_out);
+	tcp_tell_gauge(e, mids_out + e->rx.nr_in + e->match.gets_out);
 }
 
 /* ---- a turn ---- */
@@ -100,9 +106,9 @@ static void ep_tick(struct tcp_ep *e)
  * before this turn (@ctl on) does not wait again. */
 static bool may_answer(const struct tcp_ep *e, uint32_t ctl, uint64_t got_b)
 {
-	if (e->ctl_tail != ctl || e->ctl_head == ctl || !got_b || got_b >= TCP_SHORT_B)
+	if (e->ctls.tail != ctl || e->ctls.head == ctl || !got_b || got_b >= TCP_SHORT_B)
 		return false;
-	if (e->nr_act || e->nr_fetch)
+	if (e->tx.nr_act || e->tx.nr_fetch)
 		return false;
 	for (unsigned k = 0; k < e->nr_socks; k++)
 		if (e->sock[k].tail != e->sock[k].head)
@@ -118,14 +124,15 @@ static bool ep_tx(struct tcp_ep *e, uint32_t ctl, uint64_t got_b)
 	struct tcp_sock *s = &e->sock[0];
 	bool led = s->leads, waits = may_answer(e, ctl, got_b), worked;
 
-	e->answered &= !e->asked;
-	e->asked = waits;
-	e->holds = waits && atomic_load_explicit(&e->ep.core->loop.started, memory_order_relaxed);
-	if (e->holds)
+	e->ctls.answered &= !e->ctls.asked;
+	e->ctls.asked = waits;
+	e->ctls.holds =
+		waits && atomic_load_explicit(&e->ep.core->loop.started, memory_order_relaxed);
+	if (e->ctls.holds)
 		return false;
-	e->leading = waits && e->answered;
+	e->ctls.leading = waits && e->ctls.answered;
 	worked = tcp_tx(e);
-	e->leading = false;
+	e->ctls.leading = false;
 	if (gx_likely(!led || !s->leads))
 		return worked;
 	e->sys->push(s->fd);
@@ -136,24 +143,24 @@ static bool ep_tx(struct tcp_ep *e, uint32_t ctl, uint64_t got_b)
 static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 {
 	uint64_t rx_b = e->link->rx_b;
-	uint32_t ctl = e->ctl_head;
+	uint32_t ctl = e->ctls.head;
 	bool worked;
 
 	e->now_ns = now_ns;
 	worked = tcp_rx(e);
 	if (gx_unlikely(e->link->nr_held))
 		tcp_gpus_settle(e->link, now_ns);
-	if (gx_unlikely(e->landed_head != TCP_NONE))
+	if (gx_unlikely(e->rx.landed_head != TCP_NONE))
 		worked |= tcp_in_deliver(e);
-	if (e->nr_acks)
+	if (e->rx.nr_acks)
 		tcp_in_acks(e);
-	if (e->gets_tail != e->gets_head)
+	if (e->match.gets_tail != e->match.gets_head)
 		worked |= tcp_match_serve(e);
 	/* Not when something is posted: the time of the last turn may be long ago. */
-	if (gx_unlikely(e->nr_fetch))
+	if (gx_unlikely(e->tx.nr_fetch))
 		tcp_tx_fetch(e);
 	worked |= ep_tx(e, ctl, e->link->rx_b - rx_b);
-	if (e->now_ns >= e->tick_ns)
+	if (e->now_ns >= e->timer.tick_ns)
 		ep_tick(e);
 	if (worked)
 		tcp_live_heat(e);
@@ -205,7 +212,7 @@ static void ops_drop(struct tcp_ep *e)
 /* Hold memory that a GPU still copies into. */
 static void ins_hold(const struct tcp_ep *e, struct drop *d)
 {
-	for (uint32_t i = 0; i < TCP_MIDS && e->nr_held; i++)
+	for (uint32_t i = 0; i < TCP_MIDS && e->rx.nr_held; i++)
 		if (e->in[i].pending && mem_is_dead(e->in[i].mem))
 			drop_hold(d, e->in[i].mem);
 }
@@ -221,7 +228,7 @@ void link_tcp_drop(void *link, struct drop *d)
 		struct tcp_ep *e = l->live[k];
 
 		ops_drop(e);
-		for (uint32_t i = 0; i < TCP_MIDS && e->nr_in; i++)
+		for (uint32_t i = 0; i < TCP_MIDS && e->rx.nr_in; i++)
 			if (e->in[i].state == TCP_IN_ACTIVE && mem_is_dead(e->in[i].mem))
 				tcp_in_refuse(e, &e->in[i], -ENOENT);
 	}
@@ -251,7 +258,7 @@ void tcp_attach(struct gx_ep *ep)
 {
 	struct tcp_ep *e = tcp_of(ep);
 
-	e->now_ns = e->heard_ns = e->spoke_ns = ep->core->now_ns;
+	e->now_ns = e->timer.heard_ns = e->ctls.spoke_ns = ep->core->now_ns;
 	index_take(e);
 	tcp_live_add(e);
 	ops_drop(e); /* link_tcp_drop() did not see what was posted before */

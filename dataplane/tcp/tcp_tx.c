@@ -7,9 +7,15 @@
  * Payload that a NIC
  * reads leaves alone, behind its header (tcp_offload.h). Runs on the polling core.
  */
-#include "tcp/tcp.h"
+#include "tcp/tcp_fetch.h"
+#include "tcp/tcp_match.h"
+#include "tcp/tcp_offload.h"
+#include "tcp/tcp_op.h"
+#include "tcp/tcp_sock.h"
 
 #include <errno.h>
+
+#define TX_INLINE static inline __attribute__((always_inline))
 
 #define TX_TRIES 8  /* operations that a socket looks at for a chunk */
 #define TX_LOOKS 32 /* operations that a call looks at whose chunks are being staged */
@@ -23,9 +29,8 @@ static uint64_t out_b(const struct tcp_out *o)
 }
 
 /* @len: payload behind it, or alone (@bare). */
-static inline __attribute__((always_inline)) struct tcp_out *out_new(struct tcp_sock *s,
-								     const struct tcp_frame *f,
-								     uint32_t len, bool bare)
+TX_INLINE struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f, uint32_t len,
+				  bool bare)
 {
 	struct tcp_out *o = &s->out[s->head++ % TCP_OUTS];
 
@@ -40,38 +45,37 @@ static inline __attribute__((always_inline)) struct tcp_out *out_new(struct tcp_
 	return o;
 }
 
-static inline __attribute__((always_inline)) bool out_room(const struct tcp_sock *s)
+TX_INLINE bool out_room(const struct tcp_sock *s)
 {
 	return s->head - s->tail < TCP_OUTS && s->out_b < (uint64_t)TCP_OUT_B << s->out_shift;
 }
 
-static inline __attribute__((always_inline)) void ctl_fill(struct tcp_ep *e)
+TX_INLINE void ctl_fill(struct tcp_ep *e)
 {
 	struct tcp_sock *s = &e->sock[0];
 
-	while (e->ctl_tail != e->ctl_head && s->head - s->tail < TCP_OUTS)
-		out_new(s, &e->ctl[e->ctl_tail++ % TCP_CTLS], 0, false);
-	if (e->ctl_tail == e->ctl_head)
-		e->ctl_tail = e->ctl_head = 0; /* the lines that are in the cache */
+	while (e->ctls.tail != e->ctls.head && s->head - s->tail < TCP_OUTS)
+		out_new(s, &e->ctls.frame[e->ctls.tail++ % TCP_CTLS], 0, false);
+	if (e->ctls.tail == e->ctls.head)
+		e->ctls.tail = e->ctls.head = 0; /* the lines that are in the cache */
 }
 
 /* ---- chunks ---- */
 
-static inline __attribute__((always_inline)) bool op_begin(struct tcp_ep *e, uint32_t i)
+TX_INLINE bool op_begin(struct tcp_ep *e, uint32_t i)
 {
 	struct tcp_op *op = &e->ops[i];
 
-	if (e->mid_head == e->mid_tail)
+	if (e->tx.mid_head == e->tx.mid_tail)
 		return false;
-	op->mid = e->mids[e->mid_tail++ % TCP_MIDS];
-	e->mid_op[op->mid % TCP_MIDS] = i;
+	op->mid = e->tx.mids[e->tx.mid_tail++ % TCP_MIDS];
+	e->tx.mid_op[op->mid % TCP_MIDS] = i;
 	tcp_op_goto(op, TCP_OP_SENDING);
 	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_TX, 1);
 	return true;
 }
 
-static inline __attribute__((always_inline)) void op_chunk(struct tcp_ep *e, struct tcp_sock *s,
-							   uint32_t i)
+TX_INLINE void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 {
 	struct tcp_op *op = &e->ops[i];
 	uint64_t moff = op->next_chunk++ << e->chunk_shift;
@@ -103,11 +107,9 @@ static inline __attribute__((always_inline)) void op_chunk(struct tcp_ep *e, str
 
 /* Does @s carry chunks of the operation? A bare one needs room for its header now, and for its END
  * later. */
-static inline __attribute__((always_inline)) bool op_suits(const struct tcp_ep *e,
-							   const struct tcp_op *op,
-							   const struct tcp_sock *s)
+TX_INLINE bool op_suits(const struct tcp_ep *e, const struct tcp_op *op, const struct tcp_sock *s)
 {
-	if (!e->tx_bare)
+	if (!e->bare.tx)
 		return true;
 	if (op->bare != (s != &e->sock[0]))
 		return false;
@@ -115,21 +117,21 @@ static inline __attribute__((always_inline)) bool op_suits(const struct tcp_ep *
 }
 
 /* The next operation in turn that may send gives @s a chunk. False: none may. */
-static inline __attribute__((always_inline)) bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
+TX_INLINE bool chunk_pull(struct tcp_ep *e, struct tcp_sock *s)
 {
-	for (unsigned n = GX_MIN(e->nr_act, (uint32_t)TX_TRIES); n; n--) {
-		uint32_t i = e->act_head;
+	for (unsigned n = GX_MIN(e->tx.nr_act, (uint32_t)TX_TRIES); n; n--) {
+		uint32_t i = e->tx.act_head;
 		struct tcp_op *op = &e->ops[i];
 		bool may = op->next_chunk < op->acked + e->window && op_suits(e, op, s);
 
-		tcp_list_remove(e, &e->act_head, &e->act_tail, i);
+		tcp_list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
 		if (may && op->state == TCP_OP_QUEUED)
 			may = op_begin(e, i);
 		if (may)
 			op_chunk(e, s, i);
 		if (may && op->gpu)
 			tcp_fetch_ahead(e, op);
-		e->nr_act--;
+		e->tx.nr_act--;
 		if (op->next_chunk == op->nr_chunks)
 			tcp_op_goto(op, TCP_OP_SENT);
 		else
@@ -142,9 +144,8 @@ static inline __attribute__((always_inline)) bool chunk_pull(struct tcp_ep *e, s
 
 /* ---- sendmsg ---- */
 
-static inline __attribute__((always_inline)) unsigned iov_add(struct iovec *iov, unsigned n,
-							      const char *at, uint64_t len,
-							      uint64_t *skip)
+TX_INLINE unsigned iov_add(struct iovec *iov, unsigned n, const char *at, uint64_t len,
+			   uint64_t *skip)
 {
 	uint64_t cut = GX_MIN(*skip, len);
 
@@ -174,8 +175,8 @@ static bool iov_none(const struct tcp_ep *e, const struct tcp_out *o, uint64_t s
 }
 
 /* What the kernel should take next. */
-static inline unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struct iovec *iov,
-				bool *leads)
+TX_INLINE unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struct iovec *iov,
+			    bool *leads)
 {
 	uint64_t skip = s->pos;
 	unsigned n = 0;
@@ -210,8 +211,7 @@ static void out_end(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp
 	tcp_ctl_put(e, &end);
 }
 
-static inline __attribute__((always_inline)) void sock_sent(struct tcp_ep *e, struct tcp_sock *s,
-							    uint64_t n)
+TX_INLINE void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 {
 	n += s->pos;
 	while (s->tail != s->head) {
@@ -235,10 +235,10 @@ static inline __attribute__((always_inline)) void sock_sent(struct tcp_ep *e, st
 }
 
 /* Return: did the kernel take all that it was offered? */
-static inline bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
+TX_INLINE bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 {
 	struct iovec iov[TCP_OUT_IOVS * TCP_OUTS];
-	bool leads = e->leading;
+	bool leads = e->ctls.leading;
 	unsigned n = sock_iov(e, s, iov, &leads);
 	uint64_t want = 0;
 	ssize_t ret;
@@ -259,7 +259,7 @@ static inline bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sen
 		return false;
 	}
 	s->leads = leads;
-	e->sent_ns = e->now_ns;
+	e->tx.sent_ns = e->now_ns;
 	sock_sent(e, s, (uint64_t)ret);
 	*sent += (uint64_t)ret;
 	/* The kernel is quicker with much at once: over loopback 7.4 GB/s in calls of 256 KiB, 8.6 in
@@ -308,7 +308,7 @@ static void fetch_one(struct tcp_ep *e, uint32_t i)
  * later. Not those that the GPU has not brought: there the peer is not the cause. */
 void tcp_tx_tick(struct tcp_ep *e)
 {
-	if (!e->nr_staged || !tcp_fetch_is_stuck(e))
+	if (!e->tx.nr_staged || !tcp_fetch_is_stuck(e))
 		return;
 	for (uint32_t i = 0; i < e->ops_top; i++) {
 		struct tcp_op *op = &e->ops[i];
@@ -326,9 +326,9 @@ void tcp_tx_tick(struct tcp_ep *e)
 
 void tcp_tx_fetch(struct tcp_ep *e)
 {
-	uint32_t i = e->fetch_head, next;
+	uint32_t i = e->tx.fetch_head, next;
 
-	for (unsigned n = GX_MIN(e->nr_fetch, (uint32_t)TX_LOOKS); n && i != TCP_NONE; n--) {
+	for (unsigned n = GX_MIN(e->tx.nr_fetch, (uint32_t)TX_LOOKS); n && i != TCP_NONE; n--) {
 		next = e->ops[i].next;
 		fetch_one(e, i);
 		i = next;
@@ -339,18 +339,18 @@ bool tcp_tx(struct tcp_ep *e)
 {
 	bool worked = false;
 
-	if (++e->tx_rover >= e->nr_socks)
-		e->tx_rover = 0;
-	for (unsigned k = 0, i = e->tx_rover; k < e->nr_socks && e->link->tx_b < TCP_LINK_B; k++) {
+	if (++e->tx.rover >= e->nr_socks)
+		e->tx.rover = 0;
+	for (unsigned k = 0, i = e->tx.rover; k < e->nr_socks && e->link->tx_b < TCP_LINK_B; k++) {
 		struct tcp_sock *s = &e->sock[i];
 
-		if (s->tail != s->head || e->nr_act || (!i && e->ctl_tail != e->ctl_head))
+		if (s->tail != s->head || e->tx.nr_act || (!i && e->ctls.tail != e->ctls.head))
 			worked |= sock_tx(e, s);
 		if (++i == e->nr_socks)
 			i = 0;
 	}
 	/* Headers and ENDs of what has just left do not wait a turn. */
-	if (gx_unlikely(e->tx_bare) && e->ctl_tail != e->ctl_head)
+	if (gx_unlikely(e->bare.tx) && e->ctls.tail != e->ctls.head)
 		worked |= sock_tx(e, &e->sock[0]);
 	return worked;
 }

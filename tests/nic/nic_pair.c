@@ -4,6 +4,7 @@
  */
 #include "nic/nic_pair.h"
 #include "nic/tcp_zc.h"
+#include "tcp/tcp_turn.h"
 
 static struct nic_ctx no_nics;
 static const struct zc_sys *pair_zc;

@@ -6,6 +6,8 @@
  */
 #include "nic/nic_script.h"
 #include "nic/zcrx_script.h"
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_feed.h"
 
 #include "gx_internal/fork.h"
 #include "nic/nic_link.h"
@@ -295,10 +297,10 @@ static void conn__asks_for_bare(void **state)
 
 	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
 	l = line_new(d, 3);
-	assert_true(addr_of(l).bare && addr_of(l).device == 3 && l->e->rx_bare);
-	assert_int_equal(l->e->rx_device, 3);
+	assert_true(addr_of(l).bare && addr_of(l).device == 3 && l->e->bare.rx);
+	assert_int_equal(l->e->bare.rx_device, 3);
 	line_connect(l);
-	assert_false(l->e->tx_bare || l->e->sock[0].feed || l->e->sock[0].bare);
+	assert_false(l->e->bare.tx || l->e->sock[0].feed || l->e->sock[0].bare);
 	assert_true(l->e->sock[1].feed && l->e->sock[1].bare && l->e->sock[2].bare);
 	assert_int_equal(script.rule_queue, 9); /* 8 was the first one's */
 	assert_int_equal(script.nr_rules, 2);
@@ -313,7 +315,7 @@ static void conn__cannot(void **state)
 
 	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
 	l = line_new(d, 1); /* one socket */
-	assert_false(addr_of(l).bare || addr_of(l).device || l->e->rx_bare);
+	assert_false(addr_of(l).bare || addr_of(l).device || l->e->bare.rx);
 	line_connect(l);
 	assert_null(l->e->sock[0].feed);
 	line_free(l);
@@ -331,8 +333,8 @@ static void conn__peer_asks(void **state)
 	tcp_conn_of(&l->conn)->tx_bare = true;
 	tcp_conn_of(&l->conn)->tx_device = 5;
 	assert_int_equal(l->e->ep.ops->ep_connect(&l->e->ep, &l->remote), 0);
-	assert_true(l->e->tx_bare && !l->e->rx_bare);
-	assert_int_equal(l->e->tx_device, 5);
+	assert_true(l->e->bare.tx && !l->e->bare.rx);
+	assert_int_equal(l->e->bare.tx_device, 5);
 	line_free(l);
 	link_end(NULL);
 }
@@ -353,7 +355,7 @@ static void conn__feeds_run_out(void **state)
 	for (unsigned round = 0; round < 3; round++) {
 		for (unsigned i = 0; i < GX_ARRAY_SIZE(l); i++) {
 			l[i] = line_from(d, peer[i], 16);
-			assert_int_equal(l[i]->e->rx_bare, gets[i]);
+			assert_int_equal(l[i]->e->bare.rx, gets[i]);
 			if (round)
 				line_connect(l[i]);
 		}
@@ -378,7 +380,7 @@ static void conn__feeds_for_all(void **state)
 		snprintf(peer, sizeof(peer), "10.0.0.%u:1 pid 3", host);
 		do
 			l[nr] = line_from(d, peer, 2);
-		while (l[nr++]->e->rx_bare && ++got < 64);
+		while (l[nr++]->e->bare.rx && ++got < 64);
 		assert_int_equal(got, 64 >> host);
 	}
 	while (nr--)

@@ -4,9 +4,10 @@
  * bytes, and memory that nobody may read any more once its operation has completed. It is unmapped
  * then. All memory is the GPU's here, and bound: its offset is an address.
  */
-#include "nic/zc_script.h"
-#include "nic/tcp_tx_dev.h"
 #include "kit/common_post.h"
+#include "nic/tcp_tx_dev.h"
+#include "nic/zc_script.h"
+#include "tcp/tcp_conn.h"
 
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -72,8 +73,8 @@ static void zc_turn(struct pair *p)
 
 static bool zc_is_at_rest(const struct pair *p)
 {
-	return pair_is_at_rest(p) && zc_is_empty() && !p->side[0].e->nr_out &&
-	       !p->side[1].e->nr_out;
+	return pair_is_at_rest(p) && zc_is_empty() && !p->side[0].e->nic.nr_out &&
+	       !p->side[1].e->nic.nr_out;
 }
 
 static void zc_done(struct pair *p)
@@ -83,7 +84,7 @@ static void zc_done(struct pair *p)
 		zc_turn(p);
 	ZC_UNTIL(p, zc_is_at_rest(p));
 	for (unsigned i = 0; i < 2; i++) {
-		const struct tcp_zc *zc = p->side[i].e->zc;
+		const struct tcp_zc *zc = p->side[i].e->nic.zc;
 
 		assert_true(!zc || !(zc->nr_late + zc->nr_done));
 	}
@@ -174,7 +175,7 @@ static void put_get__sizes(void **state)
 			p = zc_new(nr, GX_NIC_TX_DEVMEM);
 			for (unsigned i = 0; i < TCP_SOCKS_MAX && zc_script.first_id; i++)
 				for (unsigned k = 0; k < 2 && i < nr; k++) {
-					struct zc_tx *tx = p->side[k].e->zc->sock[i].tx;
+					struct zc_tx *tx = p->side[k].e->nic.zc->sock[i].tx;
 
 					tx->head = tx->tail = zc_script.first_id;
 				}
@@ -210,7 +211,7 @@ static void put__copy_mode(void **state)
 
 	put_once(p, MOST_B, 0);
 	assert_int_equal(zc_script.zc_b + zc_script.nr_leads + zc_script.notes, 0);
-	assert_null(p->side[0].e->zc);
+	assert_null(p->side[0].e->nic.zc);
 	zc_done(p);
 }
 
@@ -342,7 +343,7 @@ static void done__kernel_never_tells(void **state)
 	begin_ns = p->now_ns;
 	while (!side_fault(p, 0) && p->now_ns - begin_ns < 60000 * MS) {
 		p->now_ns += MS;
-		a->e->heard_ns = p->now_ns;
+		a->e->timer.heard_ns = p->now_ns;
 		side_turn(p, 0);
 	}
 	assert_int_equal(side_fault(p, 0), -ETIMEDOUT);
@@ -540,7 +541,7 @@ static void peer__takes_no_bytes(void **state)
 	assert_int_equal(cancel(p), 1);
 	while (!side_fault(p, 0) && p->now_ns - begin_ns < 60000 * MS) {
 		p->now_ns += MS;
-		a->e->heard_ns = p->now_ns;
+		a->e->timer.heard_ns = p->now_ns;
 		side_turn(p, 0);
 	}
 	assert_int_equal(side_fault(p, 0), -ETIMEDOUT);
@@ -700,7 +701,7 @@ static void device__other_interface(void **state)
 	zc_script.dev_err = -ENODEV;
 	device_put(p, MOST_B, 0);
 	assert_int_equal(zc_script.dev_b, 0);
-	assert_int_equal(atomic_load(&p->side[0].e->zc->dev_err), -ENODEV);
+	assert_int_equal(atomic_load(&p->side[0].e->nic.zc->dev_err), -ENODEV);
 	assert_int_equal(zc_script.zc_b, 0);
 	assert_false(p->side[0].e->sock[0].tx_ended);
 	put_once(p, MOST_B, 0);

@@ -6,11 +6,14 @@
  * early shows in the bytes, and one that is lost or given twice in the books. Then the NIC of a
  * context, over a scripted one (nic_script.h): checks, queues, flow rules of sockets.
  */
-#include "nic/tcp_zcrx.h"
-#include "nic/nic_script.h"
 #include "nic/nic_pair.h"
+#include "nic/nic_script.h"
+#include "nic/tcp_zcrx.h"
 #include "nic/zcrx.h"
 #include "nic/zcrx_script.h"
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_feed.h"
+#include "tcp/tcp_turn.h"
 
 #include "gx_internal/fork.h"
 
@@ -153,7 +156,7 @@ static struct pair *rig_bare(unsigned nr_socks, uint64_t delay_ns)
 	struct pair *p = pair_new(nr_socks);
 	struct tcp_ep *a = p->side[0].e, *b = p->side[1].e;
 
-	a->tx_bare = b->rx_bare = true;
+	a->bare.tx = b->bare.rx = true;
 	p->side[0].conn.peer.nr_regions = 1;
 	p->side[0].conn.peer.regions[0] =
 		(struct gx_hello_region){.token = TOKEN, .kind = GX_MEM_CUDA};
@@ -330,7 +333,7 @@ static void bare__byte_of_the_host(void **state)
 		side_turn(p, 1);
 	}
 	assert_int_equal(side_fault(p, 1), -EFAULT);
-	assert_non_null(strstr(b->e->ended_why, "could not place"));
+	assert_non_null(strstr(b->e->end.why, "could not place"));
 	pages_are_back(p);
 	rig_free(p);
 }
@@ -424,7 +427,7 @@ static void end__while_copying(void **state)
 	struct gx_ep *ep = &b->e->ep;
 
 	assert_int_equal(side_post(p, 0, &op), 0);
-	UNTIL(p, b->e->nr_held);
+	UNTIL(p, b->e->rx.nr_held);
 	ep->ops->ep_fail(ep, -ECONNRESET);
 	assert_false(atomic_load(&ep->detached));
 	assert_true(refs_of_program());
@@ -564,7 +567,7 @@ static void end__nic_wants_no_pages(void **state)
 		rig.faults = false;
 		rig.deaf = true;
 		assert_int_equal(side_post(p, 0, &op), 0);
-		UNTIL(p, rig.nr_dry && !b->e->nr_held);
+		UNTIL(p, rig.nr_dry && !b->e->rx.nr_held);
 		from_ns = p->now_ns;
 		for (unsigned i = 0; i < 6000 && !side_fault(p, 1); i++) {
 			p->now_ns += MS;
@@ -572,7 +575,7 @@ static void end__nic_wants_no_pages(void **state)
 			side_turn(p, 1);
 		}
 		assert_int_equal(side_fault(p, 1), -ENOBUFS);
-		assert_non_null(strstr(b->e->ended_why, "gx_nic_opts.rx_if"));
+		assert_non_null(strstr(b->e->end.why, "gx_nic_opts.rx_if"));
 		assert_true(p->now_ns - from_ns >= 2000 * MS);
 		rig_free(p);
 	}

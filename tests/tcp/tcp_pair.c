@@ -2,7 +2,10 @@
 /*
  * Two endpoints of the tcp link in one thread; see tcp_pair.h.
  */
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_gpu.h"
 #include "tcp/tcp_pair.h"
+#include "tcp/tcp_turn.h"
 #include "submit/submit.h"
 #include "kit/common_tcp.h"
 
@@ -202,15 +205,15 @@ void side_turn(struct pair *p, unsigned side)
 void side_rest(const struct side *s)
 {
 	assert_int_equal(s->e->nr_ops, 0);
-	assert_int_equal(s->e->nr_in, 0);
-	assert_int_equal(s->e->nr_act, 0);
-	assert_int_equal(s->e->gets_out, 0);
-	assert_int_equal(s->e->nr_held + s->e->nr_fetch + s->e->nr_staged, 0);
-	assert_int_equal(s->e->nr_out, 0);
-	assert_int_equal(s->e->mid_head - s->e->mid_tail, TCP_MIDS);
+	assert_int_equal(s->e->rx.nr_in, 0);
+	assert_int_equal(s->e->tx.nr_act, 0);
+	assert_int_equal(s->e->match.gets_out, 0);
+	assert_int_equal(s->e->rx.nr_held + s->e->tx.nr_fetch + s->e->tx.nr_staged, 0);
+	assert_int_equal(s->e->nic.nr_out, 0);
+	assert_int_equal(s->e->tx.mid_head - s->e->tx.mid_tail, TCP_MIDS);
 	assert_int_equal(s->core->comps_due, 0);
 	for (unsigned i = 0; i < TCP_SLOTS; i++)
-		assert_false(s->e->slots[i].used);
+		assert_false(s->e->match.slots[i].used);
 	for (unsigned i = 0; i < s->e->nr_socks; i++)
 		assert_true(!s->e->sock[i].out_b && !s->e->sock[i].sink.open &&
 			    s->e->sock[i].pend_head == s->e->sock[i].pend_tail);
@@ -222,7 +225,7 @@ bool pair_is_at_rest(const struct pair *p)
 	for (unsigned i = 0; i < 2; i++) {
 		const struct tcp_ep *e = p->side[i].e;
 
-		if (e->nr_ops || e->nr_in || e->ctl_head != e->ctl_tail)
+		if (e->nr_ops || e->rx.nr_in || e->ctls.head != e->ctls.tail)
 			return false;
 		for (unsigned k = 0; k < e->nr_socks; k++)
 			if (e->sock[k].out_b)

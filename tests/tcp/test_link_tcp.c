@@ -23,6 +23,7 @@
 
 #include "gx/gx.h"
 #include "tcp/tcp.h"
+#include "tcp/tcp_conn.h"
 
 #include <cmocka.h>
 

@@ -3,7 +3,12 @@
  * What an endpoint of the tcp link does with a peer that keeps the protocol: each size, splits at
  * each byte, full windows both ways, sends that meet receives, early ends.
  */
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_live.h"
+#include "tcp/tcp_match.h"
 #include "tcp/tcp_pair.h"
+#include "tcp/tcp_sock.h"
+#include "tcp/tcp_turn.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -125,15 +130,15 @@ static void pair_wrap(struct pair *p)
 		struct tcp_ep *e = p->side[side].e;
 
 		for (uint32_t i = 0; i < TCP_MIDS; i++) {
-			e->mids[i] = round + i;
+			e->tx.mids[i] = round + i;
 			e->in[i].round = round;
 		}
-		e->mid_tail = 0u - TCP_MIDS;
-		e->mid_head = 0;
-		e->ctl_head = e->ctl_tail = UINT32_MAX - 5;
-		e->gets_head = e->gets_tail = UINT32_MAX - 5;
+		e->tx.mid_tail = 0u - TCP_MIDS;
+		e->tx.mid_head = 0;
+		e->ctls.head = e->ctls.tail = UINT32_MAX - 5;
+		e->match.gets_head = e->match.gets_tail = UINT32_MAX - 5;
 		for (unsigned i = 0; i < TCP_SLOTS; i++)
-			e->slots[i].gen = 0x7ffffffe;
+			e->match.slots[i].gen = 0x7ffffffe;
 		for (unsigned i = 0; i < e->nr_socks; i++)
 			e->sock[i].head = e->sock[i].tail = UINT32_MAX - 7;
 	}
@@ -359,12 +364,12 @@ static void send__cancelled_before_it_leaves(void **state)
 
 	assert_int_equal(side_post(p, 1, &recv), 0);
 	side_turn(p, 0);
-	assert_int_equal(a->e->nr_offers, 1);
+	assert_int_equal(a->e->match.nr_offers, 1);
 	post_only(p, 0, &send);
-	assert_int_equal(a->e->nr_offers, 0);
+	assert_int_equal(a->e->match.nr_offers, 0);
 	assert_int_equal(cancel(p, 0), 1);
 	assert_int_equal(a->last.status, -ECANCELED);
-	assert_int_equal(a->e->nr_offers, 1);
+	assert_int_equal(a->e->match.nr_offers, 1);
 	assert_int_equal(side_post(p, 0, &send), 0);
 	UNTIL(p, a->nr_done == 2 && b->nr_done == 1);
 	assert_int_equal(a->last.status, 0);
@@ -377,7 +382,7 @@ static void send__cancelled_before_it_leaves(void **state)
 	side_turn(p, 1);
 	tcp_rx(a->e);
 	assert_int_equal(cancel(p, 0), 1);
-	assert_int_equal(a->e->nr_offers, 0);
+	assert_int_equal(a->e->match.nr_offers, 0);
 	pair_done(p);
 }
 

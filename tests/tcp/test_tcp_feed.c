@@ -7,6 +7,8 @@
  */
 #include "nic/devmem_feed.h"
 #include "nic/devmem_script.h"
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_feed.h"
 #include "tcp/tcp_pair.h"
 
 #include <fcntl.h>
@@ -83,7 +85,7 @@ static void bare_set(struct rig *r)
 {
 	struct tcp_ep *a = r->p->side[0].e, *b = r->p->side[1].e;
 
-	a->tx_bare = b->rx_bare = true;
+	a->bare.tx = b->bare.rx = true;
 	for (unsigned i = 1; i < b->nr_socks; i++)
 		b->sock[i].bare = true;
 	r->p->side[0].conn.peer.nr_regions = 1;
@@ -326,7 +328,7 @@ static struct devmem_pool *bare_back(struct rig *r, char *mem)
 	assert_int_equal(devmem_pool_open(77, mem, 16 * DEVMEM_PAGE_B, 0, &pool), 0);
 	tcp_core(r->p->side[0].core)->has_feeds = true;
 	pair_gpu(r->p, 0, 7000);
-	b->tx_bare = a->rx_bare = true;
+	b->bare.tx = a->bare.rx = true;
 	r->p->side[1].conn.peer = r->p->side[0].conn.peer;
 	for (unsigned i = 1; i < a->nr_socks; i++) {
 		struct devmem_cfg cfg = {.sys = &devmem_sys_kernel,
@@ -457,7 +459,7 @@ static void bare__either_first(void **state)
 		assert_int_equal(side_post(r->p, 0, &op), 0);
 		pass(r->p, 300, 1000);
 		assert_int_equal(b->nr_notify, 0);
-		assert_int_equal(b->e->nr_in, sock);
+		assert_int_equal(b->e->rx.nr_in, sock);
 		assert_int_equal(b->e->sock[1].pend_head, sock * 2);
 		assert_int_equal(fed_b(r) > 0, !sock);
 		a->e->sys = &tcp_sys_kernel;
@@ -579,7 +581,7 @@ static void fail__with_blocks_out(void **state)
 
 			assert_int_equal(side_post(r->p, 0, &put), 0);
 			turns(r->p, 10 + n);
-			assert_true(b->e->nr_held);
+			assert_true(b->e->rx.nr_held);
 			ep->ops->ep_fail(ep, -ECONNRESET);
 			assert_false(atomic_load(&ep->detached));
 			for (unsigned i = r->first; i < b->e->nr_socks; i++)
@@ -643,7 +645,7 @@ static void kernel__ends_the_stream(void **state)
 		if (how == SCRIPT_CLOSED)
 			assert_int_equal(side_fault(r->p, 1), -ECONNRESET);
 		else
-			assert_ptr_equal(b->e->ep.fault_why, b->e->ended_why);
+			assert_ptr_equal(b->e->ep.fault_why, b->e->end.why);
 		assert_int_equal(!b->e->ep.fault_why, how == SCRIPT_CLOSED);
 		rig_free(r);
 	}
@@ -760,7 +762,7 @@ static void pull__no_memory_for_ping(void **state)
 	rx->lin_head = rx->lin_tail + LIN_B;
 	assert_int_equal(side_post(r->p, 0, &op), 0);
 	pass(r->p, 2000, MS);
-	assert_int_equal(b->e->nr_in | a->nr_done, 0);
+	assert_int_equal(b->e->rx.nr_in | a->nr_done, 0);
 	assert_int_equal(side_fault(r->p, 0) | side_fault(r->p, 1), 0);
 	tcp_core(b->core)->nr_held = 0;
 	rx->lin_head = rx->lin_tail;

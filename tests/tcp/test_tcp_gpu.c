@@ -4,7 +4,10 @@
  * that has landed too early, a ring that is filled again too early, and memory that is given up too
  * early all show in the bytes.
  */
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_gpu.h"
 #include "tcp/tcp_pair.h"
+#include "tcp/tcp_turn.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -251,7 +254,8 @@ static void send__waits_for_the_copy(void **state)
 	assert_int_equal(side_post(p, 0, &op), 0);
 	turns(p, 50);
 	assert_int_equal(a->e->sock[0].out_b + a->e->sock[1].out_b, 0);
-	assert_true(a->e->nr_staged && a->e->nr_staged <= tcp_core(a->core)->gpu[0]->stage_share);
+	assert_true(a->e->tx.nr_staged &&
+		    a->e->tx.nr_staged <= tcp_core(a->core)->gpu[0]->stage_share);
 	UNTIL(p, a->nr_done == 1);
 	check(p->side[1].mem.addr, top(a), 1 << 20);
 	pair_done(p);
@@ -361,7 +365,7 @@ static void send__standing_peers_give_way(void **state)
 		assert_int_equal(side_post(p, 0, &op), 0);
 		for (unsigned i = 0; i < 2000 && a->nr_done == k; i++) {
 			pass(p, 5000);
-			most = GX_MAX(most, a->e->staged[0]);
+			most = GX_MAX(most, a->e->tx.staged[0]);
 		}
 		assert_int_equal(a->nr_done, k + 1);
 	}
@@ -397,13 +401,13 @@ static void send__each_gpu_has_its_share(void **state)
 	assert_int_equal(side_post(p, 0, &op), 0);
 	for (unsigned i = 0; i < 100; i++)
 		pass(p, 10000);
-	assert_int_equal(a->e->staged[0], tcp_core(a->core)->gpu[0]->stage_share);
+	assert_int_equal(a->e->tx.staged[0], tcp_core(a->core)->gpu[0]->stage_share);
 	op.mem = &mem;
 	assert_int_equal(side_post(p, 0, &op), 0);
 	for (unsigned i = 0; i < 100; i++)
 		pass(p, 10000);
-	assert_true(a->e->staged[1] > 1);
-	assert_int_equal(a->e->nr_staged, a->e->staged[0] + a->e->staged[1]);
+	assert_true(a->e->tx.staged[1] > 1);
+	assert_int_equal(a->e->tx.nr_staged, a->e->tx.staged[0] + a->e->tx.staged[1]);
 	a->e->sys = &tcp_sys_kernel;
 	UNTIL(p, a->nr_done == 3);
 	assert_int_equal(
@@ -432,13 +436,13 @@ static void send__gives_buffers_back(void **state)
 	}
 	for (unsigned i = 0; i < 100; i++)
 		pass(p, MS);
-	assert_int_equal(a->e->nr_staged, t->stage_share); /* nobody wants them */
+	assert_int_equal(a->e->tx.nr_staged, t->stage_share); /* nobody wants them */
 	for (unsigned i = 0; i < 30; i++) {
 		while (stage_fetch(t->stage, &other, top(a), CHUNK_B, 0, p->now_ns))
 			;
 		pass(p, MS);
 	}
-	assert_int_equal(a->e->nr_staged, a->e->ops[0].queued + a->e->ops[1].queued);
+	assert_int_equal(a->e->tx.nr_staged, a->e->ops[0].queued + a->e->ops[1].queued);
 	assert_true(other.next > TCP_STAGE_MAX - t->stage_share);
 	stage_drop(t->stage, &other, other.next);
 	a->e->sys = &tcp_sys_kernel;
@@ -583,7 +587,7 @@ static void cancel__by_the_sender(void **state)
 	cancel(p, 0);
 	assert_int_equal(a->nr_done, 1);
 	turns(p, 20);
-	assert_true(b->e->nr_held && b->e->in[0].state == TCP_IN_DRAIN && a->e->nr_ops);
+	assert_true(b->e->rx.nr_held && b->e->in[0].state == TCP_IN_DRAIN && a->e->nr_ops);
 	pair_settle(p);
 	assert_int_equal(b->nr_notify, 0);
 	/* Likewise of a send: the receive ends when its memory is free. */
@@ -628,7 +632,7 @@ static void mem__freed_with_blocks_out(void **state)
 			assert_int_equal(side_post(p, 1, &recv), 0);
 		assert_int_equal(side_post(p, 0, &op), 0);
 		turns(p, 20);
-		assert_true(b->e->nr_held);
+		assert_true(b->e->rx.nr_held);
 		b->mem.drop_seq = 1;
 		atomic_store(&b->mem.dead, true);
 		atomic_store(&b->gx->region[0], NULL);
@@ -658,7 +662,7 @@ static void mem__freed_while_staged(void **state)
 	assert_int_equal(side_post(p, 0, &op), 0);
 	assert_int_equal(side_post(p, 1, &get), 0);
 	turns(p, 4);
-	assert_true(a->e->nr_staged);
+	assert_true(a->e->tx.nr_staged);
 	a->mem.drop_seq = 1;
 	atomic_store(&a->mem.dead, true);
 	atomic_store(&a->gx->region[0], NULL);
@@ -704,7 +708,7 @@ static void fail__with_blocks_out(void **state)
 		turns(p, n);
 		if (n == 7)
 			shutdown(b->e->sock[0].fd, SHUT_RDWR);
-		assert_true(b->e->nr_held);
+		assert_true(b->e->rx.nr_held);
 		ep->ops->ep_fail(ep, -ECONNRESET);
 		assert_false(atomic_load(&ep->detached));
 		assert_false(link_tcp_asleep(tcp_core(b->core)));

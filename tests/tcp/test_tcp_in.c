@@ -3,6 +3,7 @@
  * What an endpoint of the tcp link does with peers that lie, stand still, do not read, or are cut
  * off, and with frames that overtook one another.
  */
+#include "tcp/tcp_conn.h"
 #include "tcp/tcp_pair.h"
 
 #include <sys/socket.h>
@@ -415,12 +416,12 @@ static void cancel__before_its_data(void **state)
 
 	for (unsigned i = 0; i < 5; i++)
 		RAW(p, 0, DATA(.len = 5 * CHUNK_B, .moff = i * CHUNK_B, .plen = CHUNK_B));
-	assert_int_equal(e->nr_in, 0);
+	assert_int_equal(e->rx.nr_in, 0);
 	mem_poison(p);
 	RAW(p, 0, {.type = TCP_CANCEL, .mid = TCP_MIDS, .moff = 1});
-	assert_int_equal(e->nr_in, 1);
+	assert_int_equal(e->rx.nr_in, 1);
 	RAW(p, 1, DATA(.mid = TCP_MIDS, .len = 8, .plen = 8));
-	assert_int_equal(e->nr_in, 0);
+	assert_int_equal(e->rx.nr_in, 0);
 	assert_int_equal(side_fault(p, 1), 0);
 	mem_is_poison(p);
 	pair_free(p);
@@ -437,7 +438,7 @@ static void cancel__long_after(void **state)
 	RAW(p, 0, {.type = TCP_CANCEL, .mid = TCP_MIDS, .moff = 1});
 	RAW(p, 1, DATA(.mid = 3 * TCP_MIDS, .len = 8, .plen = 8));
 	assert_int_equal(side_fault(p, 1), 0);
-	assert_int_equal(p->side[1].e->nr_in, 0);
+	assert_int_equal(p->side[1].e->rx.nr_in, 0);
 	pair_free(p);
 }
 
@@ -456,10 +457,10 @@ static void data__void(void **state)
 
 		for (unsigned i = 0; i < 2; i++)
 			raw_put_tail(p, i, &f[i], i == bad ? tail : good_tail);
-		assert_int_equal(e->nr_in, 1);
+		assert_int_equal(e->rx.nr_in, 1);
 		assert_int_equal(p->side[1].nr_notify, 0);
 		RAW(p, 0, {.type = TCP_CANCEL, .moff = 2});
-		assert_int_equal(e->nr_in, 0);
+		assert_int_equal(e->rx.nr_in, 0);
 		assert_int_equal(p->side[1].nr_notify, 0);
 		RAW(p, 1, DATA(.mid = TCP_MIDS, .flags = TCP_F_IMM, .len = 8, .plen = 8));
 		assert_int_equal(p->side[1].nr_notify, 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Many endpoints of the tcp link on one core, of which few are used. */
+#include "tcp/tcp_feed.h"
 #include "tcp/tcp_pair.h"
 
 #include <sys/socket.h>
