@@ -278,6 +278,14 @@ int opt_mem(const char *text, struct opt_mem *out)
 	return 0;
 }
 
+int opt_name(const char *text, const char *const names[], unsigned n, unsigned *out)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (!strcmp(text, names[i]))
+			return *out = i, 0;
+	return -EINVAL;
+}
+
 static const struct {
 	enum gx_unpack_mode mode;
 	const char *name;
@@ -328,52 +336,28 @@ int opt_crc_by(const char *text, enum gx_crc_by *out)
 {
 	static const char *const names[] = {"auto", "cpu", "copy"};
 
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (!strcmp(text, names[i])) {
-			*out = (enum gx_crc_by)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
+	return opt_name(text, names, 3, out);
 }
 
 int opt_pull(const char *text, enum gx_pull *out)
 {
 	static const char *const names[] = {"auto", "on", "off", "allow"};
 
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (!strcmp(text, names[i])) {
-			*out = (enum gx_pull)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
+	return opt_name(text, names, 4, out);
 }
 
 int opt_tcp_rx(const char *text, enum gx_nic_rx *out)
 {
 	static const char *const names[] = {"copy", "devmem", "zcrx", "zcrx-gpu"};
 
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (!strcmp(text, names[i])) {
-			*out = (enum gx_nic_rx)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
+	return opt_name(text, names, 4, out);
 }
 
 int opt_tcp_tx(const char *text, enum gx_nic_tx *out)
 {
 	static const char *const names[] = {"copy", "devmem", "auto"};
 
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (!strcmp(text, names[i])) {
-			*out = (enum gx_nic_tx)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
+	return opt_name(text, names, 3, out);
 }
 
 const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_copy,

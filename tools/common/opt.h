@@ -93,6 +93,9 @@ int opt_mem(const char *text, struct opt_mem *out);
 void opt_plain(const char *text, char *buf, size_t room);
 void opt_shell(const char *text, char *buf, size_t room);
 
+/** opt_name() - The place of @text in @names. Return: 0, -EINVAL. */
+int opt_name(const char *text, const char *const names[], unsigned n, unsigned *out);
+
 /** opt_unpack() - "auto", "kernel", "resident", "d2d", "host", "none". Return: 0, -EINVAL. */
 int opt_unpack(const char *text, enum gx_unpack_mode *out);
 const char *opt_unpack_text(enum gx_unpack_mode mode);

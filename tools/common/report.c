@@ -8,6 +8,7 @@
 #include "common/flag.h"
 #include "common/json.h"
 #include "common/newfile.h"
+#include "common/opt.h"
 
 #include <gx/gx.h>
 
@@ -59,13 +60,7 @@ int report_format_parse(const char *text, enum report_format *out)
 {
 	static const char *const names[] = {"table", "csv", "json", "jsonl"};
 
-	for (unsigned i = 0; i < 4; i++) {
-		if (!strcmp(text, names[i])) {
-			*out = (enum report_format)i;
-			return 0;
-		}
-	}
-	return -EINVAL;
+	return opt_name(text, names, 4, out);
 }
 
 /* Open it now: an error comes before any measurement. */

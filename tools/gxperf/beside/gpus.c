@@ -19,12 +19,7 @@ static const char *const pattern_names[GPUS_PATTERNS] = {"write", "read", "both"
 
 int gpus_pattern_parse(const char *text, enum gpus_pattern *out)
 {
-	for (unsigned i = 0; i < GPUS_PATTERNS; i++)
-		if (!strcmp(text, pattern_names[i])) {
-			*out = (enum gpus_pattern)i;
-			return 0;
-		}
-	return -EINVAL;
+	return opt_name(text, pattern_names, GPUS_PATTERNS, out);
 }
 
 const char *gpus_pattern_text(enum gpus_pattern pattern)

@@ -145,12 +145,10 @@ static int rate_parse(const char *arg)
 static int load_parse(const char *arg)
 {
 	static const char *const names[] = {"gemm", "cublas", "attention", "cpu-triad", "cpu-gemm"};
+	unsigned place;
 
 	opts.load = arg;
-	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strcmp(arg, names[i]))
-			return 0;
-	return -EINVAL;
+	return opt_name(arg, names, sizeof(names) / sizeof(names[0]), &place);
 }
 
 static bool load_on_cpus(void)

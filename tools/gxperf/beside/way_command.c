@@ -22,8 +22,6 @@
 #define COMMAND_UNIT	 16 /* messages of a unit, up to COMMAND_UNIT_B bytes each */
 #define COMMAND_UNIT_B	 ((uint64_t)1 << 20)
 
-static const char *const command_names[] = {"put", "get", "send", "lat", "allgather", "alltoall"};
-
 struct command {
 	struct throttle *throttle;
 	int fd;
@@ -32,10 +30,10 @@ struct command {
 
 bool way_command_known(const char *name)
 {
-	for (unsigned i = 0; i < sizeof(command_names) / sizeof(command_names[0]); i++)
-		if (!strcmp(command_names[i], name))
-			return true;
-	return false;
+	static const char *const names[] = {"put", "get", "send", "lat", "allgather", "alltoall"};
+	unsigned place;
+
+	return !opt_name(name, names, sizeof(names) / sizeof(names[0]), &place);
 }
 
 /* Report its output, line by line, under its name. */

@@ -39,25 +39,18 @@ static const struct argp_option h2d_options[] = {
 	{0},
 };
 
-static const char *const engine_names[] = {"auto", "kernel", "ce", "cpu"};
-
 static int engine_parse(const char *arg)
 {
-	for (unsigned i = 0; i < 4; i++)
-		if (!strcmp(arg, engine_names[i]))
-			return opts.engine = (int)i, 0;
-	return -EINVAL;
+	static const char *const names[] = {"auto", "kernel", "ce", "cpu"};
+
+	return opt_name(arg, names, 4, (unsigned *)&opts.engine);
 }
 
 static int draw_parse(const char *arg)
 {
-	if (!strcmp(arg, "distinct"))
-		opts.draw = H2D_DISTINCT;
-	else if (!strcmp(arg, "repeats"))
-		opts.draw = H2D_REPEATS;
-	else
-		return -EINVAL;
-	return 0;
+	static const char *const names[] = {"both", "distinct", "repeats"};
+
+	return opt_name(arg, names, 3, &opts.draw);
 }
 
 static const struct opt_value h2d_values[] = {

@@ -47,11 +47,9 @@ static const struct argp_option ipc_options[] = {
 
 static int kind_parse(const char *arg)
 {
-	unsigned kind = 0;
+	unsigned kind;
 
-	while (kind < IPC_KINDS && strcmp(arg, kind_names[kind]))
-		kind++;
-	if (kind == IPC_KINDS)
+	if (opt_name(arg, kind_names, IPC_KINDS, &kind))
 		return -EINVAL;
 	opts.kind[kind] = opts.any_kind = true;
 	return 0;
