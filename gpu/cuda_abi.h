@@ -33,9 +33,6 @@ enum {
 	GX_CU_ERROR_CAPTURE_IMPLICIT = 906,
 };
 
-/* CUctx_flags */
-enum { GX_CU_CTX_SCHED_AUTO = 0 };
-
 /* CUfunction_attribute */
 enum { GX_CU_FUNC_MAX_DYNAMIC_SHARED_B = 8 };
 
@@ -128,7 +125,6 @@ struct CUipcMemHandle_st {
 
 /* CUpointer_attribute, CUmemorytype */
 enum {
-	GX_CU_POINTER_CONTEXT = 1,
 	GX_CU_POINTER_MEMORY_TYPE = 2,
 	GX_CU_POINTER_SYNC_MEMOPS = 6,
 	GX_CU_POINTER_BUFFER_ID = 7,
@@ -161,9 +157,6 @@ enum { GX_CU_CAPTURE_GLOBAL = 0, GX_CU_CAPTURE_THREAD_LOCAL = 1, GX_CU_CAPTURE_R
 	X(cuDeviceGetAttribute, (int *value, unsigned attribute, int device))                      \
 	X(cuDevicePrimaryCtxRetain, (struct CUctx_st * *ctx, int device))                          \
 	X(cuDevicePrimaryCtxRelease_v2, (int device))                                              \
-	X(cuCtxCreate_v2, (struct CUctx_st * *ctx, unsigned flags, int device))                    \
-	X(cuCtxDestroy_v2, (struct CUctx_st * ctx))                                                \
-	X(cuCtxPopCurrent_v2, (struct CUctx_st * *ctx))                                            \
 	X(cuCtxGetCurrent, (struct CUctx_st * *ctx))                                               \
 	X(cuCtxSetCurrent, (struct CUctx_st * ctx))                                                \
 	X(cuThreadExchangeStreamCaptureMode, (unsigned *mode))                                     \

@@ -616,9 +616,10 @@ struct cuda_map {
 	uint8_t *ptr;
 	size_t len;
 	unsigned refs;
-	struct cuda_ctx *ctx; /* held */
-	bool foreign;	      /* the program registered it and will unregister it */
-	bool stays;	      /* a GPU may still use it: it is never unregistered */
+	struct CUctx_st *ctx; /* of .device, held: the registration ends with it */
+	int device;
+	bool foreign; /* the program registered it and will unregister it */
+	bool stays;   /* a GPU may still use it: it is never unregistered */
 };
 
 static struct cuda_map *map_list;
@@ -663,7 +664,7 @@ static bool map_same_address(uint8_t *ptr, size_t len)
 
 static void map_free(struct cuda_map *map)
 {
-	cuda_ctx_put(map->ctx);
+	cu.cuDevicePrimaryCtxRelease_v2(map->device);
 	free(map);
 }
 
@@ -673,10 +674,16 @@ static int map_add(struct cuda_gpu *g, uint8_t *ptr, size_t len)
 	unsigned flags = GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP;
 	struct cuda_map *map = calloc(1, sizeof(*map));
 	unsigned res;
+	int ret;
 
 	if (!map)
 		return -ENOMEM;
-	*map = (struct cuda_map){.ptr = ptr, .len = len, .ctx = cuda_ctx_hold(g->held)};
+	*map = (struct cuda_map){.ptr = ptr, .len = len, .device = g->gpu.device};
+	ret = CUDA_TRY(cuDevicePrimaryCtxRetain, &map->ctx, map->device);
+	if (ret) {
+		free(map);
+		return ret;
+	}
 	res = cu.cuMemHostRegister_v2(ptr, len, flags);
 	map->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	if (res && !map->foreign) {
@@ -701,7 +708,7 @@ static bool map_put(struct cuda_map **at)
 	if (map->stays)
 		return false;
 	*at = map->next;
-	cu.cuCtxSetCurrent(map->ctx->ctx); /* the registration's; the caller restores its own */
+	cu.cuCtxSetCurrent(map->ctx); /* the registration's; the caller restores its own */
 	if (!map->foreign)
 		cu.cuMemHostUnregister(map->ptr);
 	map_free(map);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the files of the CUDA backend: a GPU, the driver (cuda_api.c), contexts (cuda_ctx.c),
- * memory (cuda_mem.c: of the GPU, pinned, registered, named to other processes) and streams that did
- * not finish (cuda_lost.c). cuda_stream.h has the work on streams; gpu_cuda.c is above all of these.
+ * Shared by the files of the CUDA backend: a GPU, the driver (cuda_api.c), memory (cuda_mem.c: of
+ * the GPU, pinned, registered, named to other processes) and streams that did not finish
+ * (cuda_lost.c). cuda_stream.h has the work on streams; gpu_cuda.c is above all of these.
  */
 #ifndef GX_CUDA_PRIV_H
 #define GX_CUDA_PRIV_H
@@ -32,18 +32,9 @@ struct cuda_lost {
 	bool listed;
 };
 
-/* owner: cuda_ctx.c, but to read */
-struct cuda_ctx {
-	struct CUctx_st *ctx;
-	int device;
-	bool own;      /* no other code has it; else it is the device's primary context */
-	unsigned refs; /* atomic */
-};
-
 struct cuda_gpu {
 	struct gx_gpu gpu;
-	struct cuda_ctx *held; /* NULL: not open yet */
-	struct CUctx_st *ctx;  /* of .held */
+	struct CUctx_st *ctx; /* primary context of the device, held; NULL: not open yet */
 	struct CUmod_st *module;
 	struct CUfunc_st *fn_unpack, *fn_crc, *fn_flag;
 	uint32_t *crc_tables;	      /* device memory */
@@ -157,13 +148,6 @@ static inline struct gx_block_mem *cuda_block_mem(const struct gx_block *b)
 {
 	return GX_CONTAINER_OF(b->status, struct gx_block_mem, status);
 }
-
-/* -- cuda_ctx.c -- */
-
-/* Return: 0, -ENOMEM, -ENODEV with the reason. */
-int cuda_ctx_open(int device, bool own, struct cuda_ctx **out);
-struct cuda_ctx *cuda_ctx_hold(struct cuda_ctx *c); /* once more; @c */
-void cuda_ctx_put(struct cuda_ctx *c);		    /* the last one ends it */
 
 /* -- cuda_lost.c -- */
 

@@ -139,16 +139,11 @@ const struct gx_gpu_stream_ops cuda_stream_ops = {
 /* ---- streams of the user's ---- */
 
 /* Can gx wait for the work on @stm? */
-static int mark_check(struct cuda_gpu *g, struct CUstream_st *stm)
+static int mark_check(struct CUstream_st *stm)
 {
 	unsigned capturing = GX_CU_CAPTURE_NONE;
 	unsigned res;
 
-	if (g->held->own) {
-		gx_gpu_why_set("gx has a context of its own (gpu_own_context), and the program's "
-			       "streams are not in it: wait for them first");
-		return -EINVAL;
-	}
 	if ((uintptr_t)stm == GX_CU_STREAM_PER_THREAD) {
 		gx_gpu_why_set("CU_STREAM_PER_THREAD is another stream on each thread: name one");
 		return -EINVAL;
@@ -175,7 +170,7 @@ int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t 
 	unsigned long long ptr = cuda_ptr(flag);
 	void *params[] = {&ptr, &value};
 	unsigned res = 0;
-	int ret = mark_check(g, stream);
+	int ret = mark_check(stream);
 
 	if (!ret && g->write_value)
 		res = cu.cuStreamWriteValue32_v2(stream, ptr, value, GX_CU_WRITE_VALUE_DEFAULT);

@@ -2,8 +2,8 @@
 /*
  * NVIDIA GPUs by the driver API: a GPU is opened and asked for its properties, and our code is
  * loaded; and the table of the backend, whose slots are in the files cuda_*.c. Control slots are
- * for any thread, [core] slots for the thread that owns the stream. Both make the GPU's context
- * current and restore the context before it; on gx's own cores it stays.
+ * for any thread, [core] slots for the thread that owns the stream. Both make the device's primary
+ * context current and restore the context before it; on gx's own cores the primary context stays.
  */
 #include "crc_core.h"
 #include "cuda_stream.h"
@@ -183,21 +183,20 @@ static void gpu_free(struct cuda_gpu *g)
 	if (g->module)
 		cu.cuModuleUnload(g->module);
 	cuda_leave(g, prev);
-	cuda_ctx_put(g->held);
+	cu.cuDevicePrimaryCtxRelease_v2(g->gpu.device);
 out:
 	cuda_unrelax(mode);
 	free(g);
 }
 
-static int gpu_start(struct cuda_gpu *g, int dev, bool own_context)
+static int gpu_start(struct cuda_gpu *g, int dev)
 {
 	struct cuda_prev prev;
 	int ret;
 
-	ret = cuda_ctx_open(dev, own_context, &g->held);
+	ret = CUDA_TRY(cuDevicePrimaryCtxRetain, &g->ctx, dev);
 	if (ret)
 		return ret;
-	g->ctx = g->held->ctx;
 	prev = cuda_enter(g);
 	ret = gpu_load(g);
 	if (!ret)
@@ -216,7 +215,7 @@ static int gpu_up(struct cuda_gpu *g, const struct gx_gpu_cfg *cfg)
 	if (!ret)
 		ret = gpu_identify(g, dev);
 	if (!ret)
-		ret = gpu_start(g, dev, cfg->own_context);
+		ret = gpu_start(g, dev);
 	cuda_unrelax(mode);
 	return ret;
 }

@@ -112,7 +112,6 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	gx->nr_cores = o->nr_cores;
 	gx->gpu_cfg = (struct gx_gpu_cfg){.unpack = (enum gx_unpack)o->gpu->unpack,
 					  .sms = o->gpu->sms,
-					  .own_context = o->gpu->own_context,
 					  .delay_ns = ctx_host_delay_ns};
 	return 0;
 }

@@ -57,8 +57,7 @@ struct gx_gpu_cfg {
 	enum gx_unpack unpack; /* AUTO: kernel or resident, by load, for cuda; host for host */
 	unsigned sms;	       /* bound on SMs of an unpack; 0: the backend's defaults */
 	bool ipc_memory;       /* cuda only: memory comes from where cudaIpc can name it */
-	bool own_context; /* cuda only: in place of the device's primary context, one of gx's own */
-	uint64_t drain_ns; /* cuda only: a close waits so long for the GPU; 0: 5 s */
+	uint64_t drain_ns;     /* cuda only: a close waits so long for the GPU; 0: 5 s */
 	uint64_t delay_ns; /* host only, for tests: a block completes this long after its launch */
 };
 

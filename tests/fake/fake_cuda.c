@@ -16,11 +16,7 @@
  * return when it has ended, as with CUDA_LAUNCH_BLOCKING. GX_FAKE_CUDA_VERSION: of CUDA, 13000.
  * GX_FAKE_CUDA_LOAD: what cuModuleLoadData answers. GX_FAKE_CUDA_QUERY, read at every call:
  * what cuStreamQuery answers. Each GPU has a context, and a stream takes work of threads alone that
- * have its GPU's current. gx_fake_cuda_dead(): as GX_FAKE_CUDA_DEAD, for programs whose threads read
- * the environment. gx_fake_cuda_hold(): a kernel of the program holds the GPU until it is told that
- * data has come; a call that would wait for the kernel ends the process. So does a copy in the
- * context of the program, or of memory that is bound to that context: its calls may wait for the
- * kernel, and then such copies wait for them (docs/measured/nccl.md).
+ * have its GPU's current.
  */
 #include "crc_core.h"
 #include "cuda_abi.h"
@@ -77,7 +73,7 @@ GX_CUDA_API(FAKE_PROTOTYPE)
 
 static struct fake_op ring[FAKE_OPS_MAX];
 static _Atomic uint64_t queued, finished;
-static _Thread_local struct CUctx_st *current, *below; /* the stack of contexts holds two */
+static _Thread_local struct CUctx_st *current;
 static struct {
 	uint8_t *ptr;
 	size_t len;
@@ -93,7 +89,6 @@ static unsigned nr_calls;
 struct CUctx_st {
 	_Atomic int refs;
 	int device;
-	bool own; /* of cuCtxCreate(); else the primary one of contexts[] */
 } contexts[64];
 static _Thread_local unsigned thread_mode;     /* GX_CU_CAPTURE_*: what this thread has said */
 static _Thread_local unsigned thread_captures; /* begun here, not in mode relaxed */
@@ -117,30 +112,6 @@ static unsigned unsafe(void)
 		return 0;
 	nr_spoilt++;
 	return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
-}
-
-static _Atomic int held;
-
-void gx_fake_cuda_hold(int is_held);
-
-FAKE void gx_fake_cuda_hold(int is_held)
-{
-	held = is_held;
-}
-
-/* Does @what wait for kernels, or begin behind them where there is one connection to the GPU? */
-static void waits(const char *what)
-{
-	if (!held)
-		return;
-	fprintf(stderr, "fake CUDA: %s while a kernel holds the GPU\n", what);
-	abort();
-}
-
-static void waits_in(const struct CUctx_st *ctx, const char *what)
-{
-	if (ctx && !ctx->own)
-		waits(what);
 }
 
 static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t step, uint32_t unit)
@@ -538,15 +509,6 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-static _Atomic int dead;
-
-void gx_fake_cuda_dead(int is_dead);
-
-FAKE void gx_fake_cuda_dead(int is_dead)
-{
-	dead = is_dead;
-}
-
 /* Else a soak takes pages of the ring that are used for the first time for memory that grows. */
 __attribute__((constructor)) static void ring_touch(void)
 {
@@ -562,7 +524,7 @@ static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
 		return 201;
 	if (stream->ctx != current)
 		return 400;
-	if (dead || getenv("GX_FAKE_CUDA_DEAD"))
+	if (getenv("GX_FAKE_CUDA_DEAD"))
 		return 719;
 	if (stream->captured)
 		return 0;
@@ -791,39 +753,6 @@ FAKE unsigned cuDevicePrimaryCtxRelease_v2(int device)
 	return contexts[device].refs < 0 ? 201 : 0;
 }
 
-FAKE unsigned cuCtxCreate_v2(struct CUctx_st **ctx, unsigned flags, int device)
-{
-	waits("cuCtxCreate_v2");
-	if (planned() || below)
-		return GX_CU_ERROR_OUT_OF_MEMORY;
-	*ctx = calloc(1, sizeof(**ctx));
-	(*ctx)->device = device;
-	(*ctx)->own = true;
-	below = current;
-	current = *ctx;
-	return 0;
-}
-
-FAKE unsigned cuCtxPopCurrent_v2(struct CUctx_st **ctx)
-{
-	*ctx = current;
-	current = below;
-	below = NULL;
-	return *ctx ? 0 : 201;
-}
-
-FAKE unsigned cuCtxDestroy_v2(struct CUctx_st *ctx)
-{
-	waits("cuCtxDestroy_v2");
-	if (!ctx->own)
-		return 201;
-	ranges_end(ctx);
-	if (current == ctx)
-		current = NULL;
-	free(ctx);
-	return 0;
-}
-
 FAKE unsigned cuCtxGetCurrent(struct CUctx_st **ctx)
 {
 	*ctx = current;
@@ -832,7 +761,6 @@ FAKE unsigned cuCtxGetCurrent(struct CUctx_st **ctx)
 
 /* Not in cuda_abi.h: the NCCL plugin asks them. */
 unsigned cuCtxGetDevice(int *device);
-unsigned cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active);
 unsigned cuDeviceGetPCIBusId(char *id, int len, int device);
 
 /* No sysfs has it. */
@@ -849,13 +777,6 @@ FAKE unsigned cuCtxGetDevice(int *device)
 	return 0;
 }
 
-FAKE unsigned cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
-{
-	*flags = 0;
-	*active = contexts[device].refs > 0;
-	return 0;
-}
-
 FAKE unsigned cuCtxSetCurrent(struct CUctx_st *ctx)
 {
 	current = ctx;
@@ -869,7 +790,6 @@ FAKE unsigned cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 FAKE unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
 {
-	waits("cuModuleLoadData");
 	if (unsafe())
 		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (getenv("GX_FAKE_CUDA_LOAD"))
@@ -882,7 +802,6 @@ FAKE unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
 
 FAKE unsigned cuModuleUnload(struct CUmod_st *module)
 {
-	waits("cuModuleUnload");
 	free(module);
 	return 0;
 }
@@ -936,7 +855,6 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 	struct gx_unpack_args *args;
 	unsigned res;
 
-	waits("cuLaunchKernel");
 	if ((uintptr_t)function == HOLD_FN)
 		return hold_begin(stream, params[0], grid_x);
 	if ((uintptr_t)function >= LOAD_FN_BASE)
@@ -1005,13 +923,11 @@ FAKE unsigned cuFuncSetAttribute(struct CUfunc_st *function, unsigned attribute,
 
 FAKE unsigned cuMemAlloc_v2(unsigned long long *ptr, size_t len)
 {
-	waits("cuMemAlloc_v2");
 	return planned() ? 2 : fake_alloc((void **)ptr, len, GX_CU_MEMORYTYPE_DEVICE);
 }
 
 FAKE unsigned cuMemFree_v2(unsigned long long ptr)
 {
-	waits("cuMemFree_v2");
 	return range_del((void *)(uintptr_t)ptr, false);
 }
 
@@ -1112,7 +1028,6 @@ FAKE unsigned cuMemMap(unsigned long long ptr, size_t len, size_t off, unsigned 
 
 FAKE unsigned cuMemUnmap(unsigned long long ptr, size_t len)
 {
-	waits("cuMemUnmap");
 	return range_del((void *)(uintptr_t)ptr, true);
 }
 
@@ -1235,19 +1150,16 @@ FAKE unsigned cuIpcCloseMemHandle(unsigned long long ptr)
 
 FAKE unsigned cuMemHostAlloc(void **ptr, size_t len, unsigned flags)
 {
-	waits("cuMemHostAlloc");
 	return planned() ? 2 : fake_alloc(ptr, len, GX_CU_MEMORYTYPE_HOST);
 }
 
 FAKE unsigned cuMemFreeHost(void *ptr)
 {
-	waits("cuMemFreeHost");
 	return range_del(ptr, false);
 }
 
 FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 {
-	waits("cuMemHostRegister_v2");
 	if (unsafe())
 		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (getenv("GX_FAKE_CUDA_NO_REGISTER"))
@@ -1257,7 +1169,6 @@ FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 
 FAKE unsigned cuMemHostUnregister(void *ptr)
 {
-	waits("cuMemHostUnregister");
 	return range_del(ptr, true);
 }
 
@@ -1279,8 +1190,6 @@ FAKE unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned lo
 		memcpy(value, &range[at].id, sizeof(uint64_t));
 	else if (attribute == GX_CU_POINTER_DEVICE)
 		memcpy(value, &range[at].device, sizeof(int));
-	else if (attribute == GX_CU_POINTER_CONTEXT)
-		memcpy(value, &range[at].ctx, sizeof(range[at].ctx));
 	else
 		memcpy(value, &range[at].type, sizeof(unsigned));
 	return 0;
@@ -1305,19 +1214,8 @@ FAKE unsigned cuMemsetD8Async(unsigned long long ptr, unsigned char value, size_
 FAKE unsigned cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t len,
 			    struct CUstream_st *stream)
 {
-	unsigned none, to, from;
-
 	if (!dst || !src)
 		return GX_CU_ERROR_INVALID_VALUE;
-	if (held) {
-		to = range_find((void *)(uintptr_t)dst, &none);
-		from = range_find((void *)(uintptr_t)src, &none);
-		if (to == RANGES_MAX || from == RANGES_MAX)
-			waits("a copy of memory that is not pinned");
-		waits_in(current, "a copy in the program's context");
-		waits_in(range[to].ctx, "a copy to memory of the program's context");
-		waits_in(range[from].ctx, "a copy from memory of the program's context");
-	}
 	return op_add(stream, (struct fake_op){.kind = OP_COPY,
 					       .dst = (void *)(uintptr_t)dst,
 					       .src = (void *)(uintptr_t)src,
@@ -1358,7 +1256,6 @@ FAKE unsigned cuLaunchHostFunc(struct CUstream_st *stream, void (*fn)(void *arg)
 
 FAKE unsigned cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned flags, int priority)
 {
-	waits("cuStreamCreateWithPriority");
 	if (planned())
 		return GX_CU_ERROR_OUT_OF_MEMORY;
 	*stream = calloc(1, sizeof(**stream));
@@ -1368,7 +1265,6 @@ FAKE unsigned cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned f
 
 FAKE unsigned cuStreamDestroy_v2(struct CUstream_st *stream)
 {
-	waits("cuStreamDestroy_v2");
 	free(stream);
 	return 0;
 }
@@ -1392,7 +1288,6 @@ FAKE unsigned cuStreamSynchronize(struct CUstream_st *stream)
 {
 	unsigned res;
 
-	waits("cuStreamSynchronize");
 	while ((res = cuStreamQuery(stream)) == GX_CU_ERROR_NOT_READY)
 		usleep(10);
 	return res ? res : planned() ? 719 : 0;

@@ -246,88 +246,6 @@ static void context__another_before(void **state)
 	assert_int_equal(drv.release(n - 1), 0);
 }
 
-/* ---- a context of gx's own ---- */
-
-static int call_context(void *arg, void *stream)
-{
-	*(struct CUctx_st **)arg = thread_ctx();
-	return 0;
-}
-
-static void own_copy(struct gx_gpu *gpu, void *dst, const void *src, struct CUctx_st **seen)
-{
-	struct gx_gpu_copy copy = {dst, src, LEN};
-	uint32_t *flag = gx_gpu_flag_alloc(gpu, 1);
-	struct gx_gpu_stream *s = NULL;
-
-	assert_non_null(flag);
-	assert_int_equal(gpu->stream->open(gpu, GX_STREAM_COPY, &s), 0);
-	assert_int_equal(s->ops->call(s, call_context, seen, NULL, 0, gx_now_ns()), 0);
-	assert_int_equal(s->ops->copy(s, &copy, 1, flag, 1, gx_now_ns()), 0);
-	flag_wait(s, flag, 1);
-	assert_true(gx_gpu_stream_close(s));
-	gx_gpu_flag_free(gpu, flag);
-}
-
-/* Memory that was made beside the program's context, for gx, is read and written from gx's own. */
-static void own__beside_the_programs(void **state)
-{
-	unsigned (*attribute)(void *value, unsigned which, unsigned long long ptr) =
-		common_cuda_symbol("cuPointerGetAttribute");
-	struct gx_gpu_cfg cfg = {.unpack = GX_UNPACK_HOST, .own_context = true};
-	struct gx_gpu *programs = *state, *gpu = NULL, *second = NULL;
-	struct CUctx_st *primary = NULL, *ctx = NULL, *another = NULL;
-	char *host = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	uint32_t *flag = gx_gpu_flag_alloc(programs, 1);
-	unsigned type = 0;
-	uint64_t due_ns;
-	void *dev;
-
-	assert_int_equal(drv.retain(&primary, programs->device), 0);
-	assert_int_equal(drv.set_current(primary), 0);
-	assert_int_equal(ops->open(&cfg, &gpu), 0);
-	assert_int_equal(ops->open(&cfg, &second), 0);
-	assert_ptr_equal(thread_ctx(), primary);
-	assert_int_equal(programs->mem->alloc(programs, LEN, &dev), 0);
-	assert_int_equal(ops->host_map(gpu, host, LEN), 0);
-	assert_int_equal(ops->host_map(second, host, LEN), 0);
-	memset(host, 3, LEN);
-	own_copy(gpu, dev, host, &ctx);
-	memset(host, 0, LEN);
-	assert_true(ops->host_unmap(gpu, host, LEN));
-	ops->close(gpu); /* the registration of @host is the second's now */
-	assert_int_equal(attribute(&type, GX_CU_POINTER_MEMORY_TYPE, (uintptr_t)host), 0);
-	own_copy(second, host, dev, &another);
-	for (size_t i = 0; i < LEN; i++)
-		assert_int_equal(host[i], 3);
-	assert_true(ctx && ctx != primary && another && another != primary);
-	assert_int_equal(ops->stream_mark(second, NULL, flag, 1, gx_now_ns(), &due_ns), -EINVAL);
-	assert_non_null(strstr(gx_gpu_why(), "gpu_own_context"));
-	assert_int_equal(*flag, 0);
-	assert_true(ops->host_unmap(second, host, LEN));
-	ops->close(second);
-	assert_ptr_equal(thread_ctx(), primary);
-	programs->mem->free(programs, dev, LEN);
-	gx_gpu_flag_free(programs, flag);
-	assert_int_equal(drv.set_current(NULL), 0);
-	assert_int_equal(drv.release(programs->device), 0);
-	munmap(host, LEN);
-}
-
-static void own__leaves_what_was_current(void **state)
-{
-	struct gx_gpu_cfg cfg = {.unpack = GX_UNPACK_HOST, .own_context = true};
-	struct gx_gpu *gpu = NULL;
-	struct CUctx_st *primary = NULL;
-
-	assert_int_equal(ops->open(&cfg, &gpu), 0);
-	tour(&(struct tour){.gpu = gpu, .mode = GX_CU_CAPTURE_GLOBAL});
-	assert_int_equal(drv.retain(&primary, gpu->device), 0);
-	tour(&(struct tour){.gpu = gpu, .ctx = primary, .mode = GX_CU_CAPTURE_THREAD_LOCAL});
-	assert_int_equal(drv.release(gpu->device), 0);
-	ops->close(gpu);
-}
-
 /* ---- captures ---- */
 
 /* A graph of one fill, by a thread of the program's that holds still while it captures. */
@@ -574,11 +492,9 @@ struct given_up {
 	void *dev;
 };
 
-static void given_open(struct given_up *u, enum gx_unpack unpack, enum gx_stream_kind kind,
-		       bool own_context)
+static void given_open(struct given_up *u, enum gx_unpack unpack, enum gx_stream_kind kind)
 {
-	struct gx_gpu_cfg cfg = {
-		.unpack = unpack, .drain_ns = 200000000, .own_context = own_context};
+	struct gx_gpu_cfg cfg = {.unpack = unpack, .drain_ns = 200000000};
 	struct gx_block *list[] = {&u->b};
 
 	memset(u, 0, sizeof(*u));
@@ -646,17 +562,15 @@ static void stream_close__gives_up(void **state)
 	static const struct {
 		enum gx_unpack unpack;
 		enum gx_stream_kind kind;
-		bool own_context;
-	} how[] = {{GX_UNPACK_KERNEL, GX_STREAM_LAUNCH, false},
-		   {GX_UNPACK_RESIDENT, GX_STREAM_RESIDENT, false},
-		   {GX_UNPACK_AUTO, GX_STREAM_UNPACK, false},
-		   {GX_UNPACK_HOST, GX_STREAM_UNPACK, false},
-		   {GX_UNPACK_HOST, GX_STREAM_UNPACK, true}};
+	} how[] = {{GX_UNPACK_KERNEL, GX_STREAM_LAUNCH},
+		   {GX_UNPACK_RESIDENT, GX_STREAM_RESIDENT},
+		   {GX_UNPACK_AUTO, GX_STREAM_UNPACK},
+		   {GX_UNPACK_HOST, GX_STREAM_UNPACK}};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(how); i++) {
 		struct given_up u;
 
-		given_open(&u, how[i].unpack, how[i].kind, how[i].own_context);
+		given_open(&u, how[i].unpack, how[i].kind);
 		given_close(&u);
 		given_after(&u);
 	}
@@ -761,8 +675,6 @@ static int run(void)
 	const struct CMUnitTest tests[] = {
 		TEST(context__none_before),
 		TEST(context__another_before),
-		TEST(own__beside_the_programs),
-		cmocka_unit_test(own__leaves_what_was_current),
 		TEST(capture__is_spoilt_by_others),
 		TEST(capture__beside_a_thread_of_the_program),
 		TEST(capture__beside_a_thread_of_gx),

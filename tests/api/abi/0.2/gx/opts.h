@@ -168,11 +168,8 @@ struct gx_gpu_opts {
 	enum gx_copy_by copy;	    /* for GPUs that are opened */
 	enum gx_bounce bounce;	    /* where the payload of packets lands before it is unpacked */
 	int bounce_device;	    /* CUDA ordinal, for GX_BOUNCE_CUDA: that GPU is opened */
-	bool own_context; /* each GPU has a CUDA context of gx's own. A program's call that blocks in
-			     the driver then does not delay gx's copies. gx_op.stream is refused
-			     (docs/gpu.md) */
-	uint8_t reserved[3]; /* 0 */
-	uint64_t timeout_ns; /* after which a copy of a GPU has failed; default 5 s */
+	uint32_t reserved;	    /* 0 */
+	uint64_t timeout_ns;	    /* after which a copy of a GPU has failed; default 5 s */
 };
 
 /* ---- Link tcp: a NIC that moves payload ---- */
