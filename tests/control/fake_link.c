@@ -2,7 +2,7 @@
 /*
  * The smallest links that the control room can be tested with: one over a port (packet), one that
  * shares memory (local), one with data sockets (tcp), one that is taken only by name and has a way to
- * prove (verbs). None moves a byte: test_ctl fakes their lanes. If a change of the control room asks
+ * prove (verbs). None moves a byte: ctl_rig.c fakes their lanes. If a change of the control room asks
  * more of this file than a slot, the room has learned the name of a link.
  */
 #include "control/fake_link.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The links of test_ctl: see fake_link.c. */
+/* The links of the tests here: see fake_link.c. */
 #ifndef FAKE_LINK_H
 #define FAKE_LINK_H
 
