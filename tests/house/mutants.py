@@ -264,7 +264,7 @@ MUTANTS = {
            [("dataplane/local/local_map.c", "\t*told = now;\n", "")],
            ["local_map"]),
     "C2": ("CONNECT is not held back until the Unix socket's answer has gone out",
-           [("dataplane/control/ctl_fd.c", "\tif (cc->pass->io.held)\n\t\tcc->pass->wait = true;\n\telse\n", "")],
+           [("dataplane/control/ctl_fd.c", "\tif (cc->pass->io.held)\n\t\tcc->pass->wait", "\tif (false)\n\t\tcc->pass->wait")],
            ["ctl_fd"]),
     "C3": ("link tcp: a data socket joins whatever its token is",
            [("dataplane/control/ctl_data.c", " &&\n\t\t    gx_socks_are(o->conn, hello->token))", ")")],
