@@ -83,6 +83,11 @@ class Lines(unittest.TestCase):
         self.assertEqual(text.count("linespoints"), 2)
         self.assertEqual(plot.quoted("p\n'.png"), "'p?''.png'")
 
+    def test_only_these(self):
+        one = doc(row("a", 2, 8), row("ab", 2, 6), row("c", 2, 2))
+        self.draws(one, "title 'ab'", "!title 'a'", "!title 'c'", only="ab,x")
+        self.draws(one, "$line0 << EOD\n2 3\nEOD\n", "title 'ab'", "!$line1", only="ab", rival="c")
+
     def test_overlap_shows_the_slowdown(self):
         self.draws(doc({"op": "ce", "blocks": 16, "slowdown": 1.02}, command="overlap"),
                    "$line0 << EOD\n16 1.02\n", "set ylabel 'slowdown", "set xlabel 'thread blocks", "set format x", x="blocks")
