@@ -4,7 +4,6 @@
  * the polling core; open, close and say on the control path.
  */
 #include "nic/tcp_zc.h"
-#include "nic/devmem_tx.h"
 #include "nic/tcp_tx_dev.h"
 #include "tcp/tcp_op.h"
 
@@ -113,7 +112,7 @@ static int device_ask(struct tcp_ep *e, const struct tcp_tx_bind *b)
 
 		if (!tcp_zc_of(e, s)->tx || s->tx_ended)
 			return -EOPNOTSUPP;
-		ret = devmem_tx_ask(nic_core_of(e->link)->zc_sys, s->fd, b->id, b->len);
+		ret = zc_tx_ask(nic_core_of(e->link)->zc_sys, s->fd, b->id, b->len);
 		if (ret == -EPROTO)
 			tcp_sock_tx_fail(e, s, ret, "the kernel has sent a byte that is not there");
 	}
@@ -161,10 +160,12 @@ static ssize_t device_post(const struct tcp_ep *e, const struct tcp_zc_sock *z,
 	const struct tcp_op *op = &e->ops[o->op];
 	const struct tcp_tx_bind *b = bind_of(op);
 	const char *at = op->at + (o->chunk << e->chunk_shift) + off;
-	struct devmem_tx tx = {.zc = z->tx, .id = b->id, .len = b->len};
-	struct devmem_piece piece = {.off = (uint64_t)(at - b->base), .len = o->len - off};
+	struct zc_piece piece = {.id = b->id,
+				 .dmabuf_b = b->len,
+				 .off = (uint64_t)(at - b->base),
+				 .len = o->len - off};
 
-	return devmem_tx_post(&tx, &piece, 1, o->op);
+	return zc_tx_device(z->tx, &piece, o->op);
 }
 
 /* ---- a post ---- */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ends of sends without a copy; see zc_tx.h. Runs on the polling core; open and close on the control path.
+ * Sends from device memory, and their ends; see zc_tx.h. Runs on the polling core; open and close on the control path.
  */
 #include "nic/zc_tx.h"
+#include "nic/devmem_abi.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -184,6 +185,49 @@ ssize_t zc_tx_post(struct zc_tx *tx, const struct msghdr *msg, uint64_t user)
 	tx->stat.sends++;
 	tx->stat.bytes += (uint64_t)ret;
 	return ret;
+}
+
+/* @room: for the control message, which is good as long as @msg is. */
+static void msg_name(struct msghdr *msg, char room[CMSG_SPACE(sizeof(uint32_t))], uint32_t id)
+{
+	struct cmsghdr h = {.cmsg_len = CMSG_LEN(sizeof(id)),
+			    .cmsg_level = SOL_SOCKET,
+			    .cmsg_type = DEVMEM_DMABUF};
+
+	memset(room, 0, CMSG_SPACE(sizeof(id)));
+	memcpy(room, &h, sizeof(h));
+	memcpy(room + CMSG_LEN(0), &id, sizeof(id));
+	msg->msg_control = room;
+	msg->msg_controllen = CMSG_SPACE(sizeof(id));
+}
+
+ssize_t zc_tx_device(struct zc_tx *tx, const struct zc_piece *p, uint64_t user)
+{
+	alignas(struct cmsghdr) char ctl[CMSG_SPACE(sizeof(p->id))];
+	/* An offset stands where the kernel expects an address. */
+	struct iovec iov = {(void *)(uintptr_t)p->off, p->len};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (!p->len || p->off > p->dmabuf_b || p->len > p->dmabuf_b - p->off)
+		return -EINVAL;
+	msg_name(&msg, ctl, p->id);
+	return zc_tx_post(tx, &msg, user);
+}
+
+/* The kernel looks at the binding and at its interface first, then at the offset. This one lies behind
+ * the end. */
+int zc_tx_ask(const struct zc_sys *sys, int fd, uint32_t id, uint64_t dmabuf_b)
+{
+	alignas(struct cmsghdr) char ctl[CMSG_SPACE(sizeof(id))];
+	struct iovec iov = {(void *)(uintptr_t)dmabuf_b, 1};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t ret;
+
+	msg_name(&msg, ctl, id);
+	ret = sys->send(fd, &msg);
+	if (ret == -EFAULT)
+		return 0;
+	return ret < 0 ? (int)ret : -EPROTO;
 }
 
 /* ---- ends ---- */

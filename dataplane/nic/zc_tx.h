@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ends of sends without a copy (MSG_ZEROCOPY): the kernel, or a NIC, reads the source later, and
- * the kernel says in the error queue of the socket when that has finished. Until then the source must
- * not change. devmem_tx.h sends memory of a device this way.
+ * Sending TCP payload from device memory (Linux 6.16): a dma-buf is bound to an interface
+ * (nic_bind_tx()), and a send names offsets in it. The NIC reads the payload from the device later, so
+ * nobody can copy it instead, and the kernel says in the error queue of the socket when that has
+ * finished. Until then the source must not change. UNTRIED on hardware.
  *
- *   zc_tx_post()  one sendmsg(): the kernel has taken bytes, all or the first ones
- *   zc_tx_reap()  sources that nobody reads any more, in the order of their posts
- *   zc_tx_held()  how many may still be read
+ *   zc_tx_post()    one sendmsg(): the kernel has taken bytes, all or the first ones
+ *   zc_tx_device()  the same, of a dma-buf
+ *   zc_tx_reap()    sources that nobody reads any more, in the order of their posts
+ *   zc_tx_held()    how many may still be read
+ *
+ * The connection must leave by the interface of the binding, which ends behind the last post that is
+ * held.
  *
  * The kernel numbers the sends of a socket, from 0 on, and wraps at 2^32. It tells of ranges of
  * numbers.
@@ -95,6 +100,19 @@ void zc_tx_close(struct zc_tx *tx);
  * Return: bytes that were taken; 0: none now, try later; -errno: the socket is broken.
  */
 ssize_t zc_tx_post(struct zc_tx *tx, const struct msghdr *msg, uint64_t user);
+/* Bytes of a dma-buf. */
+struct zc_piece {
+	uint32_t id;	   /* of the binding: nic_bind_id() */
+	uint64_t dmabuf_b; /* bytes of the dma-buf */
+	uint64_t off;
+	uint32_t len;
+};
+/** zc_tx_device() - Send @p. Return: as zc_tx_post(); -EINVAL: it is empty, or beyond the dma-buf. */
+ssize_t zc_tx_device(struct zc_tx *tx, const struct zc_piece *p, uint64_t user);
+/** zc_tx_ask() - Would the kernel send from binding @id by this socket? Nothing is sent. Return: 0;
+ * -EAGAIN, -ENOBUFS: not known now; -ENODEV: the connection leaves by another interface; -EPROTO: a
+ * byte of nobody has left, so the socket is lost; -errno. */
+int zc_tx_ask(const struct zc_sys *sys, int fd, uint32_t id, uint64_t dmabuf_b);
 /** zc_tx_reap() - Up to @n posts that have ended. A system call if any is held. Return: how many; 0:
  * none now. tx->is_deaf: no more can come, and tx->why says why. */
 unsigned zc_tx_reap(struct zc_tx *tx, uint64_t users[], unsigned n);

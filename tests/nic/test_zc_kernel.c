@@ -2,7 +2,7 @@
 /*
  * The error queue of the real kernel, over TCP of loopback with host memory. And its refusal of device memory that nobody bound.
  */
-#include "nic/devmem_tx.h"
+#include "nic/zc_tx.h"
 
 #include "kit/common_tcp.h"
 
@@ -65,22 +65,21 @@ static void post__loopback(void **state)
 
 static void post__unbound(void **state)
 {
-	struct devmem_tx_cfg cfg = {
-		.sys = &zc_sys_kernel, .id = 0x7fffffff, .len = SRC_B, .depth = 4};
-	const struct devmem_piece p = {4096, 1024};
-	struct devmem_tx tx;
+	struct zc_cfg cfg = {.sys = &zc_sys_kernel, .depth = 4};
+	const struct zc_piece p = {.id = 0x7fffffff, .dmabuf_b = SRC_B, .off = 4096, .len = 1024};
+	struct zc_tx *tx;
 	ssize_t ret;
 	int fd[2];
 
 	common_tcp_pair(fd);
 	cfg.fd = fd[1];
-	assert_int_equal(devmem_tx_open(&cfg, &tx), 0);
-	ret = devmem_tx_post(&tx, &p, 1, 0);
+	assert_int_equal(zc_tx_open(&cfg, &tx), 0);
+	ret = zc_tx_device(tx, &p, 0);
 	/* Linux before 6.16 does not know the message, 6.16 and newer not the binding. */
 	assert_true(ret == -EINVAL || ret == -ENODEV || ret == -EFAULT);
-	assert_non_null(tx.zc->why);
-	assert_int_equal(devmem_tx_held(&tx), 0);
-	devmem_tx_close(&tx);
+	assert_non_null(tx->why);
+	assert_int_equal(zc_tx_held(tx), 0);
+	zc_tx_close(tx);
 	close(fd[0]);
 	close(fd[1]);
 }

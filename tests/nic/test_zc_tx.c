@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zc_tx.c and devmem_tx.c over a scripted kernel: sends by hand, an error queue that lies, and storms.
+ * zc_tx.c over a scripted kernel: sends by hand, an error queue that lies, and storms.
  */
 #include "nic/devmem_abi.h"
-#include "nic/devmem_tx.h"
+#include "nic/zc_tx.h"
 
 #include <errno.h>
 #include <linux/errqueue.h>
@@ -35,7 +35,7 @@ static struct {
 	unsigned nr;
 	unsigned sends, reads;
 	/* of the last send */
-	struct iovec iov[DEVMEM_TX_PIECES];
+	struct iovec iov;
 	size_t nr_iov;
 	struct cmsghdr h;
 	uint32_t id;
@@ -49,7 +49,7 @@ static ssize_t hand_send(int fd, const struct msghdr *msg)
 		sum += msg->msg_iov[i].iov_len;
 	k.sends++;
 	k.nr_iov = msg->msg_iovlen;
-	memcpy(k.iov, msg->msg_iov, GX_MIN(k.nr_iov, (size_t)DEVMEM_TX_PIECES) * sizeof(k.iov[0]));
+	k.iov = msg->msg_iov[0];
 	if (msg->msg_control) {
 		memcpy(&k.h, msg->msg_control, sizeof(k.h));
 		memcpy(&k.id, (const char *)msg->msg_control + CMSG_LEN(0), sizeof(k.id));
@@ -362,49 +362,46 @@ static void reap__bounded(void **state)
 
 static void device__message(void **state)
 {
-	const struct devmem_piece p[] = {{100, 1024}, {POOL - 8, 8}};
-	struct devmem_tx_cfg cfg = {.sys = &hand_sys, .id = 7, .len = POOL, .depth = DEPTH};
-	struct devmem_tx tx;
+	const struct zc_piece p[] = {{7, POOL, 100, 1024}, {7, POOL, POOL - 8, 8}};
+	struct zc_cfg cfg = {.sys = &hand_sys, .depth = DEPTH};
+	struct zc_tx *tx;
 	uint64_t user;
 
 	memset(&k, 0, sizeof(k));
 	k.answer = INT64_MAX;
-	assert_int_equal(devmem_tx_open(&cfg, &tx), 0);
-	assert_int_equal(devmem_tx_post(&tx, p, 2, 5), 1032);
-	assert_int_equal(k.nr_iov, 2);
-	assert_int_equal((uintptr_t)k.iov[0].iov_base, 100);
-	assert_int_equal(k.iov[0].iov_len, 1024);
-	assert_int_equal((uintptr_t)k.iov[1].iov_base, POOL - 8);
-	assert_int_equal(k.h.cmsg_level, SOL_SOCKET);
-	assert_int_equal(k.h.cmsg_type, DEVMEM_DMABUF);
-	assert_int_equal(k.h.cmsg_len, CMSG_LEN(4));
-	assert_int_equal(k.id, 7);
-	assert_int_equal(devmem_tx_held(&tx), 1);
-	say(0, 0);
-	assert_int_equal(devmem_tx_reap(&tx, &user, 1), 1);
-	assert_int_equal(user, 5);
-	devmem_tx_close(&tx);
+	assert_int_equal(zc_tx_open(&cfg, &tx), 0);
+	for (uint32_t i = 0; i < GX_ARRAY_SIZE(p); i++) {
+		assert_int_equal(zc_tx_device(tx, &p[i], 5 + i), p[i].len);
+		assert_int_equal(k.nr_iov, 1);
+		assert_int_equal((uintptr_t)k.iov.iov_base, p[i].off);
+		assert_int_equal(k.iov.iov_len, p[i].len);
+		assert_int_equal(k.h.cmsg_level, SOL_SOCKET);
+		assert_int_equal(k.h.cmsg_type, DEVMEM_DMABUF);
+		assert_int_equal(k.h.cmsg_len, CMSG_LEN(4));
+		assert_int_equal(k.id, 7);
+		assert_int_equal(zc_tx_held(tx), 1);
+		say(i, i);
+		assert_int_equal(zc_tx_reap(tx, &user, 1), 1);
+		assert_int_equal(user, 5 + i);
+	}
+	zc_tx_close(tx);
 }
 
 static void device__wrong(void **state)
 {
-	const struct devmem_piece bad[] = {
-		{0, 0}, {POOL, 1}, {POOL - 7, 8}, {UINT64_MAX, 1}, {UINT64_MAX - 3, 8}};
-	struct devmem_piece many[DEVMEM_TX_PIECES + 1] = {{0, 1}};
-	struct devmem_tx_cfg cfg = {.sys = &hand_sys, .id = 7, .depth = DEPTH};
-	struct devmem_tx tx;
+	const struct zc_piece bad[] = {
+		{7, POOL, 0, 0},	  {7, POOL, POOL, 1},		{7, POOL, POOL - 7, 8},
+		{7, POOL, UINT64_MAX, 1}, {7, POOL, UINT64_MAX - 3, 8}, {7, 0, 0, 1}};
+	struct zc_cfg cfg = {.sys = &hand_sys, .depth = DEPTH};
+	struct zc_tx *tx;
 
 	memset(&k, 0, sizeof(k));
-	assert_int_equal(devmem_tx_open(&cfg, &tx), -EINVAL);
-	cfg.len = POOL;
-	assert_int_equal(devmem_tx_open(&cfg, &tx), 0);
+	assert_int_equal(zc_tx_open(&cfg, &tx), 0);
 	for (size_t i = 0; i < GX_ARRAY_SIZE(bad); i++)
-		assert_int_equal(devmem_tx_post(&tx, &bad[i], 1, 0), -EINVAL);
-	assert_int_equal(devmem_tx_post(&tx, many, 0, 0), -EINVAL);
-	assert_int_equal(devmem_tx_post(&tx, many, DEVMEM_TX_PIECES + 1, 0), -EINVAL);
+		assert_int_equal(zc_tx_device(tx, &bad[i], 0), -EINVAL);
 	assert_int_equal(k.sends, 0);
-	assert_int_equal(devmem_tx_held(&tx), 0);
-	devmem_tx_close(&tx);
+	assert_int_equal(zc_tx_held(tx), 0);
+	zc_tx_close(tx);
 }
 
 /* ---- storms ---- */
