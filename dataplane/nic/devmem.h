@@ -88,7 +88,6 @@ struct devmem_frag {
 };
 
 struct devmem_stat {
-	uint64_t reads;	   /* that brought bytes */
 	uint64_t bytes;	   /* of the stream */
 	uint64_t linear_b; /* of them: bytes that the kernel copied to host memory */
 	uint64_t tokens;   /* that the kernel gave */
@@ -97,7 +96,6 @@ struct devmem_stat {
 	uint64_t releases; /* system calls that gave tokens back, */
 	uint64_t released; /* and tokens */
 	uint64_t short_ones; /* releases of which the kernel took a part */
-	uint64_t again;	     /* reads and releases that the kernel could not do at that time */
 };
 
 /* Neighbours in a pool, with neighbouring tokens; or bytes in host memory. */

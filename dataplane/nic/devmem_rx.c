@@ -270,8 +270,6 @@ static int rx_no_read(struct devmem_rx *rx, int err)
 	case 0:
 		return rx_fail(rx, -ESHUTDOWN, "the peer has closed the socket");
 	case -ENOMEM:
-		rx->stat.again++;
-		return 0;
 	case -EAGAIN:
 	case -EINTR:
 		return 0;
@@ -349,7 +347,6 @@ int devmem_rx_pull(struct devmem_rx *rx, uint64_t want_b, struct devmem_frag fra
 		rx_undo(rx, &rd);
 		return rx->err;
 	}
-	rx->stat.reads++;
 	rx->stat.bytes += (uint64_t)ret;
 	for (unsigned i = 0; i < rx->nr_pools; i++)
 		devmem_pool_look(rx->pool[i]);
@@ -427,14 +424,12 @@ static bool rx_not_gone(struct devmem_rx *rx, int err, unsigned n)
 	case -EAGAIN:
 	case -EINTR:
 	case -ENOMEM:
-		rx->stat.again++;
 		return true;
 	case -E2BIG:
 	case -EINVAL: /* a kernel with a lower limit than any that gx knows */
 		if (n == 1)
 			break;
 		rx->ranges_max = n / 2;
-		rx->stat.again++;
 		return true;
 	case 0:
 		rx_stuck(rx, -EPROTO, "the kernel does not know tokens that it gave");

@@ -215,7 +215,6 @@ static bool sock_submit(struct uring_rx *rx, uint32_t i)
 	sqe->user_data = i;
 	zcrx_prep(rx, sqe);
 	uring_goto(s, URING_ARMED);
-	rx->stat.armed++;
 	return true;
 }
 

@@ -70,7 +70,6 @@ struct uring_rec {
 struct uring_stat {
 	uint64_t frags, bytes; /* that completions brought */
 	uint64_t dry;	       /* receives that ended because the pool was empty */
-	uint64_t armed;	       /* receives that the kernel was given */
 	uint64_t full;	       /* turns that left completions, for want of records */
 	uint64_t strays;       /* completions that belong to no socket */
 };

@@ -151,7 +151,6 @@ static ssize_t post_refused(struct zc_tx *tx, int err)
 	case -EINTR:
 	case -ENOBUFS: /* too many sends, or locked pages, wait for their end */
 	case -ENOMEM:
-		tx->stat.again++;
 		return 0;
 	case -ENODEV:
 		return tx_fail(tx, err,
@@ -248,7 +247,6 @@ static int note_take(struct zc_tx *tx, const struct zc_note *n)
 			return tx_deafen(tx, -EPROTO, "the kernel told twice of the end of a send");
 		p->is_done = true;
 	}
-	tx->stat.notes++;
 	return 0;
 }
 

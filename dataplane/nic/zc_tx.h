@@ -58,8 +58,7 @@ int zc_notes(const struct msghdr *msg, struct zc_note out[], unsigned max, unsig
 
 struct zc_stat {
 	uint64_t sends, bytes; /* that the kernel took */
-	uint64_t notes;	       /* ranges */
-	uint64_t again, full;  /* posts that the kernel, or the depth, had no room for */
+	uint64_t full;	       /* posts that the depth had no room for */
 	uint64_t others;       /* messages of the error queue about other things */
 };
 
