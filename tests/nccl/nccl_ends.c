@@ -213,7 +213,7 @@ static void case_skip(struct rank *r)
  * under way. */
 static void case_overlap(struct rank *r)
 {
-	size_t len = 4 * MIB, part = MIB;
+	size_t len = MIB, part = MIB / REGS;
 	void *mh[REGS], *req[REGS];
 	struct link l;
 	struct buf b;
