@@ -49,16 +49,27 @@ static enum gx_gpu_dma gpu_dma(int dev)
 						 : GX_GPU_DMA_NONE;
 }
 
-static void gpu_identify_pci(struct cuda_gpu *g, int dev)
+static int gpu_name(struct gx_gpu *gpu, int dev)
 {
-	int domain = 0, bus = 0, device = 0;
+	int domain = 0, bus = 0, device = 0, ret;
 
-	if (cu.cuDeviceGetAttribute(&domain, GX_CU_ATTR_PCI_DOMAIN, dev) ||
+	ret = CUDA_TRY(cuDeviceGetName, gpu->name, sizeof(gpu->name), dev);
+	if (ret || cu.cuDeviceGetAttribute(&domain, GX_CU_ATTR_PCI_DOMAIN, dev) ||
 	    cu.cuDeviceGetAttribute(&bus, GX_CU_ATTR_PCI_BUS, dev) ||
 	    cu.cuDeviceGetAttribute(&device, GX_CU_ATTR_PCI_DEVICE, dev))
-		return;
-	snprintf(g->gpu.pci, sizeof(g->gpu.pci), "%04x:%02x:%02x.0", domain & 0xffff, bus & 0xff,
+		return ret;
+	snprintf(gpu->pci, sizeof(gpu->pci), "%04x:%02x:%02x.0", domain & 0xffff, bus & 0xff,
 		 device & 0xff);
+	return ret;
+}
+
+int gx_gpu_cuda_look(int ordinal, struct gx_gpu *gpu)
+{
+	int dev, ret = cuda_lib_get();
+
+	if (!ret)
+		ret = CUDA_TRY(cuDeviceGet, &dev, ordinal);
+	return ret ? ret : gpu_name(gpu, dev);
 }
 
 static int gpu_identify(struct cuda_gpu *g, int dev)
@@ -66,7 +77,7 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 	int sms = 0, major = 0, minor = 0, uva = 0;
 	int ret;
 
-	ret = CUDA_TRY(cuDeviceGetName, g->gpu.name, sizeof(g->gpu.name), dev);
+	ret = gpu_name(&g->gpu, dev);
 	if (!ret)
 		ret = CUDA_TRY(cuDeviceGetAttribute, &sms, GX_CU_ATTR_MULTIPROCESSOR_COUNT, dev);
 	if (!ret)
@@ -86,7 +97,6 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 		return -ENODEV;
 	}
 	gpu_identify_vmm(g, dev);
-	gpu_identify_pci(g, dev);
 	g->all_sms = (unsigned)sms;
 	g->major = major;
 	g->sms = GX_MIN(g->sms, g->all_sms);

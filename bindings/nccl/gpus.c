@@ -7,10 +7,10 @@
  */
 #include "plug.h"
 
-#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Flags of cuMemHostRegister */
 #define GPU_HOST_PORTABLE  1u /* for the contexts of all GPUs */
@@ -21,7 +21,6 @@
 #define DRIVER_API(X)                                                                              \
 	X(cuInit, (unsigned flags))                                                                \
 	X(cuCtxGetDevice, (int *device))                                                           \
-	X(cuDeviceGetPCIBusId, (char *id, int len, int device))                                    \
 	X(cuGetErrorName, (unsigned error, const char **name))                                     \
 	X(cuMemHostRegister_v2, (void *addr, size_t len, unsigned flags))                          \
 	X(cuMemHostUnregister, (void *addr))                                                       \
@@ -68,17 +67,17 @@ bool gpus_can(char why[WHY_B])
 
 bool gpus_pci(char id[PCI_B])
 {
+	struct gx_device d = GX_INIT(d);
 	char why[WHY_B];
 	int device;
 
 	id[0] = 0;
-	if (!gpus_can(why) || driver.cuCtxGetDevice(&device) ||
-	    driver.cuDeviceGetPCIBusId(id, PCI_B, device))
+	if (!gpus_can(why) || driver.cuCtxGetDevice(&device))
 		return false;
-	id[PCI_B - 1] = 0;
-	for (char *at = id; *at; at++) /* "0000:1B:00.0" */
-		*at = (char)tolower((unsigned char)*at);
-	return true;
+	for (unsigned i = 0; !id[0] && !gx_devices(NULL, i, &d); i++)
+		if (d.kind == GX_DEVICE_GPU && (int)d.number == device && d.pci[0])
+			snprintf(id, PCI_B, "%.15s", strrchr(d.pci, '/') + 1);
+	return id[0];
 }
 
 /* ---- Host memory ---- */

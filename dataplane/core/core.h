@@ -392,6 +392,12 @@ static inline void core_report(const struct core_end *end)
 		core_tell(end, GX_COMP_DONE);
 }
 
+/* -- devices, device.c -- */
+
+/** device_place() - Set .pci and .numa of what /sys/@fmt links to. Any thread. */
+void device_place(struct gx_device *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void device_root(const char *dir); /* for tests: in front of /sys; "": none */
+
 /* -- cores, core.c -- */
 
 /** core_watch() - Control thread, every 20 ms: warn of a core that did not turn for long; else the

@@ -127,7 +127,6 @@ struct nic_facts {
 	int ifindex;
 	char kernel[64]; /* release */
 	char driver[32], bus[32];
-	int numa;	/* -1: unknown */
 	uint32_t nr_rx; /* receive queues; 0: unknown */
 	struct nic_channels channels;
 	uint8_t held[NIC_QUEUES_MAX]; /* by a memory provider or AF_XDP: flags NIC_HELD_... */

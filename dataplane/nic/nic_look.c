@@ -14,20 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void look_host(const struct nic_sys *sys, struct nic_facts *f)
-{
-	char path[96], text[16];
-
-	if (sys->text("/proc/sys/kernel/osrelease", f->kernel, sizeof(f->kernel)))
-		f->kernel[0] = '\0';
-	f->numa = -1;
-	if (!f->bus[0] || strchr(f->bus, '/'))
-		return;
-	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/numa_node", f->bus);
-	if (!sys->text(path, text, sizeof(text)))
-		f->numa = atoi(text);
-}
-
 static void look_rings(struct nic_nl *nl, struct nic_got *got, struct nic_facts *f)
 {
 	f->rings_err = nic_nl_family(nl, "ethtool", got);
@@ -108,7 +94,8 @@ int nic_look(const struct nic_sys *sys, const char *name, struct nic_facts *out)
 	snprintf(out->name, sizeof(out->name), "%s", name);
 	out->ifindex = ifindex;
 	nic_driver(sys, name, out->driver, out->bus);
-	look_host(sys, out);
+	if (sys->text("/proc/sys/kernel/osrelease", out->kernel, sizeof(out->kernel)))
+		out->kernel[0] = '\0';
 	out->nr_rx = nic_channels(sys, name, &out->channels);
 	out->rss = nic_rss(sys, name, out->rss_queues, NIC_QUEUES_MAX / 64);
 	out->ntuple = nic_ntuple(sys, name);

@@ -43,14 +43,6 @@ static void fact_bus(const struct nic_facts *f, struct gx_nic_fact *out)
 	fact_set(out, "bus", "%s", f->bus[0] ? f->bus : "none");
 }
 
-static void fact_numa(const struct nic_facts *f, struct gx_nic_fact *out)
-{
-	if (f->numa < 0)
-		fact_set(out, "numa_node", "unknown");
-	else
-		fact_set(out, "numa_node", "%d", f->numa);
-}
-
 static void fact_kernel(const struct nic_facts *f, struct gx_nic_fact *out)
 {
 	fact_set(out, "kernel", "%s", f->kernel[0] ? f->kernel : "unknown");
@@ -163,9 +155,9 @@ static void fact_zcrx(const struct nic_facts *f, struct gx_nic_fact *out)
 int nic_fact(const struct nic_facts *f, unsigned index, struct gx_nic_fact *out)
 {
 	static void (*const all[])(const struct nic_facts *f, struct gx_nic_fact *out) = {
-		fact_driver, fact_bus,	  fact_numa, fact_kernel, fact_queues,
-		fact_split,  fact_thresh, fact_rss,  fact_flows,  fact_netdev,
-		fact_bind,   fact_xdp,	  fact_zcrx, fact_gro_hw};
+		fact_driver, fact_bus,	fact_kernel, fact_queues, fact_split,
+		fact_thresh, fact_rss,	fact_flows,  fact_netdev, fact_bind,
+		fact_xdp,    fact_zcrx, fact_gro_hw};
 
 	if (index >= sizeof(all) / sizeof(all[0]))
 		return -ENOENT;

@@ -265,7 +265,7 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct gx
 	if (ret)
 		return ret;
 	dev->speed_mbps = port_mbps(&dev->port_attr);
-	verbs_place_device(&dev->place, dev->name); /* soft RoCE has none */
+	device_place(&dev->place, "class/infiniband/%s/device", dev->name); /* soft RoCE has none */
 	dev->pd = dev->api->alloc_pd(dev->ctx);
 	if (!dev->pd)
 		return gx_fail(-ENOMEM, "%s: no protection domain: %s", dev->name, strerror(errno));
@@ -392,8 +392,8 @@ int verbs_dev_text(struct verbs_dev *dev, char *buf, size_t room)
 
 	if (dev->speed_mbps > 1)
 		snprintf(speed, sizeof(speed), ", %u Gb/s", dev->speed_mbps / 1000);
-	if (dev->place.node >= 0)
-		snprintf(node, sizeof(node), ", NUMA node %d", dev->place.node);
+	if (dev->place.numa >= 0)
+		snprintf(node, sizeof(node), ", NUMA node %d", dev->place.numa);
 	if (dev->sl || dev->traffic_class)
 		snprintf(class, sizeof(class), "; service level %u, traffic class %u", dev->sl,
 			 dev->traffic_class);

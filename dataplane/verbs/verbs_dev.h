@@ -47,11 +47,11 @@ struct verbs_dev {
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port_attr;
 	uint8_t sl, traffic_class;
-	uint8_t rail;	     /* its number in the context */
-	bool has_others;     /* so has the context */
-	uint32_t speed_mbps; /* of the port; 1: it does not tell */
-	struct verbs_place place;
-	char why[160]; /* why this GID */
+	uint8_t rail;		/* its number in the context */
+	bool has_others;	/* so has the context */
+	uint32_t speed_mbps;	/* of the port; 1: it does not tell */
+	struct gx_device place; /* .pci, .numa */
+	char why[160];		/* why this GID */
 	pthread_mutex_t lock;
 	struct verbs_gids gids;
 	uint32_t address_gen; /* counts changes of these and of the LID */

@@ -5,63 +5,9 @@
  */
 #include "verbs/verbs_near.h"
 
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static const char *root = "";
-
-void verbs_near_root(const char *dir)
+void verbs_place_gpu(struct gx_device *d, const struct gx_gpu *gpu)
 {
-	root = dir;
-}
-
-static int node_read(const char *dir)
-{
-	char path[PATH_MAX];
-	int node = -1;
-	FILE *f;
-
-	if (snprintf(path, sizeof(path), "%s/numa_node", dir) >= (int)sizeof(path))
-		return -1;
-	f = fopen(path, "re");
-	if (!f)
-		return -1;
-	if (fscanf(f, "%d", &node) != 1)
-		node = -1;
-	fclose(f);
-	return node;
-}
-
-static void place_find(struct verbs_place *p, const char *link)
-{
-	char full[PATH_MAX];
-	const char *at;
-
-	*p = (struct verbs_place){.node = node_read(link)};
-	at = realpath(link, full) ? strstr(full, "/pci") : NULL;
-	if (at && strlen(at) < sizeof(p->path))
-		strcpy(p->path, at);
-}
-
-void verbs_place_device(struct verbs_place *p, const char *name)
-{
-	char link[PATH_MAX];
-
-	snprintf(link, sizeof(link), "%s/sys/class/infiniband/%s/device", root, name);
-	place_find(p, link);
-}
-
-void verbs_place_gpu(struct verbs_place *p, const struct gx_gpu *gpu)
-{
-	char link[PATH_MAX];
-
-	*p = (struct verbs_place){.node = -1};
-	if (!gpu->pci[0])
-		return;
-	snprintf(link, sizeof(link), "%s/sys/bus/pci/devices/%s", root, gpu->pci);
-	place_find(p, link);
+	device_place(d, "bus/pci/devices/%s", gpu->pci[0] ? gpu->pci : "-");
 }
 
 /* Parts of the paths that are the same, from the host bridge on. */
@@ -79,16 +25,16 @@ static unsigned path_shared(const char *a, const char *b)
 	return n;
 }
 
-unsigned verbs_place_near(const struct verbs_place *a, const struct verbs_place *b)
+unsigned verbs_place_near(const struct gx_device *a, const struct gx_device *b)
 {
-	bool has_paths = a->path[0] && b->path[0], has_nodes = a->node >= 0 && b->node >= 0;
-	unsigned shared = has_paths ? path_shared(a->path, b->path) : 0;
+	bool has_paths = a->pci[0] && b->pci[0], has_nodes = a->numa >= 0 && b->numa >= 0;
+	unsigned shared = has_paths ? path_shared(a->pci, b->pci) : 0;
 
 	if (shared)
 		return VERBS_NEAR_HOST + shared - 1;
 	if (!has_nodes)
 		return has_paths ? VERBS_NEAR_NODE : VERBS_NEAR_UNKNOWN;
-	return a->node == b->node ? VERBS_NEAR_NODE : VERBS_NEAR_FAR;
+	return a->numa == b->numa ? VERBS_NEAR_NODE : VERBS_NEAR_FAR;
 }
 
 const char *verbs_near_text(unsigned near)

@@ -5,7 +5,7 @@
 #ifndef GX_VERBS_NEAR_H
 #define GX_VERBS_NEAR_H
 
-#include "gx_internal/gpu.h"
+#include "core/core.h"
 
 /* Nearer is higher. Each PCIe bridge that both are behind adds one to VERBS_NEAR_HOST. */
 enum verbs_near {
@@ -15,15 +15,8 @@ enum verbs_near {
 	VERBS_NEAR_HOST,
 };
 
-struct verbs_place {
-	char path[256]; /* "/pci0000:3a/0000:3a:00.0/0000:3b:00.0"; "": not known */
-	int node;	/* NUMA; -1: not known */
-};
-
-void verbs_place_device(struct verbs_place *p, const char *name); /* an RDMA device */
-void verbs_place_gpu(struct verbs_place *p, const struct gx_gpu *gpu);
-unsigned verbs_place_near(const struct verbs_place *a, const struct verbs_place *b);
+void verbs_place_gpu(struct gx_device *d, const struct gx_gpu *gpu); /* device_place() of @gpu */
+unsigned verbs_place_near(const struct gx_device *a, const struct gx_device *b);
 const char *verbs_near_text(unsigned near);
-void verbs_near_root(const char *dir); /* for tests: in front of /sys; "": none */
 
 #endif

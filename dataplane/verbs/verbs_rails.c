@@ -125,7 +125,7 @@ int verbs_rails_text(const struct verbs_rails *r, char *buf, size_t room)
 uint32_t verbs_rails_near(const struct verbs_rails *r, const struct gx_gpu *gpu, uint32_t of)
 {
 	unsigned best = VERBS_NEAR_UNKNOWN;
-	struct verbs_place place;
+	struct gx_device place;
 	uint32_t near = 0;
 
 	verbs_place_gpu(&place, gpu);
@@ -144,7 +144,7 @@ uint32_t verbs_rails_near(const struct verbs_rails *r, const struct gx_gpu *gpu,
 int verbs_rails_list(const struct verbs_rails *r, const struct gx_gpu *gpu, uint32_t of, char *buf,
 		     size_t room)
 {
-	struct verbs_place place;
+	struct gx_device place;
 	int at = 0;
 
 	verbs_place_gpu(&place, gpu);

@@ -43,7 +43,7 @@ static uint32_t lane_far(const struct gx *gx, unsigned i, const struct verbs_pla
 	uint32_t far = 0;
 
 	for (unsigned w = 0; w < p->nr_ways && node >= 0; w++) {
-		int own = verbs_rails_of(gx)->dev[p->way[w].own]->place.node;
+		int own = verbs_rails_of(gx)->dev[p->way[w].own]->place.numa;
 
 		far |= (uint32_t)(own >= 0 && own != node) << w;
 	}

@@ -254,6 +254,10 @@ struct gx_gpu_stream {
 extern const struct gx_gpu_ops gx_gpu_host_ops;
 extern const struct gx_gpu_ops gx_gpu_cuda_ops; /* always linked; open says why when it cannot */
 
+/** gx_gpu_cuda_look() - Set .name and .pci of CUDA device @ordinal, and open nothing. Any thread.
+ * Return: 0, -ENODEV. */
+int gx_gpu_cuda_look(int ordinal, struct gx_gpu *gpu);
+
 /** gx_gpu_stream_close() - ->close of a stream; NULL is fine. Control path. Return: has all its
  * work finished? */
 static inline bool gx_gpu_stream_close(struct gx_gpu_stream *s)

@@ -761,13 +761,6 @@ FAKE unsigned cuCtxGetCurrent(struct CUctx_st **ctx)
 
 /* Not in cuda_abi.h: the NCCL plugin asks them. */
 unsigned cuCtxGetDevice(int *device);
-unsigned cuDeviceGetPCIBusId(char *id, int len, int device);
-
-/* No sysfs has it. */
-FAKE unsigned cuDeviceGetPCIBusId(char *id, int len, int device)
-{
-	return snprintf(id, (size_t)len, "FFFF:%02X:00.0", (unsigned)device & 0xff) >= len;
-}
 
 FAKE unsigned cuCtxGetDevice(int *device)
 {

@@ -557,8 +557,6 @@ static int script_text(const char *path, char *buf, size_t room)
 {
 	if (!strcmp(path, "/proc/sys/kernel/osrelease") && script.kernel)
 		snprintf(buf, room, "%s", script.kernel);
-	else if (!strcmp(path, "/sys/bus/pci/devices/0000:3b:00.0/numa_node"))
-		snprintf(buf, room, "1");
 	else
 		return -ENOENT;
 	return 0;

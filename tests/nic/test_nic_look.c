@@ -40,7 +40,6 @@ static void look__everything(void **state)
 	assert_string_equal(facts.bus, "0000:3b:00.0");
 	assert_string_equal(facts.kernel, "6.18.1");
 	assert_int_equal(facts.ifindex, SCRIPT_INDEX);
-	assert_int_equal(facts.numa, 1);
 	assert_int_equal(facts.nr_rx, 16);
 	assert_int_equal(facts.channels.combined, 16);
 	assert_int_equal(facts.channels.combined_max, 16);
@@ -86,15 +85,6 @@ static void look__no_driver(void **state)
 	script.driver = NULL;
 	look();
 	assert_string_equal(facts.driver, "");
-	assert_int_equal(facts.numa, -1);
-}
-
-/* A bus name is part of a path: none leads elsewhere. */
-static void look__strange_bus(void **state)
-{
-	script.bus = "../../x";
-	look();
-	assert_int_equal(facts.numa, -1);
 }
 
 static void look__no_families(void **state)
@@ -307,7 +297,6 @@ int main(void)
 		cmocka_unit_test_setup(look__binds_nothing, reset),
 		cmocka_unit_test_setup(look__no_interface, reset),
 		cmocka_unit_test_setup(look__no_driver, reset),
-		cmocka_unit_test_setup(look__strange_bus, reset),
 		cmocka_unit_test_setup(look__no_families, reset),
 		cmocka_unit_test_setup(look__no_netlink, reset),
 		cmocka_unit_test_setup(look__older_kernel, reset),

@@ -3,8 +3,6 @@
  * Distance of RDMA devices to GPUs, over a directory that looks like the kernel's: two devices behind
  * bridges of the GPU's host bridge, one of its NUMA node, one of another node, and one without PCIe.
  */
-#include <errno.h>
-#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,17 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "kit/common_sysfs.h"
 #include "verbs/verbs_dev.h"
 
 #include <cmocka.h>
 
 #define GPU	 "0000:03:00.0"
 #define GPU_PATH "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/" GPU
-
-static char top[] = "/tmp/gx-near-XXXXXX";
 
 /* In the order of their distance. */
 static const struct {
@@ -44,70 +39,35 @@ static const struct {
 };
 #define DEVICES 6
 
-static void make_dirs(const char *path)
-{
-	char part[PATH_MAX];
-
-	for (size_t i = 1; i <= strlen(path); i++) {
-		if (path[i] && path[i] != '/')
-			continue;
-		snprintf(part, sizeof(part), "%.*s", (int)i, path);
-		assert_true(!mkdir(part, 0700) || errno == EEXIST);
-	}
-}
-
-/* One of the kernel's devices, and @link to it. */
-static void device_make(const char *path, int node, const char *dir, const char *link)
-{
-	char at[PATH_MAX], from[PATH_MAX], file[PATH_MAX + 16];
-	FILE *f;
-
-	snprintf(at, sizeof(at), "%s/sys/devices/%s", top, path);
-	make_dirs(at);
-	snprintf(file, sizeof(file), "%s/numa_node", at);
-	f = fopen(file, "we");
-	assert_non_null(f);
-	fprintf(f, "%d\n", node);
-	fclose(f);
-	snprintf(from, sizeof(from), "%s/sys/%s", top, dir);
-	make_dirs(from);
-	snprintf(from, sizeof(from), "%s/sys/%s/%s", top, dir, link);
-	assert_int_equal(symlink(at, from), 0);
-}
-
 static int tree_make(void **state)
 {
-	char dir[128];
+	char dir[128], node[16];
 
-	assert_non_null(mkdtemp(top));
-	device_make(GPU_PATH, 0, "bus/pci/devices", GPU);
+	common_sysfs_open();
+	common_sysfs_device(GPU_PATH, "0", "bus/pci/devices", GPU);
 	for (unsigned i = 0; i < DEVICES; i++) {
 		snprintf(dir, sizeof(dir), "class/infiniband/%s", devices[i].name);
-		device_make(devices[i].path, devices[i].node, dir, "device");
+		snprintf(node, sizeof(node), "%d", devices[i].node);
+		common_sysfs_device(devices[i].path, node, dir, "device");
 	}
-	verbs_near_root(top);
 	return 0;
 }
 
 static int tree_remove(void **state)
 {
-	char command[128];
-
-	verbs_near_root("");
-	snprintf(command, sizeof(command), "rm -r %s", top);
-	return system(command);
+	return common_sysfs_close();
 }
 
 static void place__near(void **state)
 {
 	struct gx_gpu gpu = {.pci = GPU};
-	struct verbs_place of_gpu, place;
+	struct gx_device of_gpu, place;
 
 	verbs_place_gpu(&of_gpu, &gpu);
-	assert_string_equal(of_gpu.path, "/" GPU_PATH);
+	assert_string_equal(of_gpu.pci, "/" GPU_PATH);
 	for (unsigned i = 0; i < DEVICES; i++) {
-		verbs_place_device(&place, devices[i].name);
-		assert_int_equal(place.node, devices[i].node);
+		device_place(&place, "class/infiniband/%s/device", devices[i].name);
+		assert_int_equal(place.numa, devices[i].node);
 		assert_int_equal(verbs_place_near(&place, &of_gpu), devices[i].near);
 		assert_int_equal(verbs_place_near(&of_gpu, &place), devices[i].near);
 		assert_string_equal(verbs_near_text(devices[i].near), devices[i].text);
@@ -118,16 +78,16 @@ static void place__near(void **state)
 static void place__not_known(void **state)
 {
 	struct gx_gpu gpu = {.pci = "0000:ff:00.0"}, none = {.device = 0};
-	struct verbs_place of_gpu, place;
+	struct gx_device of_gpu, place;
 
-	verbs_place_device(&place, "mlx5_0");
+	device_place(&place, "class/infiniband/%s/device", "mlx5_0");
 	verbs_place_gpu(&of_gpu, &gpu);
 	assert_int_equal(verbs_place_near(&place, &of_gpu), VERBS_NEAR_UNKNOWN);
 	verbs_place_gpu(&of_gpu, &none);
 	assert_int_equal(verbs_place_near(&place, &of_gpu), VERBS_NEAR_UNKNOWN);
-	verbs_place_device(&place, "mlx5_9");
-	assert_string_equal(place.path, "");
-	assert_int_equal(place.node, -1);
+	device_place(&place, "class/infiniband/%s/device", "mlx5_9");
+	assert_string_equal(place.pci, "");
+	assert_int_equal(place.numa, -1);
 }
 
 /* Whoever is nearest of those that have the memory. */
@@ -142,7 +102,7 @@ static void rails__near(void **state)
 	for (unsigned i = 0; i < DEVICES; i++) {
 		r.dev[i] = &dev[DEVICES - 1 - i]; /* the far ones first */
 		strcpy(dev[i].name, devices[i].name);
-		verbs_place_device(&dev[i].place, devices[i].name);
+		device_place(&dev[i].place, "class/infiniband/%s/device", devices[i].name);
 	}
 	for (unsigned i = 0; i < DEVICES; i++)
 		assert_int_equal(verbs_rails_near(&r, &gpu, (2u << i) - 1), 1u << i);

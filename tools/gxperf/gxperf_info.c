@@ -84,29 +84,51 @@ static void info_host(struct info *i, const struct perf_opts *opts)
 	info_hugepages(i);
 }
 
-/* Return: number of GPUs. */
-static unsigned info_gpus(struct info *i, struct gx *gx)
+unsigned info_gpus(struct gx *gx, char why[INFO_WHY_MAX])
 {
 	unsigned nr = 0;
 
-	for (int gpu = 0; gpu < INFO_GPUS_MAX; gpu++) {
-		char why[INFO_WHY_MAX];
-		struct gx_mem *mem;
-
-		if (gx_mem_alloc(gx, GX_MEM_CUDA, gpu, INFO_GPU_TRY_B, &mem)) {
-			if (!nr) {
-				info_error(why);
-				info_say(i, "no GPU: %s\n", why);
-				js_set(i->doc, "no_gpu", js_string(why));
-			}
-			break;
-		}
-		info_say(i, "GPU cuda:%d: memory can be used\n", gpu);
-		gx_mem_free(mem);
+	while (nr < INFO_GPUS_MAX && !gx_gpu_open(gx, (int)nr))
 		nr++;
-	}
-	js_set(i->doc, "gpus", js_pack("i", (int)nr));
+	info_error(why);
 	return nr;
+}
+
+static void info_device(struct info *i, const struct gx_device *d, struct json_t *all)
+{
+	static const char *const kinds[] = {"port", "RDMA", "interface", "GPU"};
+	struct json_t *doc =
+		js_pack("{s:s, s:s, s:i, s:i, s:I, s:b}", "kind", kinds[d->kind], "name", d->name,
+			"number", (int)d->number, "numa", d->numa, "speed_mbps",
+			(long long)d->speed_mbps, "up", !!(d->can & GX_DEVICE_UP));
+
+	info_say(i, "%s %s", kinds[d->kind], d->name);
+	if (d->kind == GX_DEVICE_RDMA || d->kind == GX_DEVICE_GPU)
+		info_say(i, d->kind == GX_DEVICE_GPU ? ", cuda:%u" : " port %u", d->number);
+	info_say(i, ": %s%s%s", d->can & GX_DEVICE_UP ? "up" : "down",
+		 d->can & GX_DEVICE_ETHERNET ? ", over Ethernet" : "",
+		 d->can & GX_DEVICE_LOSSLESS ? ", loses nothing" : "");
+	if (d->speed_mbps)
+		info_say(i, ", %.4g Gb/s", (double)d->speed_mbps / 1000);
+	if (d->numa >= 0)
+		info_say(i, ", NUMA node %d", d->numa);
+	info_say(i, "%s%s\n", d->pci[0] ? ", PCIe " : "", d->pci);
+	js_set(doc, "pci", js_string(d->pci[0] ? d->pci : NULL));
+	if (d->kind == GX_DEVICE_RDMA)
+		js_set(doc, "gids", info_gids(i, d));
+	if (d->kind == GX_DEVICE_NIC)
+		info_nic(i, d, doc);
+	js_append(all, doc);
+}
+
+static void info_devices(struct info *i, struct gx *gx)
+{
+	struct gx_device d = GX_INIT(d);
+	struct json_t *all = js_array();
+
+	for (unsigned k = 0; !gx_devices(gx, k, &d); k++)
+		info_device(i, &d, all);
+	js_set(i->doc, "devices", all);
 }
 
 /* Open a server with memory of all GPUs, in this process. Return: its port, -errno with
@@ -195,6 +217,7 @@ static int info_local(struct info *i)
 {
 	static const struct gx_port_name ports[] = {{.name = "shm"}, {.name = "udp"}};
 	struct gx_opts opts = GX_INIT(opts);
+	char why[INFO_WHY_MAX];
 	struct gx *gx;
 	unsigned nr;
 
@@ -204,9 +227,15 @@ static int info_local(struct info *i)
 		report_error(i->report, "%s", gx_error());
 		return PERF_FAILED;
 	}
-	nr = info_gpus(i, gx);
-	if (nr)
+	info_devices(i, gx);
+	nr = info_gpus(gx, why);
+	js_set(i->doc, "gpus", js_pack("i", (int)nr));
+	if (nr) {
 		info_pairs(i, gx, nr);
+	} else {
+		info_say(i, "no GPU: %s\n", why);
+		js_set(i->doc, "no_gpu", js_string(why));
+	}
 	if (info_describe(i, gx))
 		report_error(i->report, "%s", gx_error());
 	gx_close(gx);
@@ -326,7 +355,6 @@ int perf_info(const struct perf_opts *opts, struct report *report)
 		ret = info_local(&i);
 		info_ports(&i);
 		info_rdma(&i);
-		info_nics(&i);
 	}
 	fflush(stdout);
 	if (!ret && opts->addr)

@@ -22,11 +22,16 @@ void info_say(const struct info *i, const char *fmt, ...) __attribute__((format(
 /** info_error() - gx_error(), with names of options. */
 void info_error(char why[INFO_WHY_MAX]);
 
-/** info_rdma() - The RDMA devices of this host, and the one that link verbs would take. */
-void info_rdma(struct info *i);
+/** info_gpus() - Have @gx open the GPUs of this host. @why: why there is none. Return: how many. */
+unsigned info_gpus(struct gx *gx, char why[INFO_WHY_MAX]);
 
-/** info_nics() - The network interfaces of this host, and how each can receive TCP payload. */
-void info_nics(struct info *i);
+/** info_rdma() - The RDMA devices that link verbs would take. */
+void info_rdma(struct info *i);
+/** info_gids() - The GIDs of a port of an RDMA device. Return: the same for the document. */
+struct json_t *info_gids(struct info *i, const struct gx_device *d);
+
+/** info_nic() - What an interface tells, and how it can receive TCP payload: added to @doc. */
+void info_nic(struct info *i, const struct gx_device *d, struct json_t *doc);
 
 /** info_nccl() - What NCCL and gx's plugin for it would choose in this process. Return: an enum
  * perf_status; PERF_FAILED: NCCL would not use gx here. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf info: the network interfaces of this host, and for each the ways of receiving TCP payload:
- * which are there, what is missing, and the cure. Main thread only.
+ * gxperf info: an interface's ways of receiving TCP payload: which are there, what is missing, and the
+ * cure. Main thread only.
  */
 #include "gxperf/gxperf_info.h"
 
@@ -10,24 +10,16 @@
 
 #include <gx/nic.h>
 
-#include <errno.h>
-#include <net/if.h>
-#include <string.h>
-
-#define NIC_LINE_FACTS 3 /* the first facts stand in the heading: driver, bus, NUMA node */
-
-static struct json_t *nic_facts(struct info *i, const char *name, const struct gx_nic *nic)
+static struct json_t *nic_facts(struct info *i, const struct gx_nic *nic)
 {
 	struct gx_nic_fact f = GX_INIT(f);
 	struct json_t *doc = js_pack("{}");
 
-	info_say(i, "interface %s:", name);
 	for (unsigned k = 0; !gx_nic_fact(nic, k, &f); k++) {
 		js_set(doc, f.name, js_string(f.text));
-		if (k < NIC_LINE_FACTS)
-			info_say(i, "%s %s %s", k ? "," : "", f.name, f.text);
+		if (!k)
+			info_say(i, "  %s %s\n", f.name, f.text); /* the driver */
 	}
-	info_say(i, "\n");
 	return doc;
 }
 
@@ -56,32 +48,16 @@ static struct json_t *nic_modes(struct info *i, const struct gx_nic *nic)
 	return doc;
 }
 
-void info_nics(struct info *i)
+void info_nic(struct info *i, const struct gx_device *d, struct json_t *doc)
 {
-	struct if_nameindex *all = if_nameindex();
-	struct json_t *doc = js_array();
+	struct gx_nic *nic;
 
-	for (unsigned k = 0; all && all[k].if_index; k++) {
-		struct json_t *one;
-		struct gx_nic *nic;
-		int ret = gx_nic_open(all[k].if_name, &nic);
-
-		if (ret == -EOPNOTSUPP) {
-			info_say(i, "interfaces: %s\n", gx_error());
-			js_free(doc);
-			doc = js_string(NULL);
-			break;
-		}
-		if (ret)
-			continue; /* it went away */
-		one = js_pack("{}");
-		js_set(one, "interface", js_string(all[k].if_name));
-		js_set(one, "facts", nic_facts(i, all[k].if_name, nic));
-		js_set(one, "receive", nic_modes(i, nic));
-		js_append(doc, one);
-		gx_nic_close(nic);
+	if (gx_nic_open(d->name, &nic)) { /* or it went away */
+		info_say(i, "  receive: %s\n", gx_error());
+		js_set(doc, "receive", js_string(NULL));
+		return;
 	}
-	if (all)
-		if_freenameindex(all);
-	js_set(i->doc, "nics", doc);
+	js_set(doc, "facts", nic_facts(i, nic));
+	js_set(doc, "receive", nic_modes(i, nic));
+	gx_nic_close(nic);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf info: the RDMA devices of this host, as the kernel lists them, and those that link verbs
+ * gxperf info: the GIDs of RDMA devices, as the kernel lists them, and the devices that link verbs
  * takes if asked for all, or the reason why it has none. Main thread only.
  */
 #include "gxperf/gxperf_info.h"
@@ -8,18 +8,13 @@
 #include "common/json.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RDMA_DEVICES   "/sys/class/infiniband"
-#define RDMA_PORTS_MAX 16  /* of a device */
-#define RDMA_GIDS_MAX  256 /* of a port */
-#define RDMA_TEXT_MAX  64
-#define RDMA_LINES_B   16384
-#define RDMA_GPUS_MAX  16
-#define RDMA_GPU_TRY_B (2u << 20)
+#define RDMA_GIDS_MAX 256 /* of a port */
+#define RDMA_TEXT_MAX 64
+#define RDMA_LINES_B  16384
 
 /* The first line of a file below @dir. Return: there is one, and it is not empty. */
 static bool rdma_read(const char *dir, const char *name, char text[RDMA_TEXT_MAX])
@@ -64,54 +59,15 @@ static void rdma_gid(struct info *i, const char *port, unsigned index, struct js
 	js_append(gids, one);
 }
 
-static void rdma_port(struct info *i, const char *device, unsigned port, struct json_t *ports)
+struct json_t *info_gids(struct info *i, const struct gx_device *d)
 {
-	char dir[256], state[RDMA_TEXT_MAX], layer[RDMA_TEXT_MAX], rate[RDMA_TEXT_MAX];
-	struct json_t *one, *gids;
+	struct json_t *gids = js_array();
+	char dir[256];
 
-	if (snprintf(dir, sizeof(dir), RDMA_DEVICES "/%s/ports/%u", device, port) >=
-		    (int)sizeof(dir) ||
-	    !rdma_read(dir, "state", state))
-		return;
-	rdma_read(dir, "link_layer", layer);
-	rdma_read(dir, "rate", rate);
-	info_say(i, "RDMA %s port %u: state %s, %s, %s\n", device, port, state, layer, rate);
-	one = js_pack("{s:i}", "port", (int)port);
-	gids = js_array();
+	snprintf(dir, sizeof(dir), "/sys/class/infiniband/%s/ports/%u", d->name, d->number);
 	for (unsigned k = 0; k < RDMA_GIDS_MAX; k++)
 		rdma_gid(i, dir, k, gids);
-	js_set(one, "device", js_string(device));
-	js_set(one, "state", js_string(state));
-	js_set(one, "link_layer", js_string(layer));
-	js_set(one, "rate", js_string(rate));
-	js_set(one, "gids", gids);
-	js_append(ports, one);
-}
-
-static struct json_t *rdma_ports(struct info *i)
-{
-	struct json_t *ports = js_array();
-	DIR *dir = opendir(RDMA_DEVICES);
-	struct dirent *e;
-
-	while (dir && (e = readdir(dir)))
-		for (unsigned p = 1; e->d_name[0] != '.' && p <= RDMA_PORTS_MAX; p++)
-			rdma_port(i, e->d_name, p, ports);
-	if (dir)
-		closedir(dir);
-	return ports;
-}
-
-/* A context knows the distance to the GPUs that it has opened. */
-static void rdma_gpus(struct gx *gx)
-{
-	struct gx_mem *mem;
-
-	for (int gpu = 0; gpu < RDMA_GPUS_MAX; gpu++) {
-		if (gx_mem_alloc(gx, GX_MEM_CUDA, gpu, RDMA_GPU_TRY_B, &mem))
-			break;
-		gx_mem_free(mem);
-	}
+	return gids;
 }
 
 /* The lines of gx_describe() on the devices; on GPUs: in @near. */
@@ -142,7 +98,7 @@ static struct json_t *rdma_lines(struct info *i, struct gx *gx, struct json_t *n
 void info_rdma(struct info *i)
 {
 	static const struct gx_port_name port = {.name = "shm"};
-	struct json_t *doc = js_pack("{}"), *ports = rdma_ports(i);
+	struct json_t *doc = js_pack("{}");
 	struct gx_opts opts = GX_INIT(opts);
 	struct json_t *lines = js_array(), *near = js_array();
 	char why[INFO_WHY_MAX];
@@ -158,7 +114,7 @@ void info_rdma(struct info *i)
 		info_say(i, "link verbs: no: %s\n", why);
 	} else {
 		js_free(lines);
-		rdma_gpus(gx);
+		info_gpus(gx, why); /* a context knows the distance to those that it has opened */
 		lines = rdma_lines(i, gx, near);
 		gx_close(gx);
 	}
@@ -167,6 +123,5 @@ void info_rdma(struct info *i)
 	js_set(doc, "takes", js_string(ret ? NULL : js_text(js_at(lines, 0), "")));
 	js_set(doc, "rails", lines);
 	js_set(doc, "gpus", near);
-	js_set(doc, "ports", ports);
 	js_set(i->doc, "rdma", doc);
 }

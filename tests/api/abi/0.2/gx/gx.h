@@ -168,6 +168,45 @@ void gx_close(struct gx *gx);
  * packet, local"). Return: length, -ENOSPC (@room is too small). [control] */
 int gx_describe(struct gx *gx, char *buf, size_t room);
 
+/* ---- Devices ---- */
+
+enum gx_device_kind {
+	GX_DEVICE_PORT, /* a packet port of a context */
+	GX_DEVICE_RDMA, /* a port of an RDMA device, for gx_rail */
+	GX_DEVICE_NIC,	/* an interface of the kernel, for gx_opts.bind_host and gx_nic_opts */
+	GX_DEVICE_GPU,
+};
+
+enum gx_device_can {
+	GX_DEVICE_UP = 1,	/* RDMA, NIC: its link is up. The others always */
+	GX_DEVICE_OPEN = 2,	/* PORT, GPU: the context has opened it */
+	GX_DEVICE_ETHERNET = 4, /* RDMA: over Ethernet (RoCE), so its interface needs an address */
+	GX_DEVICE_LOSSLESS = 8, /* PORT: loses no packet */
+	GX_DEVICE_TO_GPU = 16,	/* PORT: packets land in memory of a GPU */
+};
+
+/** struct gx_device - What the kernel, or NVIDIA's driver, tells of a device. */
+struct gx_device {
+	size_t size;
+	enum gx_device_kind kind;
+	unsigned number;     /* RDMA: port, from 1 on; GPU: CUDA ordinal; PORT: index; NIC: 0 */
+	char name[96];	     /* as options name it ("shm", "mlx5_0", "eth0"); GPU: of its model */
+	char pci[256];	     /* its path through the bridges of PCIe; the last part is its address:
+				"/pci0000:3a/0000:3a:00.0/0000:3b:00.0". Empty: none, or not known */
+	int numa;	     /* node; -1: not known, or the host has one */
+	unsigned can;	     /* GX_DEVICE_ bits */
+	uint64_t speed_mbps; /* of its link; 0: it has none, or does not tell */
+};
+
+/**
+ * gx_devices() - Device @index, from 0 on: the ports of @gx, then RDMA devices and interfaces in the
+ * order of their names, then GPUs. Nothing is opened, but that NVIDIA's driver is loaded where there
+ * is one. [control]
+ * @gx: NULL: without ports
+ * Return: 0, -ENOENT (there are no more).
+ */
+int gx_devices(struct gx *gx, unsigned index, struct gx_device *out);
+
 /* ---- Memory ---- */
 
 enum gx_mem_kind { GX_MEM_HOST, GX_MEM_CUDA };
