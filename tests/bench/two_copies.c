@@ -2,7 +2,7 @@
 /*
  * The limit that a put over shared memory cannot pass: one core copies 64 MiB messages into shared
  * slots, another copies them out, with nothing but a sequence number a slot between them. usage:
- * two_copies CPU CPU SLOT_B SLOTS SECONDS copy|stream Prints one number, GB/s. tools/bench/bench.py runs
+ * two_copies CPU CPU SLOT_B SLOTS SECONDS copy|stream Prints one number, GB/s. tests/bench/bench.py runs
  * it beside gx.
  */
 #include "gx_internal/base.h"

@@ -640,7 +640,7 @@ def plot_refuses(tools):
         plot(tools).must(USAGE, "which file")
         plot(tools, "/nonexistent.json").must(FAILED, "/nonexistent.json", "No such file")
         plot(tools, tmp).must(FAILED, tmp)
-        plot(tools, other).must(FAILED, str(other), "results", "gxperf -J", "tools/bench/bench.py")
+        plot(tools, other).must(FAILED, str(other), "results", "gxperf -J", "tests/bench/bench.py")
         plot(tools, doc, "--y", "shoe").must(FAILED, "shoe")
         plot(tools, doc, "--rival", "c").must(FAILED, "nothing to draw", "c")
         plot(tools, doc, path=none).must(FAILED, "gnuplot", "install")
@@ -664,10 +664,10 @@ def plot_gnuplot_that_fails(tools):
 
 
 def bench_doc(unit, rows, rival=None):
-    """As tools/bench/bench.py writes it: rows by name, and the ratios of the others to rival's."""
+    """As tests/bench/bench.py writes it: rows by name, and the ratios of the others to rival's."""
     docs = [{"name": n, "unit": unit, "median": v, "values": [v, v], "error": None} for n, v in rows]
     ratios = [{"gx": n, "rival": rival, "median": v, "values": [v, v + 1]} for n, v in rows if n.startswith("gx ")]
-    return {"schema_version": 1, "command": ["tools/bench/bench.py"], "cpu": "x", "rounds": 2, "rows": docs, "ratios": ratios if rival else []}
+    return {"schema_version": 1, "command": ["tests/bench/bench.py"], "cpu": "x", "rounds": 2, "rows": docs, "ratios": ratios if rival else []}
 
 
 @case

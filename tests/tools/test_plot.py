@@ -27,7 +27,7 @@ def doc(*results, command="h2d"):
     return {"command": command, "results": list(results)}
 
 
-# As tools/bench/bench.py writes them.
+# As tests/bench/bench.py writes them.
 BENCH = {"command": ["bench.py"], "rows": [
     {"name": "gx put 4K, shm, verified", "unit": "GB/s", "values": [9, 7, 8]},
     {"name": "gx put 1M, shm, verified", "unit": "GB/s", "values": [12]},
@@ -123,7 +123,7 @@ class Lines(unittest.TestCase):
                    "title 'put to GPU, unpack d2d, cores a side'", x="cores")
 
     def test_refuses(self):
-        self.refuses({"rows": []}, '"results"', "tools/bench/bench.py")
+        self.refuses({"rows": []}, '"results"', "tests/bench/bench.py")
         self.refuses({"results": 7}, '"results"')
         self.refuses({"results": [7, None, [], {"op": 1}]}, '"size_b"')
         self.refuses(doc(row("a", 2, True)), '"GB_s"')

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gxperf plot: pictures, SVG and PNG, of what -J, --format json or jsonl, or tools/bench/bench.py has
+"""gxperf plot: pictures, SVG and PNG, of what -J, --format json or jsonl, or tests/bench/bench.py has
 written; several files in one. gnuplot draws them. The same documents give the same bytes."""
 import argparse
 import collections
@@ -54,7 +54,7 @@ def number(row, key):
     return v if isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) else None
 
 
-# --- documents of tools/bench/bench.py: a row's name has its size, or its number of cores ----------------------------
+# --- documents of tests/bench/bench.py: a row's name has its size, or its number of cores ----------------------------
 
 def split(name):
     """"gx put 64M, shm" is op "gx put, shm", size_b 64 Mi; "put, 4 cores a side" has cores. None: no such word."""
@@ -95,7 +95,7 @@ class Plot:
         if made:
             results = bench_results(doc, how.rival)
         elif not results:
-            raise Bad('neither "results", as gxperf -J writes them, nor "rows" of tools/bench/bench.py')
+            raise Bad('neither "results", as gxperf -J writes them, nor "rows" of tests/bench/bench.py')
         if not self.y:
             has = [y for y in ("GB_s", "p50_us") if any(number(r, y) is not None for r in results)]
             self.y = "slowdown" if doc.get("command") == "overlap" else (has or ["GB_s"])[0]
@@ -210,13 +210,13 @@ def options(argv):
     p.add_argument("--y", metavar="MEMBER", help="Vertical axis: GB_s, p50_us (default: what there is), slowdown (default "
                    "for overlap), share, ratio, ...")
     p.add_argument("--rival", metavar="OP", help="Ratios to the results of this op in the same file; of "
-                   "tools/bench/bench.py: its ratios, round by round")
+                   "tests/bench/bench.py: its ratios, round by round")
     p.add_argument("--only", metavar="OP,...", help="Only these ops")
     p.add_argument("--title", metavar="TEXT", help="Above the picture")
     p.add_argument("--log-y", action="store_true", help="Logarithmic vertical axis")
     o = p.parse_args(argv)
     if not o.files:
-        p.error("which file? One that gxperf -J or tools/bench/bench.py -J has written")
+        p.error("which file? One that gxperf -J or tests/bench/bench.py -J has written")
     return o
 
 
