@@ -277,28 +277,16 @@ void ctl_close(struct gx *gx)
 
 static int listen_fail(int err, const char *addr)
 {
-	switch (err) {
-	case -EADDRINUSE:
-		return gx_fail(
-			err,
-			"cannot listen at %s: another program does (see ss -ltnp): stop it, or "
-			"choose another port",
-			addr);
-	case -EACCES:
-		return gx_fail(
-			err,
-			"cannot listen at %s: ports below 1024 need CAP_NET_BIND_SERVICE: choose a "
-			"higher one",
-			addr);
-	case -EADDRNOTAVAIL:
-		return gx_fail(err,
-			       "cannot listen at %s: no interface here has that address (see ip "
-			       "addr): take "
-			       "127.0.0.1, or one that is there",
-			       addr);
-	default:
-		return gx_fail(err, "cannot listen at %s: %s", addr, strerror(-err));
-	}
+	const char *why = strerror(-err);
+
+	if (err == -EADDRINUSE)
+		why = "another program does (see ss -ltnp): stop it, or choose another port";
+	else if (err == -EACCES)
+		why = "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one";
+	else if (err == -EADDRNOTAVAIL)
+		why = "no interface here has that address (see ip addr): take 127.0.0.1, or one "
+		      "that is there";
+	return gx_fail(err, "cannot listen at %s: %s", addr, why);
 }
 
 /* Return: a listening socket, -errno. */

@@ -17,11 +17,6 @@
 
 static void conn_tx_kick(struct ctl_conn *cc);
 
-static struct gx_uring *conn_uring(const struct ctl_conn *cc)
-{
-	return cc->ctl->gx->uring;
-}
-
 const char *ctl_conn_peer(const struct ctl_conn *cc)
 {
 	return cc->conn && cc->conn->peer_name[0] ? cc->conn->peer_name : cc->name;
@@ -57,6 +52,17 @@ static void conn_buf_free(struct ctl_buf *buf)
 	free(buf);
 }
 
+static void conn_out_drop(struct ctl_conn *cc)
+{
+	while (cc->out) {
+		struct ctl_buf *buf = cc->out;
+
+		cc->out = buf->next;
+		conn_buf_free(buf);
+	}
+	cc->out_end = &cc->out;
+}
+
 void ctl_conn_setup_free(struct ctl_conn *cc)
 {
 	struct ctl_setup *s = cc->setup;
@@ -72,13 +78,7 @@ void ctl_conn_setup_free(struct ctl_conn *cc)
 
 static void conn_buffers_free(struct ctl_conn *cc)
 {
-	while (cc->out) {
-		struct ctl_buf *buf = cc->out;
-
-		cc->out = buf->next;
-		conn_buf_free(buf);
-	}
-	cc->out_end = &cc->out;
+	conn_out_drop(cc);
 	ctl_conn_setup_free(cc);
 	free(cc->in);
 	cc->in = NULL;
@@ -114,8 +114,8 @@ void ctl_conn_close(struct ctl_conn *cc)
 	conn_forget(cc);
 	if (cc->fd >= 0)
 		shutdown(cc->fd, SHUT_RDWR);
-	gx_uring_cancel(conn_uring(cc), &cc->rx);
-	gx_uring_cancel(conn_uring(cc), &cc->tx);
+	gx_uring_cancel(cc->ctl->gx->uring, &cc->rx);
+	gx_uring_cancel(cc->ctl->gx->uring, &cc->tx);
 	ctl_conn_closed_check(cc);
 }
 
@@ -160,12 +160,7 @@ static void conn_tx_done(struct gx_io *io, int res)
 		return;
 	}
 	if (res < 0) { /* the receiving half fails too, and gives the reason */
-		while (cc->out) {
-			buf = cc->out;
-			cc->out = buf->next;
-			conn_buf_free(buf);
-		}
-		cc->out_end = &cc->out;
+		conn_out_drop(cc);
 		if (cc->state == CTL_LINGER)
 			ctl_conn_close(cc);
 		return;
@@ -198,7 +193,7 @@ static void conn_tx_kick(struct ctl_conn *cc)
 				.len = buf->len - buf->pos,
 				.done = conn_tx_done,
 				.arg = cc};
-	gx_uring_submit(conn_uring(cc), &cc->tx);
+	gx_uring_submit(cc->ctl->gx->uring, &cc->tx);
 }
 
 static void conn_buf_queue(struct ctl_conn *cc, struct ctl_buf *buf)
@@ -232,12 +227,6 @@ int ctl_conn_frame_send(struct ctl_conn *cc, uint32_t len)
 int ctl_conn_plain_send(struct ctl_conn *cc, enum gx_hello_type type)
 {
 	return ctl_conn_frame_send(cc, gx_hello_plain_put(cc->ctl->frame, type, NULL, 0));
-}
-
-/* Without memory the peer sees the connection end. */
-static void conn_error_send(struct ctl_conn *cc, const struct gx_hello_error *e)
-{
-	(void)ctl_conn_frame_send(cc, gx_hello_error_put(cc->ctl->frame, e));
 }
 
 static struct gx_hello_error conn_error(int err, enum gx_reason reason, const char *text)
@@ -276,7 +265,7 @@ void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns)
 	if (c && c->state == GX_CONN_STATE_DOWN && c->err) {
 		struct gx_hello_error e = conn_error(c->err, c->reason, c->text);
 
-		conn_error_send(cc, &e);
+		(void)ctl_conn_frame_send(cc, gx_hello_error_put(cc->ctl->frame, &e));
 	} else {
 		(void)ctl_conn_plain_send(cc, GX_HELLO_BYE);
 	}
@@ -292,7 +281,8 @@ static void conn_fail(struct ctl_conn *cc, const struct gx_hello_error *e)
 		/* on_conn tells the server's user of connections that were up, of no others. */
 		if (cc->server && !cc->was_up && ctl_may_log(&cc->ctl->refused_rate))
 			gx_warn("peer %s did not come up: %s", ctl_conn_peer(cc), e->text);
-		conn_error_send(cc, e);
+		/* Without memory the peer sees the connection end. */
+		(void)ctl_conn_frame_send(cc, gx_hello_error_put(cc->ctl->frame, e));
 		conn_linger(cc, CTL_LINGER_NS);
 	}
 	if (cc->conn)

@@ -474,15 +474,6 @@ static int conn_timed_out(const struct ctl_conn *cc)
 			 "set-up was not done within the client's %g s", s);
 }
 
-/* Client: the server has not said a word. */
-static void conn_unanswered(struct ctl_conn *cc)
-{
-	ctl_conn_close(cc);
-	conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
-		  "no answer from %s within %g s: does a server run there?", cc->name,
-		  (double)cc->timeout_ns / 1e9);
-}
-
 /* A pause of our own is not the peer's silence: its answer may lie in the socket, and this thread
  * reads it only after the tick. A pause counts as an eighth of a step, as on a core, so a thread that
  * is seldom run gives up in the end. */
@@ -508,7 +499,10 @@ void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
 			cc->conn->link->conn->lost(cc->conn);
 		ctl_conn_close(cc);
 	} else if (!cc->server && cc->state <= CTL_HELLO) {
-		conn_unanswered(cc);
+		ctl_conn_close(cc);
+		conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
+			  "no answer from %s within %g s: does a server run there?", cc->name,
+			  (double)cc->timeout_ns / 1e9);
 	} else if (ctl_conn_is_live(cc)) {
 		ctl_conn_judge(cc, conn_timed_out(cc));
 	}

@@ -113,26 +113,6 @@ static uint64_t in_int(struct wire_in *in, unsigned n)
 	return v;
 }
 
-static uint8_t in_u8(struct wire_in *in)
-{
-	return (uint8_t)in_int(in, 1);
-}
-
-static uint16_t in_u16(struct wire_in *in)
-{
-	return (uint16_t)in_int(in, 2);
-}
-
-static uint32_t in_u32(struct wire_in *in)
-{
-	return (uint32_t)in_int(in, 4);
-}
-
-static uint64_t in_u64(struct wire_in *in)
-{
-	return in_int(in, 8);
-}
-
 static void in_bytes(struct wire_in *in, void *data, uint32_t len)
 {
 	const uint8_t *p = in_take(in, len);
@@ -143,7 +123,7 @@ static void in_bytes(struct wire_in *in, void *data, uint32_t len)
 
 static uint32_t in_count(struct wire_in *in, uint32_t max)
 {
-	uint32_t n = in_u32(in);
+	uint32_t n = in_int(in, 4);
 
 	if (n <= max)
 		return n;
@@ -154,7 +134,7 @@ static uint32_t in_count(struct wire_in *in, uint32_t max)
 /* Return: the length. */
 static uint16_t in_blob(struct wire_in *in, uint8_t *b, uint32_t max)
 {
-	uint16_t len = in_u16(in);
+	uint16_t len = in_int(in, 2);
 
 	if (len > max)
 		in->bad = true;
@@ -167,7 +147,7 @@ static uint16_t in_blob(struct wire_in *in, uint8_t *b, uint32_t max)
 /* Read into @s, which the caller has zeroed: it stays "" if the string is invalid. */
 static void in_str(struct wire_in *in, char *s, uint32_t room)
 {
-	uint32_t n = in_u8(in);
+	uint32_t n = in_int(in, 1);
 	const uint8_t *p = n < room ? in_take(in, n) : NULL;
 
 	in->bad |= !p;
@@ -245,14 +225,14 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 /* A region must lie within its mapping. Otherwise the hello is malformed. */
 static void export_get(struct wire_in *in, struct gx_hello_export *e, uint64_t region_len)
 {
-	e->kind = in_u8(in);
+	e->kind = in_int(in, 1);
 	if (e->kind > GX_EXPORT_CUDA_IPC)
 		in->bad = true;
 	if (in->bad || e->kind == GX_EXPORT_NONE)
 		return;
-	e->map_len = in_u64(in);
-	e->map_off = in_u64(in);
-	e->map_id = in_u64(in);
+	e->map_len = in_int(in, 8);
+	e->map_off = in_int(in, 8);
+	e->map_id = in_int(in, 8);
 	if (e->kind == GX_EXPORT_CUDA_IPC)
 		in_bytes(in, e->handle, sizeof(e->handle));
 	if (e->map_off > e->map_len || region_len > e->map_len - e->map_off)
@@ -262,11 +242,11 @@ static void export_get(struct wire_in *in, struct gx_hello_export *e, uint64_t r
 static void hello_region_get(struct wire_in *in, struct gx_hello_region *r)
 {
 	in_str(in, r->name, sizeof(r->name));
-	r->token = in_u64(in);
-	r->len = in_u64(in);
-	r->kind = in_u8(in);
-	r->access = in_u8(in);
-	r->device = in_u16(in);
+	r->token = in_int(in, 8);
+	r->len = in_int(in, 8);
+	r->kind = in_int(in, 1);
+	r->access = in_int(in, 1);
+	r->device = in_int(in, 2);
 	export_get(in, &r->export, r->len);
 }
 
@@ -282,28 +262,28 @@ int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
 	struct wire_in in = {.b = b, .len = len};
 
 	memset(h, 0, sizeof(*h));
-	h->magic = in_u32(&in);
-	h->version = in_u32(&in);
+	h->magic = in_int(&in, 4);
+	h->version = in_int(&in, 4);
 	if (in.bad || h->magic != GX_HELLO_MAGIC)
 		return -EPROTO;
 	if (h->version != GX_HELLO_VERSION)
 		return -EPROTONOSUPPORT;
-	h->pid = in_u32(&in);
-	h->uid = in_u32(&in);
+	h->pid = in_int(&in, 4);
+	h->uid = in_int(&in, 4);
 	in_bytes(&in, h->host_id, sizeof(h->host_id));
 	in_str(&in, h->unix_name, sizeof(h->unix_name));
 	in_bytes(&in, h->nonce, sizeof(h->nonce));
 	h->nr_lanes = in_count(&in, GX_HELLO_LANES);
-	h->chunk_b = in_u32(&in);
-	h->window = in_u32(&in);
-	h->integrity = in_u32(&in);
-	h->links = in_u32(&in);
+	h->chunk_b = in_int(&in, 4);
+	h->window = in_int(&in, 4);
+	h->integrity = in_int(&in, 4);
+	h->links = in_int(&in, 4);
 	h->nr_ports = in_count(&in, GX_HELLO_PORTS);
 	for (uint32_t i = 0; i < h->nr_ports; i++) {
 		in_str(&in, h->ports[i].name, sizeof(h->ports[i].name));
-		h->ports[i].flags = in_u32(&in);
-		h->ports[i].payload_max = in_u32(&in);
-		h->ports[i].payload_best = in_u32(&in);
+		h->ports[i].flags = in_int(&in, 4);
+		h->ports[i].payload_max = in_int(&in, 4);
+		h->ports[i].payload_best = in_int(&in, 4);
 		in_str(&in, h->ports[i].host, sizeof(h->ports[i].host));
 	}
 	h->nr_regions = in_count(&in, GX_HELLO_REGIONS);
@@ -332,7 +312,7 @@ static void lane_put(struct wire_out *o, const struct gx_hello_lane *l)
 
 static void lane_get(struct wire_in *in, struct gx_hello_lane *l)
 {
-	uint16_t len = in_u16(in);
+	uint16_t len = in_int(in, 2);
 	uint8_t nr_fds;
 
 	if (len > GX_PORT_ADDR_MAX)
@@ -341,15 +321,15 @@ static void lane_get(struct wire_in *in, struct gx_hello_lane *l)
 		return;
 	l->port.len = len;
 	in_bytes(in, l->port.b, len);
-	nr_fds = in_u8(in);
+	nr_fds = in_int(in, 1);
 	if (nr_fds > 2)
 		in->bad = true;
 	l->port.fd = nr_fds ? 0 : -1;
 	l->port.has_pool = nr_fds > 1;
-	l->cid = in_u32(in);
-	l->credit = in_u32(in);
-	l->psn = in_u64(in);
-	l->salt = in_u32(in);
+	l->cid = in_int(in, 4);
+	l->credit = in_int(in, 4);
+	l->psn = in_int(in, 8);
+	l->salt = in_int(in, 4);
 }
 
 static void ways_put(struct wire_out *o, const struct gx_hello_lanes *l)
@@ -366,13 +346,13 @@ static void ways_put(struct wire_out *o, const struct gx_hello_lanes *l)
 /* One way is no list of ways. */
 static void ways_get(struct wire_in *in, struct gx_hello_lanes *l)
 {
-	uint8_t n = in_u8(in);
+	uint8_t n = in_int(in, 1);
 
 	if (n == 1 || n > GX_HELLO_PORTS || n > l->nr_lanes)
 		in->bad = true;
 	for (uint32_t i = 0; !in->bad && i < n; i++) {
-		l->ways[i].client = in_u8(in);
-		l->ways[i].server = in_u8(in);
+		l->ways[i].client = in_int(in, 1);
+		l->ways[i].server = in_int(in, 1);
 	}
 	l->nr_ways = in->bad ? 0 : n;
 }
@@ -405,17 +385,17 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 
 	memset(l, 0, sizeof(*l));
 	in_str(&in, l->port, sizeof(l->port));
-	l->link = in_u8(&in);
+	l->link = in_int(&in, 1);
 	if (l->link >= GX_LINKS)
 		in.bad = true;
-	l->crc_by_copy = in_u8(&in);
-	l->quantum = in_u32(&in);
-	l->chunk_b = in_u32(&in);
-	l->window = in_u32(&in);
-	l->integrity = in_u32(&in);
+	l->crc_by_copy = in_int(&in, 1);
+	l->quantum = in_int(&in, 4);
+	l->chunk_b = in_int(&in, 4);
+	l->window = in_int(&in, 4);
+	l->integrity = in_int(&in, 4);
 	if (l->crc_by_copy >> 2 || (l->crc_by_copy && l->integrity != GX_INTEGRITY_CRC))
 		in.bad = true;
-	l->peer_timeout_ns = in_u64(&in);
+	l->peer_timeout_ns = in_int(&in, 8);
 	l->nr_lanes = in_count(&in, GX_HELLO_LANES);
 	for (uint32_t i = 0; i < l->nr_lanes; i++)
 		lane_get(&in, &l->lanes[i]);
@@ -441,11 +421,11 @@ int gx_hello_error_get(const uint8_t *b, uint32_t len, struct gx_hello_error *e)
 	struct wire_in in = {.b = b, .len = len};
 
 	memset(e, 0, sizeof(*e));
-	e->err = (int32_t)in_u32(&in);
+	e->err = (int32_t)in_int(&in, 4);
 	in_str(&in, e->text, sizeof(e->text));
 	if (e->err >= 0 || e->err < -GX_WIRE_ERR_MAX)
 		return -EPROTO;
-	e->reason = e->err == -EPROTONOSUPPORT ? GX_REASON_VERSION : in_u16(&in);
+	e->reason = e->err == -EPROTONOSUPPORT ? GX_REASON_VERSION : in_int(&in, 2);
 	return in_end(&in);
 }
 
@@ -465,8 +445,8 @@ int gx_hello_data_get(const uint8_t *b, uint32_t len, struct gx_hello_data *d)
 
 	memset(d, 0, sizeof(*d));
 	in_bytes(&in, d->token, sizeof(d->token));
-	d->lane = in_u32(&in);
-	d->index = in_u32(&in);
+	d->lane = in_int(&in, 4);
+	d->index = in_int(&in, 4);
 	return in_end(&in);
 }
 
@@ -483,8 +463,8 @@ uint32_t gx_hello_plain_put(uint8_t *b, enum gx_hello_type type, const void *dat
 int gx_hello_frame(const uint8_t *b, uint16_t *type, uint32_t *body_len)
 {
 	struct wire_in in = {.b = b, .len = FRAME_HDR_B};
-	uint32_t len = in_u32(&in);
-	uint16_t t = in_u16(&in), zero = in_u16(&in);
+	uint32_t len = in_int(&in, 4);
+	uint16_t t = in_int(&in, 2), zero = in_int(&in, 2);
 
 	if (len < FRAME_HDR_B - FRAME_LEN_B || len > GX_HELLO_FRAME_MAX - FRAME_LEN_B)
 		return -EPROTO;
