@@ -5,6 +5,7 @@
 #include "local/local.h"
 #include "nic/nic_link.h"
 #include "packet/pkt.h"
+#include "tcp/tcp_conn.h"
 #include "verbs/verbs.h"
 
 #include <errno.h>
