@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every call of libibverbs that gx makes on the control path, as a table. verbs_api.c fills it from
+ * Every call of libibverbs that gx makes on the control path, as a table. verbs_dev.c fills it from
  * the library, which it loads when a context first asks for a device: gx runs where there is none.
  * Tests put a scripted provider in its place. On the data path, ibv_post_send(), ibv_post_recv()
  * and ibv_poll_cq() go through the table of the device's context (ibv_context.ops), which the
