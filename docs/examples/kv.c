@@ -6,6 +6,7 @@
  *	kv keep 127.0.0.1:7600
  *	kv use  127.0.0.1:7600
  */
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,20 +30,24 @@ static void check(int ret, const char *what)
 	exit(1);
 }
 
-/* The next completion of the core. */
-static struct gx_comp next(void)
+/* Turn the core until @done, or for @ns. */
+static void turn(const atomic_bool *done, uint64_t ns)
 {
-	struct gx_core *core = gx_core(gx, 0);
-	uint64_t until = gx_now() + WAIT_NS;
-	struct gx_comp comp;
+	for (uint64_t until = gx_now() + ns; !atomic_load(done) && gx_now() < until;)
+		gx_core_turn(gx_core(gx, 0), gx_now());
+}
 
-	while (!gx_poll(gx_core_queue(core), &comp, 1)) {
-		gx_core_turn(core, gx_now());
-		if (gx_now() > until) {
-			fprintf(stderr, "kv: nothing came within 10 s\n");
-			exit(1);
-		}
-	}
+/* The next completion; with @op, that of this operation. */
+static struct gx_comp run(struct gx_ep *ep, const struct gx_op *op)
+{
+	struct gx_queue *queue = gx_core_queue(gx_core(gx, 0));
+	struct gx_comp comp = {.status = -ETIMEDOUT};
+	uint64_t until = gx_now() + WAIT_NS;
+
+	if (op)
+		check(gx_post(queue, ep, op, 1), "post");
+	while (!gx_poll(queue, &comp, 1) && gx_now() < until)
+		gx_core_turn(gx_core(gx, 0), gx_now());
 	if (comp.status) {
 		fprintf(stderr, "kv: %s\n", gx_strerror(comp.status));
 		exit(1);
@@ -77,12 +82,11 @@ static int keep(const char *addr)
 	check(gx_mem_alloc(gx, GX_MEM_HOST, 0, PAGES * PAGE_B, &pages), "memory");
 	check(gx_mem_share(pages, "pages", GX_ACCESS_PUT | GX_ACCESS_GET), "share");
 	check(gx_listen(gx, addr), "listen");
-	comp = next();
+	comp = run(NULL, NULL);
 	printf("page %llu has come: %02x\n", (unsigned long long)comp.imm,
 	       ((unsigned char *)gx_mem_addr(pages))[comp.imm * PAGE_B]);
 	check(gx_conn_msg(gx_ep_conn(comp.ep), "seen", 4), "answer");
-	for (uint64_t until = gx_now() + 1000000000; gx_now() < until;) /* serve the get */
-		gx_core_turn(gx_core(gx, 0), gx_now());
+	turn(&told, 1000000000); /* serve the get */
 	gx_close(gx);
 	return 0;
 }
@@ -109,16 +113,13 @@ static int use(const char *addr)
 	op.len = PAGE_B;
 	op.token = pages.token;
 	op.remote_off = op.imm * PAGE_B;
-	check(gx_post(gx_core_queue(gx_core(gx, 0)), gx_conn_ep(conn, 0), &op, 1), "put");
-	next();
+	run(gx_conn_ep(conn, 0), &op);
 	op.kind = GX_OP_GET;
 	op.flags = 0;
 	op.off = PAGE_B;
-	check(gx_post(gx_core_queue(gx_core(gx, 0)), gx_conn_ep(conn, 0), &op, 1), "get");
-	next();
+	run(gx_conn_ep(conn, 0), &op);
 	same = !memcmp(mine, mine + PAGE_B, PAGE_B);
-	for (uint64_t until = gx_now() + WAIT_NS; !atomic_load(&told) && gx_now() < until;)
-		gx_core_turn(gx_core(gx, 0), gx_now());
+	turn(&told, WAIT_NS);
 	printf("page 7 is %s\n", same ? "the same" : "ANOTHER");
 	gx_close(gx);
 	return !same;
