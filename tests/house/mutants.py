@@ -511,7 +511,7 @@ MUTANTS = {
             [("dataplane/tcp/tcp_frag.c", "\t\ttcp_feed_end(s->feed);", "\t\ttcp_feed_drop(s->feed);")],
             ["tcp_zcrx"]),
     "U20": ("io_uring: a core sleeps while a socket leaves its ring",
-            [("dataplane/nic/tcp_uring.c", "\treturn !rx || !uring_rx_is_busy(rx);", "\treturn true;")],
+            [("dataplane/nic/tcp_uring.c", "\treturn !rx || !uring_rx_is_busy(rx);", "\treturn !rx || !uring_rx_is_busy(rx) || rx->nr_recs;")],
             ["tcp_zcrx"]),
     "U21": ("io_uring: a receive that was not taken reads a descriptor that was closed",
             [("dataplane/nic/uring_rx.c", "\t\tio_ring_void(&rx->ring, sock);\n", "")],
