@@ -127,7 +127,7 @@ static int info_run(void *arg)
 	info->path_reason = c->path_reason;
 	memcpy(info->text, c->text, sizeof(info->text));
 	snprintf(info->link, sizeof(info->link), "%s", c->link->name);
-	snprintf(info->port, sizeof(info->port), "%s", has_port ? p->name : c->link->name);
+	snprintf(info->port, sizeof(info->port), "%.63s", has_port ? p->name : c->link->name);
 	memcpy(info->why, c->why, sizeof(info->why));
 	info->lanes = c->nr_lanes;
 	if (c->ep[0]) {

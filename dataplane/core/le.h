@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline inline uint16_t le16_get(const uint8_t *b)
+static inline uint16_t le16_get(const uint8_t *b)
 {
 	uint16_t v;
 
@@ -15,7 +15,7 @@ static inline inline uint16_t le16_get(const uint8_t *b)
 	return le16toh(v);
 }
 
-static inline inline uint32_t le32_get(const uint8_t *b)
+static inline uint32_t le32_get(const uint8_t *b)
 {
 	uint32_t v;
 
@@ -23,7 +23,7 @@ static inline inline uint32_t le32_get(const uint8_t *b)
 	return le32toh(v);
 }
 
-static inline inline uint64_t le64_get(const uint8_t *b)
+static inline uint64_t le64_get(const uint8_t *b)
 {
 	uint64_t v;
 
@@ -31,19 +31,19 @@ static inline inline uint64_t le64_get(const uint8_t *b)
 	return le64toh(v);
 }
 
-static inline inline void le16_put(uint8_t *b, uint16_t v)
+static inline void le16_put(uint8_t *b, uint16_t v)
 {
 	v = htole16(v);
 	memcpy(b, &v, sizeof(v));
 }
 
-static inline inline void le32_put(uint8_t *b, uint32_t v)
+static inline void le32_put(uint8_t *b, uint32_t v)
 {
 	v = htole32(v);
 	memcpy(b, &v, sizeof(v));
 }
 
-static inline inline void le64_put(uint8_t *b, uint64_t v)
+static inline void le64_put(uint8_t *b, uint64_t v)
 {
 	v = htole64(v);
 	memcpy(b, &v, sizeof(v));
