@@ -179,7 +179,7 @@ static void peer_connect(struct peer *p)
 		peer_mark_down(p, why);
 	} else if (ret)
 		peer_mark_down(p, gx_error());
-	else
+	else if (!p->conn)	/* else it is up already, and cores may read the pointer */
 		p->conn = conn; /* also when it has ended by now */
 	pthread_mutex_unlock(&plug.lock);
 }
