@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the NCCL plugin share. Prototypes stand by file, the lowest first: say.c (lines
- * to NCCL's log), conf.c (the environment), cpus.c (which CPUs), gpus.c (which GPUs), offload.c
+ * to NCCL's log), conf.c (the environment), cpus.c (which CPUs), gpus.c (the GPU), offload.c
  * (receives for NCCL's device code), lane.c (requests on a core), comm.c (comms and their lists),
  * peer.c (connections), keep.c (the keeper), meet.c (connect and accept), req.c (requests), reg.c
  * (registrations), proc.c (the context of the process), tell.c (what it would choose, for gxperf

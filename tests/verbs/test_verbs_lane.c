@@ -2281,8 +2281,9 @@ static void hello_round(unsigned nr_ports, uint32_t want_b)
 		assert_int_equal(verbs_hello_get(b, i, &got), -EPROTO);
 	b[8 + 18] = 6;
 	assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
-	for (unsigned i = 0; i < 3; i++) { /* zeros: of the head, of a port, of a queue pair */
-		const uint32_t at[] = {1, 8 + 23, len - GX_REGIONS_MAX * (20 + 4 * nr_ports) - 1};
+	for (unsigned i = 0; i < 6; i++) { /* zeros: of the head, of a port, of a queue pair */
+		const uint32_t keys = len - GX_REGIONS_MAX * (20 + 4 * nr_ports);
+		const uint32_t at[] = {1, 6, 7, 8 + 23, keys - 2, keys - 1};
 
 		verbs_hello_put(b, &h);
 		b[at[i]] = 1;
