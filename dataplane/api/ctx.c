@@ -299,9 +299,14 @@ static int ctx_open(struct gx *gx)
 		pulls_allow();
 	if (!ret)
 		ret = gx_random(&gx->mem_ids, sizeof(gx->mem_ids));
+	if (!ret)
+		ret = gx_random(&gx->id, sizeof(gx->id));
 	if (ret)
 		return gx_fail(ret, "no random numbers: %s", strerror(-ret));
 	snprintf(gx->instance, sizeof(gx->instance), "gx-%d-%08x", getpid(), r);
+	gx->region = calloc(GX_KEYS_MAX, sizeof(gx->region[0]));
+	if (!gx->region)
+		return gx_fail(-ENOMEM, "no memory for the table of regions");
 	ret = gx_arena_open(GX_ARENA_SIZE_MAX, &gx->arena);
 	if (ret)
 		return gx_fail(ret, "cannot reserve 4 GiB of addresses (ulimit -v?): %s",
@@ -405,6 +410,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		core_close(gx->core[i]);
 	mem_reap(gx, true);
+	free(gx->region);
 	for (unsigned l = 0; l < GX_LINKS; l++)
 		gx_links[l]->ctx->close(gx);
 	for (unsigned p = 0; p < gx->nr_ports; p++) {

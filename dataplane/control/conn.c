@@ -29,6 +29,7 @@ struct gx_conn *conn_new(struct gx *gx, bool server)
 	if (!c)
 		return NULL;
 	c->gx = gx;
+	c->id = ++gx->conn_ids;
 	c->peer_pool = -1;
 	c->server = server;
 	c->link = gx_links[0]; /* until one is chosen */

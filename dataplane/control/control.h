@@ -42,6 +42,20 @@ void conn_state_set(struct gx_conn *c, enum gx_conn_state state); /* wakes waite
 /** mem_reap() - Free memory that its owner gave back and gx does not touch any more; @all: all
  * memory, when the context closes. */
 void mem_reap(struct gx *gx, bool all);
+/** mem_list() - Put it into a list of memory. */
+void mem_list(struct gx_mem *mem, struct gx_mem **head);
+/** mem_end() - Take it, and its parts, from peers and cores: it is dying. */
+void mem_end(struct gx_mem *mem);
+/** mem_left() - Wait until memory @id, which died by drop @seq, is gone, for @wait_ns at most. Return:
+ * is something of it left? Any thread. */
+bool mem_left(struct gx *gx, uint64_t id, uint32_t seq, uint64_t wait_ns);
+#define MEM_FREE_NS 1000000000u /* to wait for cores; GPUs: gx_gpu_opts.timeout_ns more */
+/** mem_still_used() - gx_error() for -EAGAIN, which it returns. Any thread. */
+int mem_still_used(const struct gx *gx, const char *what, const char *cure);
+/** region_check() - May peers get this access to @mem? Return: 0, -errno with gx_error(). Any thread. */
+int region_check(const struct gx_mem *mem, const char *name, unsigned access);
+/** region_publish() - From now on peers reach @mem by its token, of place @at in gx->region[]. */
+void region_publish(struct gx_mem *mem, unsigned at, uint64_t random);
 
 /* -- GPUs, gpus.c; control thread -- */
 

@@ -25,7 +25,7 @@ static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 	struct gx *gx = c->gx;
 
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
-		const struct gx_mem *m = atomic_load_explicit(&gx->region[i], memory_order_acquire);
+		struct gx_mem *m = atomic_load_explicit(&gx->region[i], memory_order_acquire);
 		struct gx_hello_region *r = &h->regions[h->nr_regions];
 
 		if (!m)
@@ -66,6 +66,7 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 			       .version = GX_HELLO_VERSION,
 			       .pid = (uint32_t)getpid(),
 			       .uid = geteuid(),
+			       .id = gx->id,
 			       .nr_lanes = gx->nr_cores,
 			       .chunk_b = gx->opts.packet->chunk_b,
 			       .window = gx->opts.packet->window,

@@ -31,8 +31,11 @@ static int register_run(void *arg)
 		struct gx_gpu *gpu;
 	} *call = arg;
 
-	for (struct gx_mem *mem = call->gx->mems; mem; mem = mem->next)
+	for (struct gx_mem *mem = call->gx->mems; mem; mem = mem->next) {
 		gpu_host_register(mem, call->gpu);
+		for (struct gx_mem *part = mem->parts; part; part = part->next)
+			atomic_store_explicit(&part->dma, mem->dma, memory_order_release);
+	}
 	return 0;
 }
 

@@ -200,6 +200,7 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 	out_bytes(&o, h->host_id, sizeof(h->host_id));
 	out_str(&o, h->unix_name, sizeof(h->unix_name));
 	out_bytes(&o, h->nonce, sizeof(h->nonce));
+	out_int(&o, h->id, 8);
 	out_int(&o, h->nr_lanes, 4);
 	out_int(&o, h->chunk_b, 4);
 	out_int(&o, h->window, 4);
@@ -273,6 +274,7 @@ int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
 	in_bytes(&in, h->host_id, sizeof(h->host_id));
 	in_str(&in, h->unix_name, sizeof(h->unix_name));
 	in_bytes(&in, h->nonce, sizeof(h->nonce));
+	h->id = in_int(&in, 8);
 	h->nr_lanes = in_count(&in, GX_HELLO_LANES);
 	h->chunk_b = in_int(&in, 4);
 	h->window = in_int(&in, 4);

@@ -16,11 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MEM_GRAVES	1024	    /* freed handles that are kept, to refuse their use */
-#define MEM_GRAVES_LOOK 8	    /* of these, how many are looked at for one to use again */
-#define MEM_FREE_NS	1000000000u /* gx_mem_free() waits for cores; GPUs: gpu_timeout_ns more */
-#define MEM_FREE_OWN_NS 2000000 /* the same for memory of gx_mem_alloc(): gx can free it later */
-#define MEM_FREE_NAP_NS 20000
+#define MEM_GRAVES	 1024	 /* freed handles that are kept, to refuse their use */
+#define MEM_GRAVES_LOOK	 8	 /* of these, how many are looked at for one to use again */
+#define MEM_FREE_OWN_NS	 2000000 /* the same for memory of gx_mem_alloc(): gx can free it later */
+#define MEM_FREE_NAP_NS	 20000
+#define MEM_FREE_SPIN_NS 20000
 
 /* Let ports send from it, and let the open GPUs' copy engines use it. */
 static int mem_map_ports(struct gx_mem *mem)
@@ -50,12 +50,27 @@ static int mem_map(struct gx_mem *mem)
 	return ret;
 }
 
+void mem_list(struct gx_mem *mem, struct gx_mem **head)
+{
+	mem->next = *head;
+	mem->at = head;
+	if (mem->next)
+		mem->next->at = &mem->next;
+	*head = mem;
+}
+
+static void list_del(struct gx_mem *mem)
+{
+	*mem->at = mem->next;
+	if (mem->next)
+		mem->next->at = mem->at;
+}
+
 static int list_run(void *arg)
 {
 	struct gx_mem *mem = arg;
 
-	mem->next = mem->gx->mems;
-	mem->gx->mems = mem;
+	mem_list(mem, &mem->gx->mems);
 	mem->id = ++mem->gx->mem_ids;
 	return 0;
 }
@@ -212,6 +227,15 @@ static void mem_bury(struct gx_mem *mem)
 	gx->graves_tail = &mem->next;
 }
 
+/* Its whole keeps the address, the devices and the descriptors. */
+static void part_destroy(struct gx_mem *part)
+{
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		gx_links[l]->mem->gone(part);
+	part->whole->nr_parts--;
+	free(part);
+}
+
 static void mem_destroy(struct gx_mem *mem)
 {
 	bool stays = mem_must_stay(mem), ours = true;
@@ -242,13 +266,8 @@ static void mem_destroy(struct gx_mem *mem)
 /* Discard memory that nobody has used. */
 static int discard_run(void *arg)
 {
-	struct gx_mem *mem = arg;
-	struct gx_mem **at = &mem->gx->mems;
-
-	while (*at != mem)
-		at = &(*at)->next;
-	*at = mem->next;
-	mem_destroy(mem);
+	list_del(arg);
+	mem_destroy(arg);
 	return 0;
 }
 
@@ -325,26 +344,42 @@ static bool mem_is_told(const struct gx_mem *mem)
 /* Without connections no core has an operation under way. */
 static bool mem_may_go(const struct gx_mem *mem)
 {
-	return mem->dead && !mem_must_stay(mem) && !mem_is_told(mem) &&
+	return !mem->nr_parts && !mem_must_stay(mem) && !mem_is_told(mem) &&
 	       (!mem->gx->conns || drop_is_done(mem->gx, mem->drop_seq));
+}
+
+/* Parts go before their whole. */
+static bool reap_list(struct gx_mem **at, bool all)
+{
+	bool any = false;
+
+	while (*at) {
+		struct gx_mem *mem = *at;
+
+		if (all)
+			reap_list(&mem->parts, true);
+		if (all ? mem->nr_parts : !mem_may_go(mem)) {
+			at = &mem->next;
+			continue;
+		}
+		list_del(mem);
+		any = true;
+		if (mem->whole)
+			part_destroy(mem);
+		else
+			mem_destroy(mem);
+	}
+	return any;
 }
 
 void mem_reap(struct gx *gx, bool all)
 {
-	struct gx_mem **at = &gx->mems;
-
-	while ((all || gx->nr_dying) && *at) {
-		struct gx_mem *mem = *at;
-
-		if (!all && !mem_may_go(mem)) {
-			at = &mem->next;
-			continue;
-		}
-		*at = mem->next;
-		gx->nr_dying -= mem->dead;
-		mem_destroy(mem);
-	}
-	while (all && gx->graves) {
+	while (gx->dying && reap_list(&gx->dying, all))
+		;
+	if (!all)
+		return;
+	reap_list(&gx->mems, true);
+	while (gx->graves) {
 		struct gx_mem *mem = gx->graves;
 
 		gx->graves = mem->next;
@@ -352,20 +387,31 @@ void mem_reap(struct gx *gx, bool all)
 	}
 }
 
+void mem_end(struct gx_mem *mem)
+{
+	struct gx *gx = mem->gx;
+
+	while (mem->parts)
+		mem_end(mem->parts);
+	if (mem->shared) {
+		atomic_store_explicit(&gx->region[mem->token & CORE_TOKEN_INDEX], NULL,
+				      memory_order_release);
+		gx->nr_keys -= mem->whole != NULL;
+	}
+	for (unsigned l = 0; l < GX_LINKS && mem->shared; l++)
+		gx_links[l]->mem->revoke(mem);
+	list_del(mem);
+	mem_list(mem, &gx->dying);
+	drop_begin(mem);
+}
+
 /* Peers can no longer name it, and cores end their operations with it. */
 static int free_run(void *arg)
 {
 	struct gx_mem *mem = arg;
-	struct gx *gx = mem->gx;
 
-	if (mem->dead) /* the caller asks again */
-		return 0;
-	if (mem->shared)
-		atomic_store_explicit(&gx->region[mem->token & 0xff], NULL, memory_order_release);
-	for (unsigned l = 0; l < GX_LINKS && mem->shared; l++)
-		gx_links[l]->mem->revoke(mem);
-	gx->nr_dying++;
-	drop_begin(mem);
+	if (!mem->dead) /* else the caller asks again */
+		mem_end(mem);
 	return 0;
 }
 
@@ -378,10 +424,33 @@ static int left_run(void *arg)
 	} *call = arg;
 
 	mem_reap(call->gx, false);
-	for (const struct gx_mem *m = call->gx->mems; m; m = m->next)
+	for (const struct gx_mem *m = call->gx->dying; m; m = m->next)
 		if (m->id == call->id)
 			return 1;
 	return 0;
+}
+
+bool mem_left(struct gx *gx, uint64_t id, uint32_t seq, uint64_t wait_ns)
+{
+	struct {
+		struct gx *gx;
+		uint64_t id;
+	} call = {gx, id};
+	uint64_t start_ns = gx_now_ns();
+
+	for (;;) {
+		uint64_t spin_ns = gx_now_ns() + MEM_FREE_SPIN_NS;
+
+		/* A core that spins lets go in its next turn. */
+		drop_help(gx, seq);
+		while (!drop_is_done(gx, seq) && gx_now_ns() < spin_ns)
+			gx_cpu_relax();
+		if (!gx_uring_run_wait(gx->uring, left_run, &call))
+			return false;
+		if (gx_now_ns() - start_ns >= wait_ns)
+			return true;
+		nanosleep(&(struct timespec){.tv_nsec = MEM_FREE_NAP_NS}, NULL);
+	}
 }
 
 static bool helpers_come(const struct gx *gx)
@@ -402,17 +471,23 @@ static void holders_text(const struct gx *gx, struct gx_text *text)
 		core_say(text, ", or a thread in gx_help()");
 }
 
-GX_EXPORT int gx_mem_free(struct gx_mem *mem)
+int mem_still_used(const struct gx *gx, const char *what, const char *cure)
 {
-	struct {
-		struct gx *gx;
-		uint64_t id;
-	} call = {mem ? mem->gx : NULL, mem ? mem->id : 0};
-	bool own = mem && mem->own, owed;
 	char others[160] = "";
 	struct gx_text text = {others, sizeof(others), 0};
-	uint64_t until_ns;
-	uint32_t seq;
+
+	holders_text(gx, &text);
+	return gx_fail(-EAGAIN,
+		       "a core that another thread turns%s has not let go of %s: have the core "
+		       "turned, and %s",
+		       others, what, cure);
+}
+
+GX_EXPORT int gx_mem_free(struct gx_mem *mem)
+{
+	struct gx *gx = mem ? mem->gx : NULL;
+	uint64_t id = mem ? mem->id : 0;
+	bool own = mem && mem->own, owed;
 
 	if (!mem)
 		return 0;
@@ -420,27 +495,15 @@ GX_EXPORT int gx_mem_free(struct gx_mem *mem)
 	/* The control thread may have freed it since the caller was told to ask again. */
 	if (atomic_load_explicit(&mem->gone, memory_order_relaxed))
 		return owed ? 0 : gx_fail(-EINVAL, "this memory was freed already");
-	gx_uring_run_wait(call.gx->uring, free_run, mem);
-	seq = mem->drop_seq;
-	until_ns =
-		gx_now_ns() + (own ? MEM_FREE_OWN_NS : call.gx->opts.gpu->timeout_ns + MEM_FREE_NS);
-	for (;;) {
-		drop_help(call.gx, seq);
-		if (!gx_uring_run_wait(call.gx->uring, left_run, &call))
-			return 0;
-		if (gx_now_ns() >= until_ns)
-			break;
-		nanosleep(&(struct timespec){.tv_nsec = MEM_FREE_NAP_NS}, NULL);
-	}
+	gx_uring_run_wait(gx->uring, free_run, mem);
+	if (!mem_left(gx, id, mem->drop_seq,
+		      own ? MEM_FREE_OWN_NS : gx->opts.gpu->timeout_ns + MEM_FREE_NS))
+		return 0;
 	if (own) /* mem_reap() frees it when it can */
 		return 0;
 	atomic_store_explicit(&mem->owed, true, memory_order_relaxed);
-	holders_text(call.gx, &text);
-	return gx_fail(-EAGAIN,
-		       "a core that another thread turns%s has not let go of this memory: have the "
-		       "core turned, and free the memory again before it is used for something "
-		       "else",
-		       others);
+	return mem_still_used(gx, "this memory",
+			      "free the memory again before it is used for something else");
 }
 
 GX_EXPORT void *gx_mem_addr(const struct gx_mem *mem)
@@ -558,7 +621,7 @@ static int share_place(const struct gx *gx, const char *name)
 	return at < 0 ? gx_fail(-ENOSPC, "at most %d regions", GX_REGIONS_MAX) : at;
 }
 
-static int share_check(const struct gx_mem *mem, const char *name, unsigned access)
+int region_check(const struct gx_mem *mem, const char *name, unsigned access)
 {
 	const struct gx *gx = mem->gx;
 
@@ -566,8 +629,6 @@ static int share_check(const struct gx_mem *mem, const char *name, unsigned acce
 		return gx_fail(-EINVAL, "region '%s': its memory was freed", name);
 	if (mem->read_only && access & GX_ACCESS_PUT)
 		return gx_fail(-EACCES, "region '%s': its memory cannot be written", name);
-	if (mem->shared)
-		return gx_fail(-EEXIST, "this memory is region '%s' already", mem->name);
 	if (gx->pool && mem->kind == GX_MEM_HOST && mem->len && access & GX_ACCESS_PUT &&
 	    !mem_is_mapped(mem))
 		return gx_fail(
@@ -576,6 +637,27 @@ static int share_check(const struct gx_mem *mem, const char *name, unsigned acce
 			"the bounce pool: take gx_gpu_opts.bounce host",
 			name, gx->pool_gpu->device);
 	return 0;
+}
+
+static int share_check(const struct gx_mem *mem, const char *name, unsigned access)
+{
+	int ret = region_check(mem, name, access);
+
+	if (!ret && mem->shared)
+		return gx_fail(-EEXIST, "this memory is region '%s' already", mem->name);
+	return ret;
+}
+
+void region_publish(struct gx_mem *mem, unsigned at, uint64_t random)
+{
+	struct gx *gx = mem->gx;
+
+	mem->token = core_token(at, random);
+	mem->shared = true;
+	if (at >= gx->region_top)
+		atomic_store_explicit(&gx->region_top, at + 1, memory_order_relaxed);
+	/* Pairs with the acquire in core_region_at(). */
+	atomic_store_explicit(&gx->region[at], mem, memory_order_release);
 }
 
 struct share_call {
@@ -615,10 +697,7 @@ static int share(struct share_call *call)
 	}
 	memcpy(mem->name, name, strlen(name) + 1);
 	mem->access = access;
-	mem->token = (r & 0x7fffffffffffff00ull) | (unsigned)at;
-	mem->shared = true;
-	/* Pairs with the acquire where a token is looked up. */
-	atomic_store_explicit(&gx->region[at], mem, memory_order_release);
+	region_publish(mem, (unsigned)at, r);
 	return 0;
 }
 

@@ -23,9 +23,10 @@
 
 #define GX_CORES_MAX   GX_HELLO_LANES
 #define GX_GPUS_MAX    16
-#define GX_REGIONS_MAX GX_HELLO_REGIONS
-#define GX_OPTION_MAX  256  /* bytes of a port's option, with the final 0 */
-#define GX_COMPS_MAX   8192 /* completions a core can hold; posting stops at half */
+#define GX_REGIONS_MAX GX_HELLO_REGIONS /* named ones; they are the first in gx->region[] */
+#define GX_KEYS_MAX    65536 /* of gx->region[]: named ones, then those of gx_mem_key() */
+#define GX_OPTION_MAX  256   /* bytes of a port's option, with the final 0 */
+#define GX_COMPS_MAX   8192  /* completions a core can hold; posting stops at half */
 
 struct ctl;
 struct ctl_conn;
@@ -36,7 +37,8 @@ struct gx_ep_ops;
 struct gx_socks;
 struct gx_text;
 
-/* A named region of ours. owner: ctl until shared; frozen afterwards. */
+/* Registered memory, or a part of it that a key names (.whole): that has the memory's address and
+ * devices, and a life of its own. owner: ctl until shared; frozen afterwards. */
 struct gx_mem {
 	struct gx *gx;
 	char *addr;
@@ -60,8 +62,14 @@ struct gx_mem {
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;
-	uint64_t token;	     /* index in gx->region[] | random high bits */
-	struct gx_mem *next; /* in gx->mems or gx->graves; owner: ctl */
+	uint64_t token;	      /* index in gx->region[] | random high bits; see core_token() */
+	uint64_t only;	      /* gx_conn.id of the one connection that may use it; 0: all may */
+	uint64_t until_ns;    /* at which its lease ends; 0: none */
+	struct gx_mem *whole; /* the memory that this is a part of; NULL: no part */
+	struct gx_mem *parts; /* ctl: its parts that keys name */
+	unsigned nr_parts;    /* ctl: these, and such as were withdrawn and are still in use */
+	struct gx_mem *next, **at; /* in gx->mems, gx->dying, gx->graves or parts of .whole; what
+				      points to it there. owner: ctl */
 	_Atomic bool dead; /* ctl: the user freed it, so no operation with it begins. Read by any */
 	_Atomic bool gone; /* ctl: nothing of gx touches it any more. Read by any */
 	_Atomic bool owed; /* gx_mem_free() told -EAGAIN: the next call has an answer to give */
@@ -180,6 +188,7 @@ struct gx_ep {
 /* A connection. owner: ctl, unless a field says otherwise. */
 struct gx_conn {
 	struct gx *gx;
+	uint64_t id;	      /* from 1 on; a context never gives one twice */
 	struct gx_conn *next; /* in gx->conns */
 	struct ctl_conn *ctl; /* ctl.c's half: socket, frames, timers */
 	_Atomic int state;    /* enum gx_conn_state; read by any */
@@ -197,10 +206,10 @@ struct gx_conn {
 	void *link_state;	     /* its part of the connection; NULL: none, or not yet */
 	/* Sends to the link's take() of the peer; frozen. ctl */
 	void (*link_say)(struct gx_conn *c, const uint8_t *b, uint32_t len);
-	struct gx_socks *socks; /* data sockets that the link wants; NULL: none. ctl */
-	bool maps;		/* the peer maps our memory */
-	const struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL:
-						      it was freed */
+	struct gx_socks *socks;		     /* data sockets that the link wants; NULL: none. ctl */
+	bool maps;			     /* the peer maps our memory */
+	struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL: it
+						was freed */
 	unsigned nr_told;
 	uint64_t told_fds; /* bit i: our HELLO promised a descriptor for told[i] */
 	unsigned first_core;
@@ -250,13 +259,19 @@ struct gx {
 	struct gx_core *core[GX_CORES_MAX];
 	unsigned nr_ports;
 	struct gx_port_slot port[GX_HELLO_PORTS];
-	struct gx_mem *_Atomic
-		region[GX_REGIONS_MAX];	      /* ctl writes it (release), cores read it (acquire) */
-	struct gx_conn *conns;		      /* owner: ctl */
-	struct gx_mem *mems;		      /* owner: ctl */
+	struct gx_mem *_Atomic *region; /* [GX_KEYS_MAX]; ctl writes it (release), cores read it
+					   (acquire) */
+	_Atomic uint32_t region_top;	/* entries from here on were never used; as region */
+	unsigned nr_keys, key_last;	/* owner: ctl; parts in region; the place of the last one */
+	uint64_t id;			/* frozen; random, the owner in keys */
+	struct gx_conn *conns;		/* owner: ctl */
+	uint64_t conn_ids;		/* owner: ctl; id of the last connection */
+	struct gx_mem *mems;		/* owner: ctl; no parts, and none that was freed */
+	struct gx_mem *dying;		/* owner: ctl; freed, and still in use. A part comes before
+					   its whole */
 	struct gx_mem *graves, **graves_tail; /* owner: ctl; freed handles, oldest first: gx sees
 						 when the user uses one again */
-	unsigned nr_graves, nr_dying;	      /* owner: ctl */
+	unsigned nr_graves;		      /* owner: ctl */
 	_Atomic uint32_t drops;	  /* counts drops, see drop.c: ctl writes (release), cores read */
 	struct gx_queue *submits; /* owner: ctl */
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Starts at random, so that no
@@ -291,20 +306,43 @@ int core_struct_give(const char *name, const void *own, size_t own_b, void *user
  * gx_error(). */
 int op_check(const struct gx_op *op);
 
-/** core_region() - Check a region that a peer names. Is there one with this token (its index is in
- * the low 8 bits), may peers do @access to it, and is [@off, @off + @len) inside? Return: 0,
- * -ENOENT, -EACCES, -ERANGE. */
-static inline int core_region(const struct gx_core *core, uint64_t token, unsigned access,
-			      uint64_t off, uint64_t len, struct gx_mem **out)
-{
-	uint32_t i = token & 0xff;
-	struct gx_mem *mem = NULL;
+#define CORE_TOKEN_INDEX 0xffffu
 
-	if (i < GX_REGIONS_MAX) /* pairs with the release in gx_mem_share() */
-		mem = atomic_load_explicit(&core->gx->region[i], memory_order_acquire);
-	if (!mem || mem->token != token)
+/** core_token() - A token: the place in gx->region[], and 47 random bits that keep guesses and
+ * former owners of that place out. Bit 63 is the packet link's. */
+static inline uint64_t core_token(uint32_t at, uint64_t random)
+{
+	return (random & 0x7fffffffffff0000ull) | at;
+}
+
+/** core_region_at() - The region with this token; NULL: there is none, any more. */
+static inline struct gx_mem *core_region_at(const struct gx *gx, uint64_t token)
+{
+	/* Pairs with the release in region_publish(). */
+	struct gx_mem *mem =
+		atomic_load_explicit(&gx->region[token & CORE_TOKEN_INDEX], memory_order_acquire);
+
+	return mem && mem->token == token ? mem : NULL;
+}
+
+/** core_region() - Check a region that the peer of @ep names. Is there one with this token, may that
+ * peer do @access to it now, and is [@off, @off + @len) inside? Return: 0, -ENOENT, -ESTALE, -EACCES,
+ * -ERANGE. */
+static inline int core_region(const struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off,
+			      uint64_t len, struct gx_mem **out)
+{
+	struct gx_core *core = ep->core;
+	struct gx_mem *mem = core_region_at(core->gx, token);
+	uint32_t at = token & CORE_TOKEN_INDEX;
+
+	if (gx_unlikely(!mem) &&
+	    at >= atomic_load_explicit(&core->gx->region_top, memory_order_relaxed))
 		return -ENOENT;
-	if (!(mem->access & access))
+	if (gx_unlikely(!mem || (mem->until_ns && core->now_ns >= mem->until_ns))) {
+		gx_stat_add(&core->loop.stats, GX_STAT_STALE, 1);
+		return -ESTALE;
+	}
+	if (!(mem->access & access) || (mem->only && mem->only != ep->conn->id))
 		return -EACCES;
 	if (off > mem->len || len > mem->len - off)
 		return -ERANGE;

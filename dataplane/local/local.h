@@ -152,6 +152,7 @@ struct local_ctx {
 				      yet */
 	unsigned nr_peer_maps;	   /* mappings of their memory */
 	uint64_t stuck_b;	   /* bytes of it that a GPU has not finished with */
+	uint64_t held_b;	   /* bytes of our memory that processes hold, see local_lost() */
 };
 
 static inline struct local_ctx *local_ctx(const struct gx *gx)

@@ -48,8 +48,7 @@ static void notes_tell(struct local_ep *e)
  * inside? */
 static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_comp *comp)
 {
-	struct gx *gx = e->pkt.ep.core->gx;
-	const struct gx_mem *mem;
+	struct gx_mem *mem;
 
 	comp->kind = GX_COMP_NOTIFY;
 	comp->op = GX_OP_PUT;
@@ -60,12 +59,7 @@ static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_c
 	comp->off = *(const volatile uint64_t *)&n->off;
 	comp->len = *(const volatile uint64_t *)&n->len;
 	comp->imm = *(const volatile uint64_t *)&n->imm;
-	if ((comp->token & 0xff) >= GX_REGIONS_MAX)
-		return false;
-	/* Pairs with the release in gx_mem_share(). */
-	mem = atomic_load_explicit(&gx->region[comp->token & 0xff], memory_order_acquire);
-	if (!mem || mem->token != comp->token || !(mem->access & GX_ACCESS_PUT) ||
-	    comp->off > mem->len || comp->len > mem->len - comp->off)
+	if (core_region(&e->pkt.ep, comp->token, GX_ACCESS_PUT, comp->off, comp->len, &mem))
 		return false;
 	/* The user reads the bytes next, and their line is still in the other core's cache. */
 	if (mem->kind == GX_MEM_HOST) {

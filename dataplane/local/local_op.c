@@ -58,7 +58,7 @@ static bool op_slice(struct local_ep *e, struct local_op *op)
 	uint64_t n = GX_MIN(op->len - op->done_b, (uint64_t)LOCAL_SLICE_B);
 
 	if (!op->status && n && local_is_revoked(e, op->bit))
-		op->status = -ENOENT;
+		op->status = -ESTALE;
 	if (!op->status && n) {
 		if (op->len >= LOCAL_STREAM_B)
 			gx_copy_stream(op->dst + op->done_b, op->src + op->done_b, n);
@@ -109,7 +109,7 @@ static bool pair_kernel(const struct local_pair *p)
 void local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
 {
 	if (!op->status && local_is_revoked(e, op->bit))
-		op->status = -ENOENT;
+		op->status = -ESTALE;
 	if (!op->status && dma_err(op->dma))
 		op->status = -EIO;
 	if (op->status || !dma_copy(op->dma, op->dst, op->src, op->len, pair_kernel(op->pair),

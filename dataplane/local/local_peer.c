@@ -240,11 +240,9 @@ void local_mem_unmap(const struct local_mem *m)
 
 static void held_count(struct gx *gx)
 {
-	uint64_t len = local_ctx(gx)->stuck_b;
+	const struct local_ctx *l = local_ctx(gx);
 
-	for (const struct gx_mem *m = gx->mems; m; m = m->next)
-		len += m->nr_held ? m->len : 0;
-	gx_stat_set(&gx->ctl_stats, GX_STAT_QUARANTINED_B, len);
+	gx_stat_set(&gx->ctl_stats, GX_STAT_QUARANTINED_B, l->stuck_b + l->held_b);
 }
 
 static void mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
@@ -302,7 +300,7 @@ static bool held_by(const struct local_peer *p, const struct gx_mem *mem)
 	return false;
 }
 
-static void hold(struct local_peer *p, struct gx_mem *mem)
+static void hold(struct gx *gx, struct local_peer *p, struct gx_mem *mem)
 {
 	struct gx_hello_export e = {0};
 
@@ -311,7 +309,14 @@ static void hold(struct local_peer *p, struct gx_mem *mem)
 	    p->nr_held == LOCAL_HELD_MAX)
 		return;
 	p->held[p->nr_held++] = mem;
-	mem->nr_held++;
+	if (!mem->nr_held++)
+		local_ctx(gx)->held_b += mem->len;
+}
+
+static void unhold(struct gx *gx, struct gx_mem *mem)
+{
+	if (!--mem->nr_held)
+		local_ctx(gx)->held_b -= mem->len;
 }
 
 static void held_say(const struct gx_conn *c, const struct local_peer *p)
@@ -334,10 +339,9 @@ void local_lost(struct gx_conn *c)
 
 	if (!p || !l->shown || (p->pidfd >= 0 && proc_has_ended(p->pidfd)))
 		return;
-	for (struct gx_mem *m = c->gx->mems; m; m = m->next)
-		for (unsigned i = 0; i < c->nr_told; i++)
-			if (c->told[i] == m)
-				hold(p, m);
+	for (unsigned i = 0; i < c->nr_told; i++)
+		if (c->told[i])
+			hold(c->gx, p, c->told[i]);
 	if (p->nr_held == before)
 		return;
 	held_count(c->gx);
@@ -359,7 +363,7 @@ void local_mem_gone(struct gx_mem *mem)
 		for (unsigned i = p->nr_held; i-- > 0;)
 			if (p->held[i] == mem) {
 				p->held[i] = p->held[--p->nr_held];
-				mem->nr_held--;
+				unhold(mem->gx, mem);
 			}
 		if (!p->nr_held && !p->nr_conns)
 			peer_free(mem->gx, p);
@@ -371,7 +375,7 @@ void local_mem_gone(struct gx_mem *mem)
 static void held_end(struct gx *gx, struct local_peer *p)
 {
 	while (p->nr_held)
-		p->held[--p->nr_held]->nr_held--;
+		unhold(gx, p->held[--p->nr_held]);
 	held_count(gx);
 	if (!p->nr_conns)
 		peer_free(gx, p);

@@ -40,7 +40,7 @@ static void ops_drop(struct pkt_ep *e, struct drop *d)
 	if (d->first != d->want + 1 && e->link->core->now_ns - e->pull.freed_ns >= FREED_LENT_NS)
 		e->pull.freed_ns = 0; /* of memory that was freed before */
 	for (uint32_t i = 0; i < e->tx.ops_top && e->tx.nr_ops; i++) {
-		const struct pkt_op *op = &e->ops[i];
+		struct pkt_op *op = &e->ops[i];
 
 		if (op->state == OP_FREE || !mem_is_dead(op->mem))
 			continue;
@@ -50,6 +50,8 @@ static void ops_drop(struct pkt_ep *e, struct drop *d)
 		lent |= op->state != OP_FREE && op->lent;
 		if (op->state != OP_FREE && (op->refs || (op->lent && lent_waits(e, op->mem, d))))
 			drop_hold(d, op->mem);
+		else
+			op->mem = NULL; /* the handle may go before the operation has ended */
 	}
 	if (!lent)
 		e->pull.freed_ns = 0;
@@ -87,9 +89,11 @@ static void rx_drop(struct pkt_ep *e, struct drop *d)
 		if (m->state == IN_FREE || !mem_is_dead(m->mem))
 			continue;
 		if (!e->err)
-			in_refuse(e, m, -ENOENT);
+			in_refuse(e, m, -ESTALE);
 		if (m->pending > m->fetched) /* that part is held by the link whose device reads */
 			drop_hold(d, m->mem);
+		else
+			m->mem = NULL;
 	}
 }
 

@@ -231,8 +231,8 @@ static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 		       struct gx_gpu **gpu)
 {
 	struct gx_mem *mem;
-	int ret = core_region(e->ep.core, rec->open.token, GX_ACCESS_PUT, rec->open.off,
-			      rec->open.len, &mem);
+	int ret = core_region(&e->ep, rec->open.token, GX_ACCESS_PUT, rec->open.off, rec->open.len,
+			      &mem);
 
 	if (ret)
 		return ret;

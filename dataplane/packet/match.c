@@ -193,7 +193,7 @@ void match_unbind(struct pkt_ep *e, uint32_t i)
 static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_mem **out)
 {
 	struct gx_mem *mem;
-	int ret = core_region(e->ep.core, rec->get.token, GX_ACCESS_GET, rec->get.off, rec->get.len,
+	int ret = core_region(&e->ep, rec->get.token, GX_ACCESS_GET, rec->get.off, rec->get.len,
 			      &mem);
 
 	if (ret)

@@ -193,7 +193,7 @@ void pull_ended(struct pkt_ep *e, uint32_t place, int err)
 	} else if (m->state == IN_ACTIVE && err != -ENOTCONN) {
 		gx_stat_add(pkt_stats(e->link), GX_STAT_PULLS_FAILED, 1);
 		/* The sender has freed its memory, and says so. */
-		in_refuse(e, m, err == -ENOENT ? -ECANCELED : err);
+		in_refuse(e, m, err == -ESTALE ? -ECANCELED : err);
 	}
 }
 

@@ -236,7 +236,7 @@ void tcp_in_acks(struct tcp_ep *e)
 static int open_region(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in *m)
 {
 	struct gx_mem *mem;
-	int ret = core_region(e->ep.core, f->token, GX_ACCESS_PUT, f->off, f->len, &mem);
+	int ret = core_region(&e->ep, f->token, GX_ACCESS_PUT, f->off, f->len, &mem);
 
 	if (ret)
 		return ret;

@@ -144,7 +144,7 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	struct tcp_op *op;
 	uint32_t i;
 
-	fail.err = core_region(e->ep.core, f->token, GX_ACCESS_GET, f->off, f->len, &mem);
+	fail.err = core_region(&e->ep, f->token, GX_ACCESS_GET, f->off, f->len, &mem);
 	if (!fail.err && tcp_gpu_lacks(e->link, mem, f->len))
 		fail.err = -EIO;
 	if (fail.err) {

@@ -205,7 +205,7 @@ static void ops_drop(struct tcp_ep *e)
 		struct tcp_op *op = &e->ops[i];
 
 		if (tcp_op_is_live(op) && mem_is_dead(op->mem))
-			tcp_op_let_go(e, i, -ECANCELED, -ENOENT);
+			tcp_op_let_go(e, i, -ECANCELED, -ESTALE);
 	}
 }
 
@@ -230,7 +230,7 @@ void link_tcp_drop(void *link, struct drop *d)
 		ops_drop(e);
 		for (uint32_t i = 0; i < TCP_MIDS && e->rx.nr_in; i++)
 			if (e->in[i].state == TCP_IN_ACTIVE && mem_is_dead(e->in[i].mem))
-				tcp_in_refuse(e, &e->in[i], -ENOENT);
+				tcp_in_refuse(e, &e->in[i], -ESTALE);
 	}
 	for (unsigned k = 0; k < GX_PEERS_MAX && l->nr_held; k++)
 		if (l->eps[k])

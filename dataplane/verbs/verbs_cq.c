@@ -77,7 +77,7 @@ static void note_tell(struct verbs_lane *l, const struct verbs_note *n)
 			       .off = n->off};
 	struct gx_mem *mem;
 
-	if (core_region(l->core, n->token, GX_ACCESS_PUT, n->off, n->len, &mem)) {
+	if (core_region(l->ep, n->token, GX_ACCESS_PUT, n->off, n->len, &mem)) {
 		note_bad(l); /* freed meanwhile, or the peer lies */
 		return;
 	}
@@ -195,7 +195,7 @@ int verbs_wc_errno(int status)
 {
 	switch (status) {
 	case IBV_WC_REM_ACCESS_ERR: /* bounds and rights were checked here: it was freed */
-		return -ENOENT;
+		return -ESTALE;
 	case IBV_WC_LOC_LEN_ERR:
 	case IBV_WC_LOC_PROT_ERR:
 	case IBV_WC_LOC_ACCESS_ERR:

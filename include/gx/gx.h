@@ -35,7 +35,8 @@
  *
  * Limits. A call beyond one of them returns the error in brackets.
  * - an operation: 64 GiB (-EINVAL)
- * - a context: 64 regions (gx_mem_share(): -ENOSPC), 1,024 connections (gx_connect(): -ENOSPC),
+ * - a context: 64 named regions (gx_mem_share(): -ENOSPC), 65,472 keys (gx_mem_key(): -ENOSPC),
+ *   1,024 connections (gx_connect(): -ENOSPC),
  *   8 ports (gx_open(): -EINVAL), and 8 listening sockets: one for each gx_listen() and each
  *   gx_stats_listen(), and one that gx opens with the first gx_listen() (-ENOSPC)
  * - an endpoint: 224 operations under way, of which 64 gets, over every link; gx_conn_info.ops_max
@@ -242,8 +243,8 @@ int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uin
 /**
  * gx_mem_free() - Deregister, and free what gx_mem_alloc() made. [control]
  * The program posts nothing new with it. Operations under way with it end: those of this process
- * with -ECANCELED, puts of peers with -ENOENT, gets of peers with -ENOENT or -ECANCELED. Peers no
- * longer find the region.
+ * with -ECANCELED, puts of peers with -ESTALE, gets of peers with -ESTALE or -ECANCELED. Peers no
+ * longer find the region, and its keys are withdrawn.
  *
  * Memory of gx_mem_reg() belongs to the caller again when this returns 0, and nothing of gx touches
  * it any more. So the call waits until each core has let go of it: for the next turn of a core that
@@ -281,6 +282,48 @@ int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t 
  * freed), -EACCES (puts into memory that cannot be written), -ENOSPC (64 regions).
  */
 int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access);
+
+/** struct gx_key - A right to a part of memory, for a peer: bytes that travel by any channel. They
+ * name the context, the part and its generation, and are good until the key is withdrawn. Who has
+ * them, and a connection to that context, has the right. */
+struct gx_key {
+	uint8_t bytes[64];
+};
+
+/** struct gx_key_opts - What a key is good for. Zero means: all of the memory, no lease, any peer. */
+struct gx_key_opts {
+	size_t size;
+	unsigned access;   /* GX_ACCESS_ bits, at least one */
+	uint32_t reserved; /* 0 */
+	uint64_t off, len; /* the part of the memory; len 0: from .off to its end */
+	/* A lease: time of gx_now() from which on operations that begin are refused as with a
+	 * withdrawn key. What has begun goes on: have gx_key_withdraw() return before the memory is
+	 * used for something else. 0: none */
+	uint64_t until_ns;
+	struct gx_conn *conn; /* who alone may use it; others get -EACCES. NULL: all */
+};
+
+/**
+ * gx_mem_key() - Make a key for a part of @mem, connected or not, any number of times; keys of one
+ * memory may overlap. [control] It costs some microseconds, and no word to any peer. The key ends
+ * with gx_key_withdraw() or gx_mem_free(). As with gx_mem_share(), do not read or write a range while
+ * a peer's put is under way there.
+ * Return: 0, -EINVAL (@mem was freed, no or unknown .access, .conn is of another context), -ERANGE
+ * (the part is outside of @mem), -EACCES (puts into memory that cannot be written), -ENOSPC (65,472
+ * keys), -ENOMEM.
+ */
+int gx_mem_key(struct gx_mem *mem, const struct gx_key_opts *opts, struct gx_key *out);
+
+/**
+ * gx_key_withdraw() - Take a key back. When this returns 0, no peer reads or writes its part by that
+ * key any more, and none ever will: operations under way have ended there with -ESTALE or -ECANCELED,
+ * and later ones do with -ESTALE, before a byte moves. Other keys of the same memory go on. [control]
+ * The call waits as gx_mem_free() does for memory of the caller: for the next turn of each core.
+ * Return: 0, -ESTALE (it was withdrawn before, or its memory freed), -EXDEV (it is of another
+ * context), -EINVAL (these bytes are no key), -EAGAIN (a core was not turned; the key is refused from
+ * now on, but what had begun may go on: have the core turned, and call again).
+ */
+int gx_key_withdraw(struct gx *gx, const struct gx_key *key);
 
 /* ---- Cores ---- */
 
@@ -508,12 +551,23 @@ struct gx_region {
 	enum gx_mem_kind kind;
 	int device;
 	unsigned access;
-	char name[64];
+	char name[64];	   /* empty: of a key */
 	uint32_t reserved; /* 0 */
+	uint64_t addr;	   /* of its first byte in the owner's process, for programs that name
+			      memory by address: .remote_off = address - .addr */
 };
 /** gx_conn_region() - Find a region of the peer by name, or, with @name NULL, by index from 0.
  * Return: 0, -ENOENT, -ENOTCONN (the connection has not been up yet). */
 int gx_conn_region(struct gx_conn *conn, const char *name, unsigned index, struct gx_region *out);
+
+/**
+ * gx_conn_key() - The region that a key of this peer names. No word to the peer, and nothing to give
+ * back: whether the key still holds, each operation learns there. Any thread.
+ * Return: 0, -ENOTCONN (the connection has not been up yet), -EINVAL (these bytes are no key, or were
+ * changed), -EXDEV (a key of another context than this peer's: of another process, or of one that the
+ * peer had before it came back).
+ */
+int gx_conn_key(struct gx_conn *conn, const struct gx_key *key, struct gx_region *out);
 
 /** gx_conn_msg() - Send a small message (at most 32 KiB) beside the data path, over the bootstrap
  * connection, to the peer's on_msg. Messages keep their order, and none is lost while the
@@ -569,8 +623,9 @@ struct gx_comp {
 	enum gx_comp_kind kind;
 	enum gx_op_kind op;
 	int status; /* 0; -ETIMEDOUT, -ENOTCONN (submitted, and the endpoint is down), -ECONNRESET
-		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ERANGE (outside
-		     * the region), -EMSGSIZE (RECV room too small), -EIO (GPU; link verbs: the device,
+		     * (peer lost), -ECANCELED, -EACCES, -ENOENT (no such region), -ESTALE (the
+		     * region was withdrawn: freed, its key withdrawn, its lease over), -ERANGE
+		     * (outside the region), -EMSGSIZE (RECV room too small), -EIO (GPU; link verbs: the device,
 		     * or the path again and again; gx_host_opts.pull: the kernel cannot read),
 		     * -ENETUNREACH (link verbs: no device is left that reaches the peer), -EBADMSG
 		     * (CRC-32C: the same bytes came wrong nine times, or too many at once: a memory

@@ -53,6 +53,7 @@
 	X(MSGS_RX, msgs_rx, "messages received")                                                   \
 	X(MSGS_AGAIN, msgs_again, "messages begun again with smaller packets")                     \
 	X(MSGS_FAILED, msgs_failed, "operations that ended with an error")                         \
+	X(STALE, stale, "operations of peers refused: their region or key was withdrawn")          \
 	X(LOCAL_PUTS, local_puts, "puts copied straight into a peer's memory")                     \
 	X(LOCAL_GETS, local_gets, "gets copied straight out of a peer's memory")                   \
 	X(LOCAL_BYTES, local_bytes, "payload bytes of both")                                       \

@@ -166,7 +166,7 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 /* Frame: u32 length of what follows, u16 type, u16 zero. */
 
 #define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
-#define GX_HELLO_VERSION   8	       /* of the bootstrap; packets have GX_WIRE_VERSION */
+#define GX_HELLO_VERSION   9	       /* of the bootstrap; packets have GX_WIRE_VERSION */
 #define GX_HELLO_FRAME_MAX 65536
 #define GX_HELLO_LANES	   64
 #define GX_HELLO_REGIONS   64
@@ -223,6 +223,7 @@ struct gx_hello {
 	uint8_t host_id[16];	     /* boot id and network namespace: equal means same host */
 	char unix_name[GX_NAME_MAX]; /* abstract Unix socket for descriptors, "" for none */
 	uint8_t nonce[16];	     /* names this connection on the Unix socket */
+	uint64_t id;		     /* of the context: the owner in its keys */
 	uint32_t nr_lanes;	     /* cores offered */
 	uint32_t chunk_b, window;    /* maxima */
 	uint32_t integrity;	     /* modes offered, bit i: mode i */

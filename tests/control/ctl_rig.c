@@ -262,6 +262,8 @@ struct fake *fake_open(const char *name)
 	}
 	f->mem = (struct gx_mem){.len = 4096, .access = GX_ACCESS_PUT, .token = 0x1234, .fd = -1};
 	snprintf(f->mem.name, sizeof(f->mem.name), "mem-of-%s", name);
+	f->gx.region = calloc(GX_KEYS_MAX, sizeof(f->gx.region[0]));
+	assert_non_null(f->gx.region);
 	f->gx.region[3] = &f->mem;
 	fake_port_add(f, "shm", GX_PORT_LOCAL | GX_PORT_LOSSLESS, 4096, 8192);
 	fake_port_add(f, "udp", 0, 1392, 8928);
@@ -286,6 +288,7 @@ void fake_close(struct fake *f)
 	gx_uring_close(f->gx.uring);
 	for (unsigned i = 0; i < CORES; i++)
 		close(f->lane_fd[i]);
+	free(f->gx.region);
 	free(f);
 }
 

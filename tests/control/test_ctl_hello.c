@@ -189,8 +189,8 @@ static void fail__version_of_the_client(void **state)
 	static const struct {
 		uint32_t version;
 		const char *says;
-	} of[] = {{5, "the client speaks version 5 of gx's protocol, the server version 8"},
-		  {9, "the client speaks version 9 of gx's protocol, the server version 8"}};
+	} of[] = {{5, "the client speaks version 5 of gx's protocol, the server version 9"},
+		  {10, "the client speaks version 10 of gx's protocol, the server version 9"}};
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	char addr[32];
 	int port = server_listen(addr);
@@ -217,7 +217,7 @@ static void fail__version_of_the_server(void **state)
 	assert_true(raw_send(peer, b, raw_hello(b, 5)));
 	wait_down(client, 1, -EPROTONOSUPPORT, GX_REASON_VERSION);
 	assert_says(client->text,
-		    "the client speaks version 8 of gx's protocol, the server version 5");
+		    "the client speaks version 9 of gx's protocol, the server version 5");
 	close(peer);
 	close(fd);
 }

@@ -351,7 +351,7 @@ static void fails__with_its_reason(void **state)
 	op.token ^= 0x10000;
 	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 4);
-	assert_int_equal(r->client.status, -ENOENT);
+	assert_int_equal(r->client.status, -ESTALE);
 }
 
 static void fails__after_the_region_is_freed(void **state)
@@ -366,11 +366,11 @@ static void fails__after_the_region_is_freed(void **state)
 	assert_int_equal(r->client.nr_done, 0);
 	gx_mem_free(r->server.kv);
 	UNTIL(r, r->client.nr_done == 1);
-	assert_int_equal(r->client.status, -ENOENT);
+	assert_int_equal(r->client.status, -ESTALE);
 	op.len = 8;
 	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 2);
-	assert_int_equal(r->client.status, -ENOENT);
+	assert_int_equal(r->client.status, -ESTALE);
 }
 
 /* Memory of ours that is freed while a long copy reads or writes it. */
@@ -547,7 +547,7 @@ static void maps__what_was_made_again(void **state)
 	assert_memory_equal(gx_mem_addr(mem), r->buf, 64);
 	assert_int_equal(common_post(r->client.ep, &old, 1), 1);
 	UNTIL(r, r->client.nr_done == 2);
-	assert_int_equal(r->client.status, -ENOENT);
+	assert_int_equal(r->client.status, -ESTALE);
 	more_close(r, c);
 	UNTIL(r, end_ctl_stat(&r->client, GX_STAT_MAPS) == 2);
 }

@@ -561,6 +561,7 @@ static struct gx_hello *hello_full(void)
 	h->uid = 1000;
 	memset(h->host_id, 0x11, sizeof(h->host_id));
 	memset(h->nonce, 0xfe, sizeof(h->nonce));
+	h->id = 0x0123456789abcdefull;
 	name_fill(h->unix_name, sizeof(h->unix_name), 0);
 	h->nr_lanes = GX_HELLO_LANES;
 	h->chunk_b = 512 << 10;
@@ -625,7 +626,7 @@ static void hello_get__unknown_link(void **state)
 {
 	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
 	uint32_t body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
-	uint8_t *links = frame + 8 + 4 * 4 + 16 + 1 + strlen(in->unix_name) + 16 + 4 * 4;
+	uint8_t *links = frame + 8 + 4 * 4 + 16 + 1 + strlen(in->unix_name) + 16 + 8 + 4 * 4;
 
 	assert_int_equal(*links, GX_LINKS_ALL);
 	links[1] = 1; /* link 8 */
@@ -673,8 +674,8 @@ static void hello_get__counts(void **state)
 {
 	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
 	uint32_t body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
-	/* unix_name is 1 + 63 bytes: lanes stand at 16 + 16 + 64 + 16, ports 20 further on */
-	static const uint32_t at[] = {112, 132};
+	/* unix_name is 1 + 63 bytes: lanes stand at 16 + 16 + 64 + 16 + 8, ports 20 further on */
+	static const uint32_t at[] = {120, 140};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(at); i++) {
 		uint8_t was = frame[8 + at[i]];

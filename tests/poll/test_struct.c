@@ -183,6 +183,14 @@ static int call_region(void *s)
 	return gx_conn_region(rig.conn, "kv", 0, s);
 }
 
+static int call_key(void *s)
+{
+	struct gx_key key;
+
+	((struct gx_key_opts *)s)->access = GX_ACCESS_GET;
+	return gx_mem_key(rig.kv, s, &key);
+}
+
 static int call_queue(void *s)
 {
 	struct gx_queue *q;
@@ -301,6 +309,7 @@ static const struct {
 	{"gx_connect_opts", sizeof(struct gx_connect_opts), call_connect, gx_error, -EINVAL, false},
 	{"gx_conn_info", sizeof(struct gx_conn_info), call_info, gx_error, 0, true},
 	{"gx_region", sizeof(struct gx_region), call_region, gx_error, 0, true},
+	{"gx_key_opts", sizeof(struct gx_key_opts), call_key, gx_error, 0, false},
 	{"gx_queue_opts", sizeof(struct gx_queue_opts), call_queue, gx_error, 0, false},
 	{"gx_group_env", sizeof(struct gx_group_env), call_env, gx_error, 0, true},
 	{"gx_group_opts", sizeof(struct gx_group_opts), call_group, gx_error, -EINVAL, false},
@@ -331,7 +340,7 @@ ENDS_WITH(gx_nic_opts, tx_if);
 ENDS_WITH(gx_verbs_opts, reserved);
 ENDS_WITH(gx_connect_opts, user);
 ENDS_WITH(gx_conn_info, reserved);
-ENDS_WITH(gx_region, reserved);
+ENDS_WITH(gx_region, addr);
 ENDS_WITH(gx_queue_opts, depth);
 ENDS_WITH(gx_group_env, reserved);
 ENDS_WITH(gx_group_opts, job);

@@ -378,13 +378,13 @@ static void refuse__no_such_region(void **state)
 	uint64_t token = r->peer[0].token;
 
 	for (uint64_t len = 0; len <= BIG; len = len ? len * 60 : 1) {
-		refused(r, GX_OP_PUT, token ^ 1ull << 40, 0, len, -ENOENT);
-		refused(r, GX_OP_GET, token ^ 1ull << 40, 0, len, -ENOENT);
+		refused(r, GX_OP_PUT, token ^ 1ull << 40, 0, len, -ESTALE);
+		refused(r, GX_OP_GET, token ^ 1ull << 40, 0, len, -ESTALE);
 		refused(r, GX_OP_PUT, token | 0xff, 0, len, -ENOENT);
-		refused(r, GX_OP_GET, 0, 0, len, -ENOENT);
+		refused(r, GX_OP_GET, 0, 0, len, -ESTALE);
 	}
 	/* A user cannot name a slot. */
-	refused(r, GX_OP_PUT, 1ull << 63 | 1ull << 32, 0, 100, -ENOENT);
+	refused(r, GX_OP_PUT, 1ull << 63 | 1ull << 32, 0, 100, -ESTALE);
 	rig_done(r);
 }
 
@@ -455,7 +455,7 @@ static void refuse__many(void **state)
 		gx_core_turn(r->core[0], r->now_ns);
 		gx_core_turn(r->core[1], r->now_ns);
 		while (common_poll(r->core[0], &comp, 1)) {
-			assert_int_equal(comp.status, -ENOENT);
+			assert_int_equal(comp.status, -ESTALE);
 			n++;
 		}
 		assert_true(r->now_ns < 60 * SECOND);
@@ -481,7 +481,7 @@ static void refuse__more_than_there_are_records(void **state)
 		for (int side = 0; side < 2; side++) {
 			gx_core_turn(r->core[side], r->now_ns);
 			while (common_poll(r->core[side], &comp, 1)) {
-				assert_int_equal(comp.status, -ENOENT);
+				assert_int_equal(comp.status, -ESTALE);
 				n[side]++;
 			}
 		}

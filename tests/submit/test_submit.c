@@ -219,7 +219,7 @@ static void submit__local_silent_notify(void **state)
 	assert_int_equal(comp_of(1, GX_COMP_LOCAL)->len, 5000);
 	assert_true(comp_of(1, GX_COMP_LOCAL) < comp_of(1, GX_COMP_DONE));
 	expect(1, 0);
-	expect(3, -ENOENT);
+	expect(3, -ESTALE);
 	rig_comps(r, 1, 1, SECOND);
 	assert_int_equal(r->last[1][0].kind, GX_COMP_NOTIFY);
 	assert_int_equal(r->last[1][0].imm, 99);

@@ -87,6 +87,8 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 				 .token = TOKEN};
 	assert_non_null(s->mem.addr);
 	memset(s->mem.addr, POISON, MEM_B);
+	s->gx->region = calloc(GX_KEYS_MAX, sizeof(s->gx->region[0]));
+	assert_non_null(s->gx->region);
 	atomic_store(&s->gx->region[0], &s->mem);
 	s->conn.gx = s->gx;
 	s->conn.agreed = (struct gx_hello_lanes){
@@ -253,6 +255,7 @@ static void side_close(struct pair *p, struct side *s)
 	free(s->core->comps);
 	free(s->mem.addr);
 	free(s->core);
+	free(s->gx->region);
 	free(s->gx);
 }
 

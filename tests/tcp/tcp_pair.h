@@ -23,7 +23,7 @@
 #define CHUNK_B	       65536
 #define WINDOW	       4
 #define POISON	       0x5b
-#define TOKEN	       0x7700
+#define TOKEN	       0x770000
 #define MS	       1000000ull
 #define GPU_TIMEOUT_NS (1000 * MS)
 

@@ -612,7 +612,7 @@ static void queued_ends(enum end_how how, uint64_t len, size_t cut)
 	if (told)
 		assert_memory_equal(b->mem.addr, want, len);
 	else if (how >= END_SEND)
-		assert_int_equal(b->last.status, how == END_GET ? -ENOENT : -ECANCELED);
+		assert_int_equal(b->last.status, how == END_GET ? -ESTALE : -ECANCELED);
 	pair_done(p);
 	free(want);
 }
@@ -661,7 +661,7 @@ static void mem__freed_under_way(void **state)
 		assert_int_equal(d.upto, 1);
 		memset(s->mem.addr, side, MEM_B);
 		UNTIL(p, p->side[0].nr_done == done + 1);
-		assert_int_equal(p->side[0].last.status, side ? -ENOENT : -ECANCELED);
+		assert_int_equal(p->side[0].last.status, side ? -ESTALE : -ECANCELED);
 		UNTIL(p, pair_is_at_rest(p));
 		for (unsigned i = 0; i < MEM_B; i += 4096)
 			assert_int_equal(s->mem.addr[i], side);

@@ -280,7 +280,7 @@ static void region__freed(void **state)
 	assert_int_equal(gx_mem_free(r->server.kv), 0);
 	post(&r->client, &op);
 	UNTIL(r, r->client.nr_done == 1);
-	assert_int_equal(r->client.status, -ENOENT);
+	assert_int_equal(r->client.status, -ESTALE);
 	assert_int_equal(atomic_load(&r->client.nr_down), 0);
 	rig_free(r);
 }

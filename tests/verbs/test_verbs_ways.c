@@ -25,7 +25,7 @@
 #define MEM_B	   (4u << 20)
 #define CHUNK_B	   (64u << 10)
 #define WINDOW	   16
-#define TOKEN	   0x1100 /* index 0 */
+#define TOKEN	   0x110000 /* index 0 */
 #define WAIT_NS	   20000000000ull
 #define TIMEOUT_NS 100000000ull
 
@@ -90,6 +90,8 @@ static void end_open(struct end *e, const char *devices, struct end *other)
 	e->mem.addr = aligned_alloc(4096, MEM_B);
 	assert_true(e->mem.addr && e->core->comps);
 	memset(e->mem.addr, 0, MEM_B);
+	e->gx->region = calloc(GX_KEYS_MAX, sizeof(e->gx->region[0]));
+	assert_non_null(e->gx->region);
 	e->gx->region[0] = &e->mem;
 	e->mem.link[GX_LINK_VERBS] = verbs_mem_new(verbs_rails_of(e->gx), &e->mem);
 	if (e->mem.link[GX_LINK_VERBS]) {
@@ -276,6 +278,7 @@ static void end_close(struct end *e)
 	free(e->core);
 	free(e->conn);
 	free(e->lane);
+	free(e->gx->region);
 	free(e->gx);
 }
 
@@ -1133,7 +1136,7 @@ static void key__wrong(void **state)
 	verbs_conn_of(r->client.conn)->region[0].rkey[1] += 0x1000;
 	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), 0);
 	UNTIL(r, r->client.nr_done == 1);
-	assert_int_equal(r->client.status, -ENOENT);
+	assert_int_equal(r->client.status, -ESTALE);
 	UNTIL(r, way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
 	rig_free(r);
 }

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keys over a simulated network: what a key names, whom it lets in, and that nobody reads or writes
+ * a part whose key was withdrawn or whose lease is over, at many moments of what is under way.
+ */
+#include "sim/sim_rig.h"
+
+#include "gx_internal/link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define LEN	(1u << 20)
+#define PART	(LEN / 4)
+#define MOMENTS 24
+#define NEXT	0x77 /* what the next owner of the memory writes there */
+
+static struct {
+	struct gx_mem *mem; /* of side 1: registered, shared by no name */
+	uint8_t *at;
+	uint8_t *buf; /* of side 0 */
+} own;
+
+static void own_open(struct rig *r)
+{
+	own.at = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	own.buf = malloc(LEN);
+	assert_true(own.at != MAP_FAILED && own.buf);
+	rig_fill(own.at, LEN, 1);
+	rig_fill(own.buf, LEN, 2);
+	assert_int_equal(gx_mem_reg(r->gx[1], GX_MEM_HOST, 0, own.at, LEN, &own.mem), 0);
+}
+
+static void own_close(void)
+{
+	munmap(own.at, LEN);
+	free(own.buf);
+}
+
+static struct gx_key key_of(unsigned access, uint64_t off, uint64_t len)
+{
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_key key;
+
+	o.access = access;
+	o.off = off;
+	o.len = len;
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), 0);
+	return key;
+}
+
+static struct gx_region region_of(struct rig *r, const struct gx_key *key)
+{
+	struct gx_region region = GX_INIT(region);
+
+	assert_int_equal(gx_conn_key(r->conn[0][0], key, &region), 0);
+	return region;
+}
+
+static void post_on(struct rig *r, unsigned conn, enum gx_op_kind kind, uint64_t user,
+		    uint64_t token, uint64_t off, uint64_t len)
+{
+	rig_post_on(r, 0, conn,
+		    &(struct gx_op){.kind = kind,
+				    .user = user,
+				    .addr = own.buf,
+				    .len = len,
+				    .token = token,
+				    .remote_off = off});
+}
+
+static int status_of(struct rig *r, uint64_t user)
+{
+	for (unsigned i = 0; i < r->nr_last[0]; i++)
+		if (r->last[0][i].user == user && r->last[0][i].kind == GX_COMP_DONE)
+			return r->last[0][i].status;
+	fail_msg("no completion of %u", (unsigned)user);
+	return 0;
+}
+
+static int run_on(struct rig *r, unsigned conn, enum gx_op_kind kind, uint64_t token, uint64_t off,
+		  uint64_t len)
+{
+	int status;
+
+	rig_forget(r);
+	post_on(r, conn, kind, 1, token, off, len);
+	rig_comps(r, rig_node(r, 0, conn), 1, 5 * SECOND);
+	status = r->last[rig_node(r, 0, conn)][0].status;
+	rig_forget(r);
+	return status;
+}
+
+static int run(struct rig *r, enum gx_op_kind kind, uint64_t token, uint64_t off, uint64_t len)
+{
+	return run_on(r, 0, kind, token, off, len);
+}
+
+static struct rig *plain(unsigned seed)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = seed}});
+
+	own_open(r);
+	return r;
+}
+
+static void done(struct rig *r)
+{
+	rig_done(r);
+	own_close();
+}
+
+/* ---- what a key names ---- */
+
+static void key__of_a_part(void **state)
+{
+	struct rig *r = plain(1);
+	struct gx_key put = key_of(GX_ACCESS_PUT, PART, PART);
+	struct gx_key get = key_of(GX_ACCESS_GET, PART / 2, 2 * PART); /* overlaps it */
+	struct gx_region in = region_of(r, &put), out = region_of(r, &get);
+
+	assert_int_equal(in.len, PART);
+	assert_int_equal(in.addr, (uintptr_t)own.at + PART);
+	assert_int_equal(in.access, GX_ACCESS_PUT);
+	assert_int_equal(in.kind, GX_MEM_HOST);
+	assert_int_equal(in.device, -1);
+	assert_string_equal(in.name, "");
+	assert_int_equal(out.len, 2 * PART);
+	assert_int_equal(run(r, GX_OP_PUT, in.token, 0, PART), 0);
+	assert_memory_equal(own.at + PART, own.buf, PART);
+	memset(own.buf, 0, LEN);
+	assert_int_equal(run(r, GX_OP_GET, out.token, 16, 2 * PART - 16), 0);
+	assert_memory_equal(own.buf, own.at + PART / 2 + 16, 2 * PART - 16);
+	assert_int_equal(run(r, GX_OP_GET, in.token, 0, 8), -EACCES);
+	assert_int_equal(run(r, GX_OP_PUT, out.token, 0, 8), -EACCES);
+	assert_int_equal(run(r, GX_OP_PUT, in.token, 1, PART), -ERANGE);
+	assert_int_equal(run(r, GX_OP_GET, out.token, 2 * PART, 1), -ERANGE);
+	done(r);
+}
+
+/* From .off to the end, and to one who has no connection yet. */
+static void key__of_the_rest(void **state)
+{
+	struct rig *r = plain(1);
+	struct gx_key key = key_of(GX_ACCESS_GET, LEN - 100, 0);
+
+	rig_reconnect(r);
+	assert_int_equal(region_of(r, &key).len, 100);
+	assert_int_equal(run(r, GX_OP_GET, region_of(r, &key).token, 0, 100), 0);
+	assert_memory_equal(own.buf, own.at + LEN - 100, 100);
+	done(r);
+}
+
+static void key__for_one_connection(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .nr_conns = 2});
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_key key;
+
+	own_open(r);
+	o.access = GX_ACCESS_GET | GX_ACCESS_PUT;
+	o.conn = r->conn[1][1];
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), 0);
+	assert_int_equal(run_on(r, 1, GX_OP_GET, region_of(r, &key).token, 0, 8), 0);
+	assert_int_equal(run_on(r, 0, GX_OP_GET, region_of(r, &key).token, 0, 8), -EACCES);
+	assert_int_equal(run_on(r, 0, GX_OP_PUT, region_of(r, &key).token, 0, 8), -EACCES);
+	o.conn = r->conn[0][0];
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), -EINVAL);
+	done(r);
+}
+
+static void key__bad_options(void **state)
+{
+	struct rig *r = plain(1);
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_key key;
+
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), -EINVAL);
+	assert_int_equal(gx_mem_key(own.mem, NULL, &key), -EINVAL);
+	o.access = 4;
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), -EINVAL);
+	o.access = GX_ACCESS_GET;
+	o.off = LEN + 1;
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), -ERANGE);
+	o.off = 1;
+	o.len = LEN;
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), -ERANGE);
+	o.len = UINT64_MAX;
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), -ERANGE);
+	assert_int_equal(gx_mem_free(own.mem), 0);
+	o.off = o.len = 0;
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), -EINVAL);
+	done(r);
+}
+
+/* Any changed byte is seen, at both ends, and so is a key of somebody else. */
+static void key__bad_bytes(void **state)
+{
+	struct rig *r = plain(1);
+	struct gx_key key = key_of(GX_ACCESS_GET, 0, 0), bad;
+	struct gx_region region = GX_INIT(region);
+
+	for (unsigned i = 0; i < sizeof(key.bytes); i++) {
+		bad = key;
+		bad.bytes[i] ^= 1u << i % 8;
+		assert_int_equal(gx_conn_key(r->conn[0][0], &bad, &region), -EINVAL);
+		assert_int_equal(gx_key_withdraw(r->gx[1], &bad), -EINVAL);
+	}
+	assert_int_equal(gx_conn_key(r->conn[1][0], &key, &region), -EXDEV);
+	assert_int_equal(gx_key_withdraw(r->gx[0], &key), -EXDEV);
+	assert_int_equal(gx_key_withdraw(r->gx[1], &key), 0);
+	assert_int_equal(gx_key_withdraw(r->gx[1], &key), -ESTALE);
+	done(r);
+}
+
+/* ---- the end of a key ---- */
+
+static void withdraw__later_ones_are_stale(void **state)
+{
+	struct rig *r = plain(1);
+	struct gx_key a = key_of(GX_ACCESS_GET | GX_ACCESS_PUT, 0, 0);
+	struct gx_key b = key_of(GX_ACCESS_GET, 0, 0);
+	uint64_t token = region_of(r, &a).token;
+
+	assert_int_equal(gx_key_withdraw(r->gx[1], &a), 0);
+	for (uint64_t len = 0; len <= LEN; len = len ? len * 32 : 1) {
+		memset(own.buf, NEXT, LEN);
+		assert_int_equal(run(r, GX_OP_GET, token, 0, len), -ESTALE);
+		assert_int_equal(run(r, GX_OP_PUT, token, 0, len), -ESTALE);
+		for (unsigned i = 0; i < LEN; i++)
+			assert_int_equal(own.buf[i], NEXT);
+	}
+	assert_int_equal(run(r, GX_OP_GET, region_of(r, &b).token, 0, LEN), 0);
+	assert_memory_equal(own.buf, own.at, LEN);
+	done(r);
+}
+
+/* The place of a key serves the next one; the token does not. */
+static void withdraw__places_are_used_again(void **state)
+{
+	struct rig *r = plain(1);
+	struct gx_key first = key_of(GX_ACCESS_GET, 0, 0);
+	uint64_t token = region_of(r, &first).token, place;
+	struct gx_key key;
+
+	assert_int_equal(gx_key_withdraw(r->gx[1], &first), 0);
+	for (unsigned i = 1; i < GX_KEYS_MAX - GX_REGIONS_MAX; i++) {
+		key = key_of(GX_ACCESS_GET, 0, 0);
+		place = region_of(r, &key).token & CORE_TOKEN_INDEX;
+		assert_true(place >= GX_REGIONS_MAX && place != (token & CORE_TOKEN_INDEX));
+		assert_int_equal(gx_key_withdraw(r->gx[1], &key), 0);
+	}
+	key = key_of(GX_ACCESS_GET, 0, 0);
+	assert_int_equal(region_of(r, &key).token & CORE_TOKEN_INDEX, token & CORE_TOKEN_INDEX);
+	assert_int_equal(run(r, GX_OP_GET, token, 0, 8), -ESTALE);
+	assert_int_equal(run(r, GX_OP_GET, region_of(r, &key).token, 0, 8), 0);
+	assert_int_equal(r->gx[1]->nr_keys, 1);
+	done(r);
+}
+
+static void withdraw__all_with_their_memory(void **state)
+{
+	unsigned all = GX_KEYS_MAX - GX_REGIONS_MAX;
+	struct rig *r = plain(1);
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_key key, last;
+
+	for (unsigned i = 0; i < all; i++)
+		last = key_of(GX_ACCESS_GET, i, 1);
+	o.access = GX_ACCESS_GET;
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), -ENOSPC);
+	assert_int_equal(run(r, GX_OP_GET, region_of(r, &last).token, 0, 1), 0);
+	assert_int_equal(own.buf[0], own.at[all - 1]);
+	assert_int_equal(gx_mem_free(own.mem), 0);
+	assert_int_equal(r->gx[1]->nr_keys, 0);
+	assert_null(r->gx[1]->dying);
+	assert_int_equal(run(r, GX_OP_GET, region_of(r, &last).token, 0, 1), -ESTALE);
+	assert_int_equal(gx_key_withdraw(r->gx[1], &last), -ESTALE);
+	done(r);
+}
+
+/* The part has another owner, who sees nobody else's bytes, and nobody sees his. */
+static void next_owner(struct rig *r)
+{
+	memset(own.at, NEXT, PART);
+	assert_int_equal(mprotect(own.at, PART, PROT_NONE), 0);
+	rig_pass(r, 100 * MS);
+	assert_int_equal(mprotect(own.at, PART, PROT_READ), 0);
+	for (unsigned i = 0; i < PART; i++)
+		assert_int_equal(own.at[i], NEXT);
+}
+
+/* At moment @k of 20 operations on one part. Those on another part go on. */
+static void withdraw_at(unsigned k, enum gx_op_kind kind, uint32_t loss_ppm, unsigned *stale)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = k, .loss_ppm = loss_ppm}});
+	unsigned access = kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
+	struct gx_key key, other;
+	uint8_t was[PART / 20];
+
+	own_open(r);
+	memcpy(was, own.at, sizeof(was));
+	key = key_of(access, 0, PART);
+	other = key_of(access, PART, PART);
+	for (unsigned i = 0; i < 20; i++)
+		rig_post(r, 0,
+			 &(struct gx_op){.kind = kind,
+					 .user = i,
+					 .addr = own.buf + i * (PART / 20),
+					 .len = PART / 20,
+					 .token = region_of(r, i == 19 ? &other : &key).token});
+	rig_pass(r, k * k * 400ull);
+	assert_int_equal(gx_key_withdraw(r->gx[1], &key), 0);
+	next_owner(r);
+	rig_comps(r, 0, 20, 5 * SECOND);
+	for (unsigned i = 0; i < 19; i++) {
+		int status = status_of(r, i);
+
+		assert_true(!status || status == -ESTALE || status == -ECANCELED);
+		*stale += status == -ESTALE;
+		if (kind == GX_OP_GET && !status)
+			assert_memory_equal(own.buf + i * (PART / 20), was, PART / 20);
+	}
+	assert_int_equal(status_of(r, 19), 0);
+	rig_set(r, &(struct sim_cfg){0});
+	done(r);
+}
+
+static void withdraw__while_peers_read(void **state)
+{
+	unsigned stale = 0;
+
+	for (unsigned k = 0; k < MOMENTS; k++)
+		withdraw_at(k, GX_OP_GET, k % 2 * 20000, &stale);
+	assert_true(stale > MOMENTS);
+}
+
+static void withdraw__while_peers_write(void **state)
+{
+	unsigned stale = 0;
+
+	for (unsigned k = 0; k < MOMENTS; k++)
+		withdraw_at(k, GX_OP_PUT, k % 2 * 20000, &stale);
+	assert_true(stale > MOMENTS);
+}
+
+/* ---- leases ---- */
+
+static struct gx_region lease_of(struct rig *r, unsigned access, uint64_t until_ns)
+{
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_key key;
+
+	o.access = access;
+	o.until_ns = until_ns;
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), 0);
+	return region_of(r, &key);
+}
+
+static void lease__ends(void **state)
+{
+	struct rig *r = plain(1);
+	uint64_t until_ns = r->now_ns + 100 * MS;
+	uint64_t token = lease_of(r, GX_ACCESS_GET | GX_ACCESS_PUT, until_ns).token;
+
+	assert_int_equal(run(r, GX_OP_PUT, token, 0, LEN), 0);
+	assert_int_equal(run(r, GX_OP_GET, token, 0, LEN), 0);
+	assert_memory_equal(own.buf, own.at, LEN);
+	assert_true(r->now_ns < until_ns);
+	rig_pass(r, until_ns - r->now_ns);
+	assert_int_equal(run(r, GX_OP_GET, token, 0, 8), -ESTALE);
+	assert_int_equal(run(r, GX_OP_PUT, token, 0, 8), -ESTALE);
+	done(r);
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(key__of_a_part),
+		rig_test(key__of_the_rest),
+		rig_test(key__for_one_connection),
+		rig_test(key__bad_options),
+		rig_test(key__bad_bytes),
+		rig_test(withdraw__later_ones_are_stale),
+		rig_test(withdraw__places_are_used_again),
+		rig_test(withdraw__all_with_their_memory),
+		rig_test(withdraw__while_peers_read),
+		rig_test(withdraw__while_peers_write),
+		rig_test(lease__ends),
+	};
+
+	return rig_run("key", tests, GX_ARRAY_SIZE(tests), argc, argv);
+}
