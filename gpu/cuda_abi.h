@@ -26,6 +26,7 @@ enum {
 	GX_CU_ERROR_NO_BINARY_FOR_GPU = 209,
 	GX_CU_ERROR_INVALID_PTX = 218,
 	GX_CU_ERROR_UNSUPPORTED_PTX_VERSION = 222,
+	GX_CU_ERROR_OPERATING_SYSTEM = 304,
 	GX_CU_ERROR_NOT_READY = 600,
 	GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	GX_CU_ERROR_CAPTURE_UNSUPPORTED = 900,
@@ -129,6 +130,7 @@ enum {
 	GX_CU_POINTER_SYNC_MEMOPS = 6,
 	GX_CU_POINTER_BUFFER_ID = 7,
 	GX_CU_POINTER_DEVICE = 9,
+	GX_CU_POINTER_MEMPOOL = 17,
 };
 enum { GX_CU_MEMORYTYPE_HOST = 1, GX_CU_MEMORYTYPE_DEVICE = 2 };
 
@@ -182,6 +184,9 @@ enum { GX_CU_CAPTURE_GLOBAL = 0, GX_CU_CAPTURE_THREAD_LOCAL = 1, GX_CU_CAPTURE_R
 	X(cuMemCreate, (unsigned long long *handle, size_t len,                                    \
 			const struct CUmemAllocationProp_st *prop, unsigned long long flags))      \
 	X(cuMemRelease, (unsigned long long handle))                                               \
+	X(cuMemRetainAllocationHandle, (unsigned long long *handle, void *at))                     \
+	X(cuMemGetAllocationPropertiesFromHandle,                                                  \
+	  (struct CUmemAllocationProp_st * prop, unsigned long long handle))                       \
 	X(cuMemAddressReserve, (unsigned long long *ptr, size_t len, size_t align,                 \
 				unsigned long long at, unsigned long long flags))                  \
 	X(cuMemAddressFree, (unsigned long long ptr, size_t len))                                  \

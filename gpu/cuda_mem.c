@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the CUDA backend: memory of the GPU, pinned memory, memory of the program that gx
- * registers, and memory of a GPU that another process names. Control path, any thread. Every slot
- * makes the device's primary context current and restores the context before it.
+ * Memory of the CUDA backend: memory of the GPU, pinned memory, and memory of the program that gx
+ * registers. Control path, any thread. Every slot makes the device's primary context current and
+ * restores the context before it.
  *
  * GPU memory is made with the virtual memory management calls if the driver has them: only such
  * memory can go to another process as a descriptor. All GPUs of this process that reach it over
@@ -10,31 +10,13 @@
  */
 #include "cuda_priv.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MEM_WAIT_NS 30000000000ull /* for one clearing, or a kernel's first launch */
 
-/*
- * Memory mapped by cuMemMap (made here, or imported by descriptor), or an imported cudaIpc handle.
- * owner: control threads, under mem_lock.
- */
-struct cuda_range {
-	struct cuda_range *next;
-	unsigned long long base;   /* of the mapping */
-	size_t len;		   /* whole granules */
-	unsigned long long user;   /* the caller's address: in an import not always the base */
-	unsigned long long handle; /* cuMemCreate's or the import's; 0: IPC */
-	bool placed;		   /* at addresses of cuda_addr_reserve(), which outlive it */
-	uint64_t id;
-	struct cuda_gpu *gpu;
-};
-
-static struct cuda_range *range_list;
-static uint64_t range_ids;
+static struct cuda_range *range_list; /* owner: control threads, under mem_lock */
 static pthread_mutex_t mem_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int cuda_mem_clear(struct cuda_gpu *g, unsigned long long ptr, size_t len)
@@ -62,17 +44,15 @@ int cuda_wait(struct cuda_gpu *g, struct CUstream_st *stm)
 
 /* ---- mapped ranges ---- */
 
-static void range_add(struct cuda_range *r)
+void cuda_range_add(struct cuda_range *r)
 {
 	pthread_mutex_lock(&mem_lock);
-	r->id = ++range_ids;
 	r->next = range_list;
 	range_list = r;
 	pthread_mutex_unlock(&mem_lock);
 }
 
-/* Take the range whose caller has the address @user out of the list. NULL: there is none. */
-static struct cuda_range *range_take(unsigned long long user)
+struct cuda_range *cuda_range_take(unsigned long long user)
 {
 	struct cuda_range **at = &range_list, *r;
 
@@ -86,22 +66,6 @@ static struct cuda_range *range_take(unsigned long long user)
 	return r;
 }
 
-/* A copy of the range made by cuMemCreate that holds @ptr .. @len. */
-static bool range_find(unsigned long long ptr, size_t len, struct cuda_range *out)
-{
-	bool found = false;
-
-	pthread_mutex_lock(&mem_lock);
-	for (struct cuda_range *r = range_list; r && !found; r = r->next) {
-		found = r->handle && ptr >= r->base && len <= r->len &&
-			ptr - r->base <= r->len - len;
-		if (found)
-			*out = *r;
-	}
-	pthread_mutex_unlock(&mem_lock);
-	return found;
-}
-
 static unsigned range_allow_one(int device, unsigned long long base, size_t len)
 {
 	const struct cuda_mem_access who = {.location = {GX_CU_LOCATION_DEVICE, device},
@@ -110,65 +74,51 @@ static unsigned range_allow_one(int device, unsigned long long base, size_t len)
 	return cu.cuMemSetAccess(base, len, (const void *)&who, 1);
 }
 
-/* Let @g read and write it, and every GPU of the process that can. gx asks for each GPU alone: one
- * that cannot would fail all, and of an import the driver alone knows which can. */
-static int range_allow(struct cuda_gpu *g, unsigned long long base, size_t len)
+/* gx asks for each GPU alone: one that cannot would fail all, and of an import the driver alone knows
+ * which can. */
+int cuda_range_allow(struct cuda_gpu *g, const struct cuda_range *r)
 {
-	int n = 0, ret = cuda_try(range_allow_one(g->gpu.device, base, len), "cuMemSetAccess");
+	int n = 0,
+	    ret = cuda_try(range_allow_one(g->gpu.device, r->base, r->mapped), "cuMemSetAccess");
 
 	if (ret)
 		return ret;
 	cu.cuDeviceGetCount(&n);
 	for (int d = 0; d < n; d++)
 		if (d != g->gpu.device)
-			range_allow_one(d, base, len);
+			range_allow_one(d, r->base, r->mapped);
 	return 0;
 }
 
-static void range_addr_free(const struct cuda_range *r)
+int cuda_range_reserve(struct cuda_range *r)
 {
-	if (!r->placed)
-		cu.cuMemAddressFree(r->base, r->len);
+	return CUDA_TRY(cuMemAddressReserve, &r->base, r->len, 0, 0, 0);
 }
 
-/* Addresses for @r->handle, mapped; on failure nothing is left but the handle. */
-static int range_map(struct cuda_gpu *g, struct cuda_range *r)
+int cuda_range_map(struct cuda_range *r, unsigned long long handle, size_t len)
 {
-	int ret = r->placed ? 0 : CUDA_TRY(cuMemAddressReserve, &r->base, r->len, 0, 0, 0);
+	int ret = CUDA_TRY(cuMemMap, r->base + r->mapped, len, 0, handle, 0);
 
-	if (ret)
-		return ret;
-	ret = CUDA_TRY(cuMemMap, r->base, r->len, 0, r->handle, 0);
-	if (ret)
-		goto err_free;
-	ret = range_allow(g, r->base, r->len);
-	if (ret)
-		goto err_unmap;
-	r->gpu = g;
-	return 0;
-
-err_unmap:
-	cu.cuMemUnmap(r->base, r->len);
-err_free:
-	range_addr_free(r);
+	if (!ret)
+		r->mapped += len;
 	return ret;
 }
 
-static void range_close(struct cuda_range *r)
+void cuda_range_close(struct cuda_range *r)
 {
-	if (r->handle) {
-		cu.cuMemUnmap(r->base, r->len);
-		range_addr_free(r);
-		cu.cuMemRelease(r->handle);
-	} else {
+	if (r->ipc)
 		cu.cuIpcCloseMemHandle(r->base);
-	}
+	if (r->mapped)
+		cu.cuMemUnmap(r->base, r->mapped);
+	if (r->base && !r->ipc && !r->placed)
+		cu.cuMemAddressFree(r->base, r->len);
 	free(r);
 }
 
 /* ---- memory of the GPU ---- */
 
-static int vmm_create(struct cuda_gpu *g, int device, struct cuda_range *r, size_t len)
+static int vmm_create(struct cuda_gpu *g, int device, struct cuda_range *r, size_t len,
+		      unsigned long long *handle)
 {
 	const struct cuda_mem_prop prop = {.type = GX_CU_ALLOCATION_PINNED,
 					   .handle_types = GX_CU_HANDLE_POSIX_FD,
@@ -184,7 +134,27 @@ static int vmm_create(struct cuda_gpu *g, int device, struct cuda_range *r, size
 	if (!granule || len > SIZE_MAX - granule)
 		return -ENOMEM;
 	r->len = (len + granule - 1) / granule * granule;
-	return CUDA_TRY(cuMemCreate, &r->handle, r->len, as_prop, 0);
+	if (r->placed && r->len != len) {
+		gx_gpu_why_set("memory comes in pieces of %zu bytes at least", r->len);
+		return -EOPNOTSUPP;
+	}
+	return CUDA_TRY(cuMemCreate, handle, r->len, as_prop, 0);
+}
+
+/* Memory in @r, at r->base if that is set. The mapping holds it without the handle. */
+static int vmm_fill(struct cuda_gpu *g, int device, struct cuda_range *r, size_t len)
+{
+	unsigned long long handle;
+	int ret = vmm_create(g, device, r, len, &handle);
+
+	if (ret)
+		return ret;
+	if (!r->placed)
+		ret = cuda_range_reserve(r);
+	if (!ret)
+		ret = cuda_range_map(r, handle, r->len);
+	cu.cuMemRelease(handle);
+	return ret ? ret : cuda_range_allow(g, r);
 }
 
 /* *at: the place, in addresses that are reserved; 0: anywhere, and it is set. */
@@ -197,27 +167,15 @@ static int vmm_alloc(struct cuda_gpu *g, int device, size_t len, unsigned long l
 		return -ENOMEM;
 	r->base = *at;
 	r->placed = *at != 0;
-	ret = vmm_create(g, device, r, len);
-	if (ret)
-		goto err_free;
-	if (r->placed && r->len != len) {
-		gx_gpu_why_set("memory comes in pieces of %zu bytes at least", r->len);
-		ret = -EOPNOTSUPP;
-		goto err_release;
+	ret = vmm_fill(g, device, r, len);
+	if (ret) {
+		cuda_range_close(r);
+		return ret;
 	}
-	ret = range_map(g, r);
-	if (ret)
-		goto err_release;
 	r->user = r->base;
 	*at = r->base;
-	range_add(r);
+	cuda_range_add(r);
 	return 0;
-
-err_release:
-	cu.cuMemRelease(r->handle);
-err_free:
-	free(r);
-	return ret;
 }
 
 static void mem_release(struct cuda_gpu *g, unsigned long long ptr)
@@ -226,9 +184,9 @@ static void mem_release(struct cuda_gpu *g, unsigned long long ptr)
 
 	if (cuda_is_lost(g))
 		return;
-	r = range_take(ptr);
+	r = cuda_range_take(ptr);
 	if (r)
-		range_close(r);
+		cuda_range_close(r);
 	else
 		cu.cuMemFree_v2(ptr);
 }
@@ -387,174 +345,6 @@ const struct gx_gpu_mem_ops cuda_mem_ops = {
 	.addr_reserve = cuda_addr_reserve,
 	.addr_free = cuda_addr_free,
 	.alloc_at = cuda_mem_alloc_at,
-};
-
-/* ---- named to other processes ---- */
-
-static int export_fd(const struct cuda_range *r, unsigned long long ptr, struct gx_gpu_handle *out)
-{
-	int fd = -1;
-	int ret = CUDA_TRY(cuMemExportToShareableHandle, &fd, r->handle, GX_CU_HANDLE_POSIX_FD, 0);
-
-	if (ret)
-		return -EOPNOTSUPP;
-	fcntl(fd, F_SETFD, FD_CLOEXEC);
-	*out = (struct gx_gpu_handle){.kind = GX_GPU_SHARE_FD,
-				      .fd = fd,
-				      .id = r->id,
-				      .off = ptr - r->base,
-				      .len = r->len};
-	return 0;
-}
-
-static int export_ipc(unsigned long long ptr, struct gx_gpu_handle *out)
-{
-	struct gx_gpu_handle h = {.kind = GX_GPU_SHARE_IPC, .fd = -1};
-	unsigned long long base = 0;
-	struct CUipcMemHandle_st ipc;
-	size_t len = 0;
-	int ret = CUDA_TRY(cuMemGetAddressRange_v2, &base, &len, ptr);
-
-	if (!ret)
-		ret = CUDA_TRY(cuIpcGetMemHandle, &ipc, ptr);
-	if (!ret)
-		ret = CUDA_TRY(cuPointerGetAttribute, &h.id, GX_CU_POINTER_BUFFER_ID, ptr);
-	if (ret)
-		return -EOPNOTSUPP;
-	_Static_assert(sizeof(ipc) == sizeof(h.ipc), "the driver's 64 opaque bytes");
-	memcpy(h.ipc, &ipc, sizeof(ipc));
-	h.off = ptr - base;
-	h.len = len;
-	*out = h;
-	return 0;
-}
-
-static int cuda_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len,
-			   struct gx_gpu_handle *out)
-{
-	struct cuda_gpu *g = cuda_of(gpu);
-	struct cuda_prev prev = cuda_enter(g);
-	struct cuda_range r;
-	int ret;
-
-	if (range_find(cuda_ptr(ptr), len, &r))
-		ret = export_fd(&r, cuda_ptr(ptr), out);
-	else
-		ret = export_ipc(cuda_ptr(ptr), out);
-	cuda_leave(g, prev);
-	return ret;
-}
-
-static int cuda_mem_dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
-{
-	struct cuda_gpu *g = cuda_of(gpu);
-	struct cuda_prev prev;
-	int ret, got = -1;
-
-	if (!g->dmabuf || !g->vmm_rdma) {
-		gx_gpu_why_set("%s, or its driver, gives no dma-buf of its memory to a NIC",
-			       g->gpu.name);
-		return -EOPNOTSUPP;
-	}
-	prev = cuda_enter(g);
-	ret = CUDA_TRY(cuMemGetHandleForAddressRange, &got, cuda_ptr(ptr), len,
-		       GX_CU_RANGE_DMABUF_FD, 0);
-	cuda_leave(g, prev);
-	if (ret)
-		return -EOPNOTSUPP;
-	fcntl(got, F_SETFD, FD_CLOEXEC);
-	*fd = got;
-	return 0;
-}
-
-static int import_fd(struct cuda_gpu *g, const struct gx_gpu_handle *h, struct cuda_range *r)
-{
-	int ret = CUDA_TRY(cuMemImportFromShareableHandle, &r->handle, (void *)(intptr_t)h->fd,
-			   GX_CU_HANDLE_POSIX_FD);
-
-	if (ret)
-		return ret;
-	r->len = h->len; /* the driver refuses to map more than there is */
-	ret = range_map(g, r);
-	if (ret)
-		cu.cuMemRelease(r->handle);
-	return ret;
-}
-
-static int import_ipc(const struct gx_gpu_handle *h, struct cuda_range *r)
-{
-	unsigned long long base = 0;
-	struct CUipcMemHandle_st ipc;
-	int ret;
-
-	memcpy(&ipc, h->ipc, sizeof(ipc));
-	ret = CUDA_TRY(cuIpcOpenMemHandle_v2, &r->base, ipc, GX_CU_IPC_LAZY_PEER_ACCESS);
-	if (ret)
-		return ret;
-	/* The peer may lie about its length. */
-	ret = CUDA_TRY(cuMemGetAddressRange_v2, &base, &r->len, r->base);
-	if (!ret && (base != r->base || r->len < h->len)) {
-		gx_gpu_why_set("the handle opens %zu bytes, not the %llu that were named", r->len,
-			       (unsigned long long)h->len);
-		ret = -EPROTO;
-	}
-	if (ret)
-		cu.cuIpcCloseMemHandle(r->base);
-	return ret;
-}
-
-static int cuda_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len,
-			   void **out)
-{
-	struct cuda_gpu *g = cuda_of(gpu);
-	struct cuda_range *r;
-	struct cuda_prev prev;
-	int ret;
-
-	gx_gpu_why_set("a handle of unknown kind %u", h->kind);
-	if (len > h->len || h->off > h->len - len) {
-		gx_gpu_why_set("a handle of %llu bytes does not hold %zu at %llu",
-			       (unsigned long long)h->len, len, (unsigned long long)h->off);
-		return -EPROTO;
-	}
-	r = calloc(1, sizeof(*r));
-	if (!r)
-		return -ENOMEM;
-	prev = cuda_enter(g);
-	if (h->kind == GX_GPU_SHARE_FD)
-		ret = import_fd(g, h, r);
-	else if (h->kind == GX_GPU_SHARE_IPC)
-		ret = import_ipc(h, r);
-	else
-		ret = -EPROTO;
-	cuda_leave(g, prev);
-	if (ret) {
-		free(r);
-		return ret == -ENODEV ? -EPROTO : ret;
-	}
-	r->user = r->base + h->off;
-	range_add(r);
-	*out = (void *)(uintptr_t)r->user;
-	return 0;
-}
-
-static void cuda_mem_unimport(struct gx_gpu *gpu, void *ptr)
-{
-	struct cuda_range *r = cuda_is_lost(cuda_of(gpu)) ? NULL : range_take(cuda_ptr(ptr));
-	struct cuda_prev prev;
-
-	if (!r)
-		return;
-	prev = cuda_enter(cuda_of(gpu));
-	range_close(r);
-	cuda_leave(cuda_of(gpu), prev);
-}
-
-const struct gx_gpu_share_ops cuda_share_ops = {
-	.export = cuda_mem_export,
-	.dmabuf = cuda_mem_dmabuf,
-	.import = cuda_mem_import,
-	.unimport = cuda_mem_unimport,
 };
 
 /* ---- pinned memory ---- */

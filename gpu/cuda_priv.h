@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shared by the files of the CUDA backend: a GPU, the driver (cuda_api.c), memory (cuda_mem.c: of
- * the GPU, pinned, registered, named to other processes) and streams that did not finish
- * (cuda_lost.c). cuda_stream.h has the work on streams; gpu_cuda.c is above all of these.
+ * the GPU, pinned, registered; cuda_share.c: named to other processes) and streams that did not
+ * finish (cuda_lost.c). cuda_stream.h has the work on streams; gpu_cuda.c is above all of these.
  */
 #ifndef GX_CUDA_PRIV_H
 #define GX_CUDA_PRIV_H
@@ -162,10 +162,36 @@ void cuda_lose(struct cuda_lost *l, const char *what);
 bool cuda_is_lost(struct cuda_gpu *g);
 void cuda_keep(struct cuda_gpu *g); /* closed while it is lost: @g stays */
 
-/* -- cuda_mem.c: two tables, slots of gx_gpu_ops, and parts of both -- */
+/* -- cuda_share.c -- */
+
+extern const struct gx_gpu_share_ops cuda_share_ops;
+
+/* -- cuda_mem.c: a table, slots of gx_gpu_ops, and parts of both -- */
+
+/* Memory mapped by cuMemMap, made here or imported; or an imported cudaIpc handle. owner: control
+ * threads */
+struct cuda_range {
+	struct cuda_range *next;
+	unsigned long long base; /* 0: no addresses yet */
+	size_t len;		 /* whole granules */
+	size_t mapped;		 /* bytes from .base on that cuMemMap has mapped */
+	unsigned long long user; /* the caller's address: in an import not always the base */
+	bool placed;		 /* at addresses of ->addr_reserve, which outlive it */
+	bool ipc;
+};
+
+/* Addresses for .len bytes. The context is current for this and the next four. */
+int cuda_range_reserve(struct cuda_range *r);
+/* Map an allocation of @len bytes behind what is mapped; @handle stays the caller's. */
+int cuda_range_map(struct cuda_range *r, unsigned long long handle, size_t len);
+/* Let @g read and write what is mapped, and every GPU of the process that can. */
+int cuda_range_allow(struct cuda_gpu *g, const struct cuda_range *r);
+void cuda_range_close(struct cuda_range *r); /* accepts a half-open one; frees it */
+void cuda_range_add(struct cuda_range *r);   /* to the list of all */
+/* Take the range whose caller has the address @user out of the list. NULL: there is none. */
+struct cuda_range *cuda_range_take(unsigned long long user);
 
 extern const struct gx_gpu_mem_ops cuda_mem_ops;
-extern const struct gx_gpu_share_ops cuda_share_ops;
 int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len);
 bool cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len);
 /* Mapped at the same address for every GPU. */

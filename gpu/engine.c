@@ -165,6 +165,8 @@ GX_EXPORT int gx_engine_export(struct gx_engine *e, const void *ptr, size_t len,
 	struct gx_gpu_handle full = {0};
 	int ret = e->gpu->share->export(e->gpu, ptr, len, &full);
 
+	if (!ret && full.kind == GX_GPU_SHARE_CHUNKS)
+		ret = e->gpu->share->chunks(e->gpu, ptr, len, &full.fd);
 	if (ret)
 		return ret;
 	*h = (struct gx_engine_handle){.fd = full.fd};

@@ -153,6 +153,11 @@ static int host_mem_export(struct gx_gpu *gpu, const void *ptr, size_t len,
 	return -EOPNOTSUPP;
 }
 
+static int host_mem_chunks(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
+{
+	return host_mem_export(gpu, ptr, len, NULL);
+}
+
 static int host_mem_import(struct gx_gpu *gpu, const struct gx_gpu_handle *h, size_t len,
 			   void **out)
 {
@@ -461,6 +466,7 @@ static const struct gx_gpu_mem_ops host_mem_ops = {
 
 static const struct gx_gpu_share_ops host_share_ops = {
 	.export = host_mem_export,
+	.chunks = host_mem_chunks,
 	.dmabuf = host_mem_dmabuf,
 	.import = host_mem_import,
 	.unimport = host_mem_unimport,

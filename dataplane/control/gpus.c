@@ -9,6 +9,7 @@
 #include "gx_internal/link.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,24 +87,24 @@ static int gpu_attach(struct gx *gx, int device)
 	return 0;
 }
 
-/* The backend of CUDA device @device. Opens it on first use. */
-int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
-{
-	struct gx_gpu_cfg cfg = gx->gpu_cfg;
-	int ret;
+struct get_call {
+	struct gx *gx;
+	int device;
+	struct gx_gpu
+		*gpu; /* in: opened by the caller, or NULL; out: NULL, or what the caller closes */
+	char why[CORE_TEXT_MAX];
+};
 
-	if (device < 0 || device >= GX_GPUS_MAX)
-		return gx_fail(-EINVAL, "cuda:%d: device numbers are 0 to %d", device,
-			       GX_GPUS_MAX - 1);
+/* Return: 0: the GPU is there; -ENOENT: open it; -errno with gx_error(). */
+static int gpu_look(struct gx *gx, int device)
+{
 	if (gx->gpu_ret[device])
 		return gx_fail(gx->gpu_ret[device],
 			       "cuda:%d could not be set up when it was first wanted, which does "
 			       "not change: open a new context",
 			       device);
-	if (gx->gpu[device]) {
-		*out = gx->gpu[device];
+	if (gx->gpu[device])
 		return 0;
-	}
 	for (unsigned i = 0; i < gx->nr_cores; i++)
 		if (gx->core[i]->loop.running)
 			return gx_fail(
@@ -116,13 +117,47 @@ int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 			       "seen by that GPU alone without a flush: take its memory, or "
 			       "gx_gpu_opts.bounce host",
 			       device, gx->pool_gpu->device);
-	cfg.device = device;
-	ret = gx_gpu_cuda_ops.open(&cfg, &gx->gpu[device]);
+	return -ENOENT;
+}
+
+/* On the control thread, which maps the arena of the packets. */
+static int get_run(void *arg)
+{
+	struct get_call *call = arg;
+	struct gx *gx = call->gx;
+	int device = call->device, ret = gpu_look(gx, device);
+
+	if (ret == -ENOENT && call->gpu) {
+		gx->gpu[device] = call->gpu;
+		call->gpu = NULL;
+		ret = gx->gpu_ret[device] = gpu_attach(gx, device);
+	}
+	snprintf(call->why, sizeof(call->why), "%s", gx_error());
+	return ret;
+}
+
+/* The backend of CUDA device @device. Opens it on first use. */
+int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
+{
+	struct get_call call = {.gx = gx, .device = device};
+	struct gx_gpu_cfg cfg = gx->gpu_cfg;
+	int ret;
+
+	if (device < 0 || device >= GX_GPUS_MAX)
+		return gx_fail(-EINVAL, "cuda:%d: device numbers are 0 to %d", device,
+			       GX_GPUS_MAX - 1);
+	ret = gx_uring_run_wait(gx->uring, get_run, &call);
+	if (ret == -ENOENT) { /* takes up to seconds: on this thread */
+		cfg.device = device;
+		ret = gx_gpu_cuda_ops.open(&cfg, &call.gpu);
+		if (ret)
+			return gx_fail(ret, "cuda:%d: %s", device, gx_gpu_why());
+		ret = gx_uring_run_wait(gx->uring, get_run, &call);
+		if (call.gpu) /* another thread was faster */
+			call.gpu->ops->close(call.gpu);
+	}
 	if (ret)
-		return gx_fail(ret, "cuda:%d: %s", device, gx_gpu_why());
-	gx->gpu_ret[device] = gpu_attach(gx, device);
-	if (gx->gpu_ret[device])
-		return gx->gpu_ret[device];
+		return gx_fail(ret, "%s", call.why);
 	*out = gx->gpu[device];
 	return 0;
 }

@@ -227,7 +227,7 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 static void export_get(struct wire_in *in, struct gx_hello_export *e, uint64_t region_len)
 {
 	e->kind = in_int(in, 1);
-	if (e->kind > GX_EXPORT_CUDA_IPC)
+	if (e->kind > GX_EXPORT_CHUNKS)
 		in->bad = true;
 	if (in->bad || e->kind == GX_EXPORT_NONE)
 		return;

@@ -593,16 +593,27 @@ GX_EXPORT int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from,
 }
 
 /* Export memory of a GPU to peers on this host. They can then write there. So gx exports only
- * regions that they may put into; packets carry the rest. */
-static void share_gpu(struct gx_mem *mem, unsigned access)
+ * regions that they may put into; packets carry the rest, unless the caller refuses that. Return: 0,
+ * -EOPNOTSUPP with gx_error(). */
+static int share_gpu(struct gx_mem *mem, const char *name, unsigned access)
 {
-	if (mem->kind != GX_MEM_CUDA || !mem->len || !(access & GX_ACCESS_PUT) || !mem->gx->maps)
-		return;
-	if (mem->gpu->share->export(mem->gpu, mem->addr, mem->len, &mem->share))
-		gx_warn("cuda:%d: region memory cannot be mapped by peers on this host: %s",
-			mem->device, gx_gpu_why());
-	else
+	bool put = access & GX_ACCESS_PUT;
+
+	if (mem->kind != GX_MEM_CUDA || !mem->len || !mem->gx->maps ||
+	    !(access & (GX_ACCESS_PUT | GX_ACCESS_MAPPED)))
+		return 0;
+	if (put && !mem->gpu->share->export(mem->gpu, mem->addr, mem->len, &mem->share)) {
 		mem->fd = mem->share.fd;
+		return 0;
+	}
+	if (access & GX_ACCESS_MAPPED)
+		return gx_fail(-EOPNOTSUPP, "region '%s' on cuda:%d cannot be mapped by peers: %s",
+			       name, mem->device,
+			       put ? gx_gpu_why() : "who maps it can write, so allow puts, too");
+	gx_warn("region '%s' on cuda:%d cannot be mapped by peers on this host, and goes by packets, "
+		"many times slower: %s",
+		name, mem->device, gx_gpu_why());
+	return 0;
 }
 
 /* A free place of the table for @name. Return: its index, -errno with gx_error(). */
@@ -627,6 +638,11 @@ int region_check(const struct gx_mem *mem, const char *name, unsigned access)
 
 	if (mem_is_dead(mem))
 		return gx_fail(-EINVAL, "region '%s': its memory was freed", name);
+	if (access & GX_ACCESS_MAPPED && mem->kind == GX_MEM_HOST && mem->len && mem->fd < 0)
+		return gx_fail(-EOPNOTSUPP,
+			       "region '%s': peers map host memory of gx_mem_alloc() alone, and "
+			       "over link local",
+			       name);
 	if (mem->read_only && access & GX_ACCESS_PUT)
 		return gx_fail(-EACCES, "region '%s': its memory cannot be written", name);
 	if (gx->pool && mem->kind == GX_MEM_HOST && mem->len && access & GX_ACCESS_PUT &&
@@ -683,7 +699,9 @@ static int share(struct share_call *call)
 		return at;
 	if (gx_random(&r, sizeof(r)))
 		return gx_fail(-EIO, "no random numbers");
-	share_gpu(mem, access);
+	ret = share_gpu(mem, name, access);
+	if (ret)
+		return ret;
 	for (unsigned l = 0; l < GX_LINKS; l++) {
 		if (call->ticket[l])
 			gx_links[l]->mem->share_keep(mem, call->ticket[l]);
@@ -692,6 +710,8 @@ static int share(struct share_call *call)
 	/* If the kernel cannot protect it from writing, do not export it: packets carry it. */
 	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
 	    gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {
+		if (access & GX_ACCESS_MAPPED)
+			return gx_fail(-EOPNOTSUPP, "region '%s': the kernel seals no memfd", name);
 		close(mem->fd);
 		mem->fd = -1;
 	}

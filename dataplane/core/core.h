@@ -81,7 +81,7 @@ struct gx_mem {
 /* Does a descriptor on the Unix socket go with an export of this enum gx_export_kind? */
 static inline bool export_is_fd(uint8_t kind)
 {
-	return kind == GX_EXPORT_MEMFD || kind == GX_EXPORT_VMM;
+	return kind == GX_EXPORT_MEMFD || kind == GX_EXPORT_VMM || kind == GX_EXPORT_CHUNKS;
 }
 
 /* Did the user free it? NULL: no. */

@@ -355,11 +355,12 @@ static unsigned local_conn_due(const struct gx_conn *c)
 static int local_conn_connect(struct gx_conn *c, const int fds[], unsigned n)
 {
 	int ret = local_connect(c, fds, n);
-	unsigned left = ret ? 0 : c->peer.nr_regions - local_nr_maps(c);
+	unsigned left = ret ? 0 : c->peer.nr_regions - local_conn_of(c)->nr_maps;
 
 	if (left)
-		core_why(c->why, "%u of the peer's %u regions by packets: not mapped", left,
-			 c->peer.nr_regions);
+		core_why(c->why, "%u of the peer's %u regions by packets: not mapped%s%s", left,
+			 c->peer.nr_regions, local_conn_of(c)->miss[0] ? ": " : "",
+			 local_conn_of(c)->miss);
 	return ret;
 }
 

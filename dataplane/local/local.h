@@ -132,6 +132,7 @@ struct local_conn {
 	int fds[LOCAL_FDS_MAX]; /* to send to the peer; [0] is rings_fd */
 	unsigned nr_fds;
 	unsigned nr_maps;
+	char miss[128];		 /* the first region that is not mapped, and why; "": all are */
 	struct local_peer *peer; /* NULL: not known, and nothing is mapped */
 	uid_t uid;		 /* the peer's, as this connection was made; -1: not known */
 	bool released;		 /* local_release() was called */
@@ -248,8 +249,6 @@ void local_pull_ep(const struct gx_conn *c, unsigned lane, struct pull *p);
 const char *local_pull_text(const struct gx_conn *c);
 /** local_pull_over() - The peer reads longer messages out of this process; 0: none. */
 uint64_t local_pull_over(const struct gx_conn *c);
-/** local_nr_maps() - How many of the peer's regions are mapped? */
-unsigned local_nr_maps(const struct gx_conn *c);
 /** local_revoke() - Tell the peer not to touch @mem any more (NULL: anything), by the word that it
  * reads before each copy. */
 void local_revoke(struct gx_conn *c, const struct gx_mem *mem);

@@ -27,15 +27,25 @@
 
 /* ---- Our memory for the peer ---- */
 
-/* A peer that may not write gets a descriptor that cannot write. */
+/* A peer that may not write gets a descriptor that cannot write. Return: it, -errno with gx_error(). */
 static int export_fd(const struct gx_mem *mem)
 {
 	char path[32];
+	int fd;
 
-	if (mem->access & GX_ACCESS_PUT)
-		return fcntl(mem->fd, F_DUPFD_CLOEXEC, 0);
+	if (mem->share.kind == GX_GPU_SHARE_CHUNKS) {
+		int ret = mem->gpu->share->chunks(mem->gpu, mem->addr, mem->len, &fd);
+
+		return ret ? gx_fail(ret, "no descriptors for region '%s': %s", mem->name,
+				     gx_gpu_why())
+			   : fd;
+	}
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", mem->fd);
-	return open(path, O_RDONLY | O_CLOEXEC);
+	fd = mem->access & GX_ACCESS_PUT ? fcntl(mem->fd, F_DUPFD_CLOEXEC, 0)
+					 : open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? gx_fail(-errno, "no descriptor for region '%s': %s (ulimit -n?)", mem->name,
+				strerror(errno))
+		      : fd;
 }
 
 static size_t rings_len(unsigned nr_lanes)
@@ -96,8 +106,7 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 		}
 		fd = export_fd(c->told[i]);
 		if (fd < 0)
-			ret = gx_fail(-errno, "no descriptor for region '%s': %s (ulimit -n?)",
-				      c->told[i]->name, strerror(errno));
+			ret = fd;
 		else
 			l->fds[l->nr_fds++] = fd;
 	}
@@ -287,6 +296,15 @@ static void views_make(const struct gx *gx, struct local_mem *mem, const struct 
 	}
 }
 
+/* Keep why region @r is not mapped, if it is the first. */
+static void region_missed(struct gx_conn *c, const struct gx_hello_region *r, const char *why)
+{
+	struct local_conn *l = local_conn_of(c);
+
+	if (!l->miss[0])
+		snprintf(l->miss, sizeof(l->miss), "'%s': %s", r->name, why);
+}
+
 /* Return: the mapping; NULL: gx has logged the reason. */
 static struct local_mem *gpu_import(struct gx_conn *c, const struct gx_hello_region *r,
 				    struct local_mem *want, const struct gx_gpu_handle *h)
@@ -297,6 +315,7 @@ static struct local_mem *gpu_import(struct gx_conn *c, const struct gx_hello_reg
 	if (!want->gpu) {
 		gx_warn("region '%s' of %s: %s; packets go there", r->name, c->peer_name,
 			gx_gpu_why());
+		region_missed(c, r, gx_gpu_why());
 		return NULL;
 	}
 	mem = local_mem_add(c, want);
@@ -310,8 +329,10 @@ static int region_import(struct gx_conn *c, const struct gx_hello_region *r, uns
 {
 	const struct gx_hello_export *e = &r->export;
 	struct local_mem want = {.as = *e, .writable = true, .is_gpu = true};
-	struct gx_gpu_handle h = {.kind = e->kind == GX_EXPORT_VMM ? GX_GPU_SHARE_FD
-								   : GX_GPU_SHARE_IPC,
+	static const uint8_t kind[] = {[GX_EXPORT_VMM] = GX_GPU_SHARE_FD,
+				       [GX_EXPORT_CUDA_IPC] = GX_GPU_SHARE_IPC,
+				       [GX_EXPORT_CHUNKS] = GX_GPU_SHARE_CHUNKS};
+	struct gx_gpu_handle h = {.kind = kind[e->kind],
 				  .fd = fd,
 				  .id = e->map_id,
 				  .off = e->map_off,
@@ -339,6 +360,29 @@ static void fds_close(struct local_conn *l)
 	l->nr_fds = 0;
 }
 
+/* The regions that are not mapped: do they have to be? */
+static int regions_missed(struct gx_conn *c)
+{
+	const struct local_conn *l = local_conn_of(c);
+
+	for (unsigned i = 0; i < c->peer.nr_regions; i++) {
+		const struct gx_hello_region *r = &c->peer.regions[i];
+
+		if (!r->len || l->map[r->token % GX_REGIONS_MAX].token == r->token)
+			continue;
+		region_missed(c, r,
+			      r->kind == GX_MEM_CUDA && !gpu_any(c->gx)
+				      ? "this end has opened no GPU (gx_gpu_open())"
+				      : "its owner cannot or does not let peers map it");
+		if (r->access & GX_ACCESS_MAPPED)
+			return gx_fail(-EOPNOTSUPP,
+				       "region '%s' is not mapped, and its owner demands that "
+				       "(GX_ACCESS_MAPPED); the first that is not is %s",
+				       r->name, l->miss);
+	}
+	return 0;
+}
+
 int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 {
 	struct local_conn *l = local_conn_of(c);
@@ -360,16 +404,13 @@ int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 			ret = region_import(c, r, i, fd);
 	}
 	if (!ret)
+		ret = regions_missed(c);
+	if (!ret)
 		local_pairs_time(c);
 	for (unsigned i = 0; i < n; i++)
 		close(fds[i]);
 	fds_close(l); /* the peer has received them */
 	return ret;
-}
-
-unsigned local_nr_maps(const struct gx_conn *c)
-{
-	return local_conn_of(c)->nr_maps;
 }
 
 /* ---- The end ---- */

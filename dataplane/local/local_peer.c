@@ -157,14 +157,16 @@ const char *local_offered(const struct gx *gx)
 
 void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e)
 {
+	static const uint8_t kind[] = {[GX_GPU_SHARE_FD] = GX_EXPORT_VMM,
+				       [GX_GPU_SHARE_IPC] = GX_EXPORT_CUDA_IPC,
+				       [GX_GPU_SHARE_CHUNKS] = GX_EXPORT_CHUNKS};
 	const struct gx_gpu_handle *h = &mem->share;
 
 	if (mem->kind == GX_MEM_CUDA && h->kind != GX_GPU_SHARE_NONE) {
-		*e = (struct gx_hello_export){
-			.kind = h->kind == GX_GPU_SHARE_FD ? GX_EXPORT_VMM : GX_EXPORT_CUDA_IPC,
-			.map_len = h->len,
-			.map_off = h->off,
-			.map_id = mem->id};
+		*e = (struct gx_hello_export){.kind = kind[h->kind],
+					      .map_len = h->len,
+					      .map_off = h->off,
+					      .map_id = mem->id};
 		memcpy(e->handle, h->ipc, sizeof(e->handle));
 	}
 	if (mem->kind != GX_MEM_HOST || mem->fd < 0 || !mem->len)

@@ -211,7 +211,15 @@ int gx_devices(struct gx *gx, unsigned index, struct gx_device *out);
 /* ---- Memory ---- */
 
 enum gx_mem_kind { GX_MEM_HOST, GX_MEM_CUDA };
-enum gx_access { GX_ACCESS_PUT = 1, GX_ACCESS_GET = 2 };
+enum gx_access {
+	GX_ACCESS_PUT = 1,
+	GX_ACCESS_GET = 2,
+	/* Never slower in silence: a peer on this host that takes link "local" maps the memory, or
+	 * gets an error. gx_mem_share() fails where the memory can't be mapped, and a connection of a
+	 * peer that can't map it does, with GX_REASON_LINK. Without this bit packets then carry
+	 * it; the log of the owner and gx_conn_info.why at the peer tell */
+	GX_ACCESS_MAPPED = 4,
+};
 
 /**
  * gx_gpu_open() - Open a GPU before anything is allocated on it. gx_mem_alloc() and gx_mem_reg() do
@@ -231,8 +239,14 @@ int gx_gpu_open(struct gx *gx, int device);
 int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
 		 struct gx_mem **out);
 /**
- * gx_mem_reg() - Register memory of the caller (host: any; GPU: from cuMemAlloc). The caller keeps
- * it, and keeps it mapped, until gx_mem_free() has returned 0. [control]
+ * gx_mem_reg() - Register memory of the caller. The caller keeps it, and keeps it mapped, until
+ * gx_mem_free() has returned 0. [control]
+ * GPU memory may be of any allocator: cudaMalloc, cuMemCreate, a stream-ordered pool, one allocation
+ * or many behind one another (PyTorch's expandable segments). Peers on this host map it, all of it in
+ * one range, if gx_mem_share() allows puts, but for memory that no process can name to another:
+ * of cuMemCreate without CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR (PyTorch makes it so with
+ * TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC=0 alone), imported itself, or of a pool (cudaMallocAsync). See
+ * GX_ACCESS_MAPPED.
  * Host memory that this process cannot write can be sent from. It can neither receive nor be shared
  * for puts.
  * Return: 0; -EFAULT: this process cannot read host memory at @addr, @len; -EINVAL, -ENOMEM,
@@ -279,7 +293,8 @@ int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t 
  * when the put ends with an error.
  * @access: GX_ACCESS_ bits
  * Return: 0, -EEXIST (the name is taken), -EINVAL (the name is empty or over 63 bytes, or @mem was
- * freed), -EACCES (puts into memory that cannot be written), -ENOSPC (64 regions).
+ * freed), -EACCES (puts into memory that cannot be written), -ENOSPC (64 regions), -EOPNOTSUPP
+ * (GX_ACCESS_MAPPED, and no peer could map it; the GPU of the bounce pool cannot write there).
  */
 int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access);
 

@@ -89,8 +89,9 @@ struct gx_gpu_gather {
 
 enum gx_gpu_share {
 	GX_GPU_SHARE_NONE,
-	GX_GPU_SHARE_FD,  /* a descriptor */
-	GX_GPU_SHARE_IPC, /* 64 opaque bytes: cudaIpcMemHandle_t */
+	GX_GPU_SHARE_FD,     /* a descriptor */
+	GX_GPU_SHARE_IPC,    /* 64 opaque bytes: cudaIpcMemHandle_t */
+	GX_GPU_SHARE_CHUNKS, /* several allocations: a descriptor of ->chunks for each import */
 };
 
 /* A name of memory for another process of the same host. Only the backend that imports it knows its
@@ -98,7 +99,8 @@ enum gx_gpu_share {
 struct gx_gpu_handle {
 	uint8_t kind; /* enum gx_gpu_share */
 	uint8_t ipc[64];
-	int fd;	      /* FD: the exporter's, which closes it; else -1 */
+	int fd;	      /* FD: the exporter's, which closes it; else -1. An import takes it, and for
+			 CHUNKS the one of ->chunks */
 	uint64_t id;  /* of the allocation: a later one at the same address has another id */
 	uint64_t off; /* offset of the memory in the range that the handle opens */
 	uint64_t len; /* length of that range */
@@ -165,12 +167,15 @@ struct gx_gpu_mem_ops {
 /* Memory of a GPU that another process or a NIC's driver uses: by gpu->share. Control path; an
  * export or import takes milliseconds. */
 struct gx_gpu_share_ops {
-	/* Name memory to another process; it must outlive all uses that the others make of it.
-	 * Return 0 and a handle whose descriptor is the caller's to close, -EOPNOTSUPP with the
-	 * reason. */
+	/* Name memory of a GPU, whoever allocated it, to another process. Memory of cudaIpc must
+	 * outlive all uses that the others make of it. Return 0 and a handle whose descriptor is
+	 * the caller's to close, -EOPNOTSUPP with the reason and the cure. */
 	int (*export)(struct gx_gpu *gpu, const void *ptr, size_t len, struct gx_gpu_handle *out);
-	/* Name whole pages of ->alloc or ->alloc_at to a NIC's driver, as a dma-buf; the descriptor
-	 * is the caller's to close. Return 0, -EOPNOTSUPP with the reason. */
+	/* Of memory whose export is CHUNKS: a descriptor for one ->import, by one process; the
+	 * caller's to close. Some 0.1 ms an allocation. Return 0, -EOPNOTSUPP with the reason. */
+	int (*chunks)(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd);
+	/* Name whole pages to a NIC's driver, as a dma-buf; the descriptor is the caller's to close.
+	 * Return 0, -EOPNOTSUPP with the reason. */
 	int (*dmabuf)(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd);
 	/* Map the @len bytes that @h names, for this GPU; h->fd stays the caller's. Every field may
 	 * be a lie. Return 0, -EPROTO (not such memory, or less of it), -ENOMEM, both with the

@@ -197,6 +197,8 @@ enum gx_export_kind {
 	GX_EXPORT_MEMFD,    /* descriptor on the Unix socket: host memory */
 	GX_EXPORT_VMM,	    /* descriptor on the Unix socket: memory of a GPU */
 	GX_EXPORT_CUDA_IPC, /* handle: memory of a GPU */
+	GX_EXPORT_CHUNKS,   /* descriptor on the Unix socket: of a socket that is full of those of
+			       the allocations, memory of a GPU; see gpu/chunks.h */
 };
 #define GX_EXPORT_HANDLE_B 64
 

@@ -15,7 +15,8 @@
  * GX_FAKE_CUDA_STOPPED: the resident kernel does nothing; GX_FAKE_CUDA_BLOCKING: its launches
  * return when it has ended, as with CUDA_LAUNCH_BLOCKING. GX_FAKE_CUDA_VERSION: of CUDA, 13000.
  * GX_FAKE_CUDA_LOAD: what cuModuleLoadData answers. GX_FAKE_CUDA_QUERY, read at every call:
- * what cuStreamQuery answers. Each GPU has a context, and a stream takes work of threads alone that
+ * what cuStreamQuery answers. GX_FAKE_CUDA_FAIL, "cuMemMap 3", read at every call of virtual memory
+ * management: the third call of that name, since the value was set, fails. Each GPU has a context, and a stream takes work of threads alone that
  * have its GPU's current.
  */
 #include "crc_core.h"
@@ -82,6 +83,8 @@ static struct {
 	int device;
 	uint64_t id;	      /* never used again */
 	uint64_t devices;     /* that reach it: bits; VMM alone */
+	int fd;		      /* VMM: a handle of it; else 0 */
+	void *pool;	      /* it was allocated from; else NULL */
 	struct CUctx_st *ctx; /* that it ends with; NULL: none */
 } range[RANGES_MAX];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, range_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -102,6 +105,21 @@ static bool planned(void)
 	unsigned i = nr_calls++;
 
 	return plan && i < 64 && (strtoull(plan, NULL, 16) >> i & 1);
+}
+
+/* Is it the turn of this call to fail? */
+static bool named_to_fail(const char *call)
+{
+	static char now[64];
+	static unsigned left;
+	const char *plan = getenv("GX_FAKE_CUDA_FAIL");
+	size_t n = strlen(call);
+
+	if (strcmp(now, plan ? plan : "")) {
+		snprintf(now, sizeof(now), "%s", plan ? plan : "");
+		left = strchr(now, ' ') ? (unsigned)atoi(strchr(now, ' ')) : 0;
+	}
+	return !strncmp(now, call, n) && now[n] == ' ' && left && !--left;
 }
 
 /* Of a call that the driver deems unsafe: 0, or why this thread may not make it now. */
@@ -580,6 +598,8 @@ static unsigned range_add_locked(void *ptr, size_t len, unsigned type, bool regi
 	range[at].device = 0;
 	range[at].id = ++nr_ranges;
 	range[at].devices = 0;
+	range[at].fd = 0;
+	range[at].pool = NULL;
 	range[at].ctx = registered && type == GX_CU_MEMORYTYPE_DEVICE ? NULL : current;
 	return 0;
 }
@@ -924,6 +944,18 @@ FAKE unsigned cuMemFree_v2(unsigned long long ptr)
 	return range_del((void *)(uintptr_t)ptr, false);
 }
 
+/* Not in cuda_abi.h: the program's, which tests are. There is one pool. */
+unsigned cuMemAllocAsync(unsigned long long *ptr, size_t len, struct CUstream_st *stream);
+
+FAKE unsigned cuMemAllocAsync(unsigned long long *ptr, size_t len, struct CUstream_st *stream)
+{
+	unsigned none, res = fake_alloc((void **)ptr, len, GX_CU_MEMORYTYPE_DEVICE);
+
+	if (!res)
+		range[range_find((void *)(uintptr_t)*ptr, &none)].pool = range;
+	return res;
+}
+
 /* ---- virtual memory management: an allocation is a memfd, its handle the descriptor ---- */
 
 #define VMM_GRANULE (2u << 20)
@@ -934,6 +966,18 @@ FAKE unsigned cuMemGetAllocationGranularity(size_t *granule,
 {
 	*granule = VMM_GRANULE;
 	return planned() ? 1 : 0;
+}
+
+/* Handles that came from another process, by number: the driver exports them to nobody. */
+static bool handle_imported[65536];
+
+static int handle_dup(int fd)
+{
+	int mine = dup(fd);
+
+	if (mine >= 0)
+		handle_imported[mine] = handle_imported[fd];
+	return mine;
 }
 
 FAKE unsigned cuMemCreate(unsigned long long *handle, size_t len,
@@ -948,14 +992,17 @@ FAKE unsigned cuMemCreate(unsigned long long *handle, size_t len,
 		return GX_CU_ERROR_INVALID_VALUE;
 
 	if (len % VMM_GRANULE || p->type != GX_CU_ALLOCATION_PINNED ||
-	    p->handle_types != GX_CU_HANDLE_POSIX_FD || p->location.type != GX_CU_LOCATION_DEVICE)
+	    p->handle_types & ~(unsigned)GX_CU_HANDLE_POSIX_FD ||
+	    p->location.type != GX_CU_LOCATION_DEVICE)
 		return GX_CU_ERROR_INVALID_VALUE;
 	if (planned() || len > (size_t)1 << 40)
 		return GX_CU_ERROR_OUT_OF_MEMORY;
-	snprintf(name, sizeof(name), "fake GPU %d", p->location.id); /* for fake_device() */
+	/* for fake_device() */
+	snprintf(name, sizeof(name), "fake GPU %d types %u", p->location.id, p->handle_types);
 	fd = memfd_create(name, MFD_CLOEXEC);
 	if (fd < 0 || ftruncate(fd, (off_t)len))
 		return GX_CU_ERROR_OUT_OF_MEMORY;
+	handle_imported[fd] = false;
 	*handle = (unsigned)fd;
 	return 0;
 }
@@ -963,6 +1010,16 @@ FAKE unsigned cuMemCreate(unsigned long long *handle, size_t len,
 FAKE unsigned cuMemRelease(unsigned long long handle)
 {
 	return close((int)handle) ? GX_CU_ERROR_INVALID_VALUE : 0;
+}
+
+/* The driver gives the same handle again; here it is another descriptor of the same memory. */
+FAKE unsigned cuMemRetainAllocationHandle(unsigned long long *handle, void *at)
+{
+	unsigned none, i = range_find(at, &none);
+	int fd = i < RANGES_MAX && range[i].fd ? handle_dup(range[i].fd) : -1;
+
+	*handle = (unsigned)fd;
+	return fd < 0 ? GX_CU_ERROR_INVALID_VALUE : 0;
 }
 
 FAKE unsigned cuMemAddressReserve(unsigned long long *ptr, size_t len, size_t align,
@@ -979,72 +1036,130 @@ FAKE unsigned cuMemAddressFree(unsigned long long ptr, size_t len)
 	return munmap((void *)(uintptr_t)ptr, len) ? GX_CU_ERROR_INVALID_VALUE : 0;
 }
 
-/* The device of an allocation, also of one that another process made: its memfd is named so. */
-static int fake_device(int fd)
+/* What an allocation is, also one that another process made: its memfd is named so. */
+static int fake_device(int fd, unsigned *types)
 {
 	char path[32], name[64];
 	ssize_t n;
-	int device;
+	int device = 0;
 
+	*types = 0;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	n = readlink(path, name, sizeof(name) - 1);
 	name[n > 0 ? n : 0] = 0;
-	return sscanf(name, "/memfd:fake GPU %d", &device) == 1 ? device : 0;
+	sscanf(name, "/memfd:fake GPU %d types %u", &device, types);
+	if (handle_imported[fd])
+		*types = 0;
+	return device;
 }
 
-static unsigned range_on(void *ptr, int device)
+FAKE unsigned cuMemGetAllocationPropertiesFromHandle(struct CUmemAllocationProp_st *prop,
+						     unsigned long long handle)
 {
-	unsigned none, at = range_find(ptr, &none);
+	struct cuda_mem_prop p = {.type = GX_CU_ALLOCATION_PINNED};
 
-	if (at == RANGES_MAX)
-		return GX_CU_ERROR_INVALID_VALUE;
-	range[at].device = device;
+	p.location.type = GX_CU_LOCATION_DEVICE;
+	p.location.id = fake_device((int)handle, &p.handle_types);
+	memcpy((void *)prop, &p, sizeof(p));
 	return 0;
 }
 
+static unsigned range_on(void *ptr, int handle)
+{
+	unsigned none, types, at = range_find(ptr, &none);
+
+	if (at == RANGES_MAX)
+		return GX_CU_ERROR_INVALID_VALUE;
+	range[at].device = fake_device(handle, &types);
+	range[at].fd = handle_dup(handle);
+	return 0;
+}
+
+/* Whole allocations alone, as driver 580. */
 FAKE unsigned cuMemMap(unsigned long long ptr, size_t len, size_t off, unsigned long long handle,
 		       unsigned long long flags)
 {
 	void *at = (void *)(uintptr_t)ptr;
 	struct stat st;
 
-	if (planned() || len % VMM_GRANULE || fstat((int)handle, &st) || st.st_size < 0 ||
-	    (size_t)st.st_size < off + len)
+	if (planned() || named_to_fail("cuMemMap") || len % VMM_GRANULE ||
+	    fstat((int)handle, &st) || st.st_size < 0)
 		return GX_CU_ERROR_INVALID_VALUE;
+	if ((size_t)st.st_size != len || off)
+		return 801; /* CUDA_ERROR_NOT_SUPPORTED */
 	if (mmap(at, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle,
 		 (off_t)off) == MAP_FAILED)
 		return GX_CU_ERROR_INVALID_VALUE;
 	if (range_add(at, len, GX_CU_MEMORYTYPE_DEVICE, true))
 		return GX_CU_ERROR_INVALID_VALUE;
-	return range_on(at, fake_device((int)handle));
+	return range_on(at, (int)handle);
+}
+
+/* Call @fn for each mapping of a range, which must be all mapped. */
+static unsigned mapped_each(unsigned long long ptr, size_t len,
+			    unsigned (*fn)(unsigned at, void *arg), void *arg)
+{
+	unsigned long long end = ptr + len;
+	unsigned none, res = len ? 0 : GX_CU_ERROR_INVALID_VALUE;
+
+	while (!res && ptr < end) {
+		unsigned at = range_find((void *)(uintptr_t)ptr, &none);
+
+		if (at == RANGES_MAX || (uintptr_t)range[at].ptr != ptr ||
+		    range[at].len > end - ptr)
+			return GX_CU_ERROR_INVALID_VALUE;
+		ptr += range[at].len;
+		res = fn(at, arg);
+	}
+	return res;
+}
+
+static unsigned unmap_one(unsigned at, void *arg)
+{
+	void *ptr = range[at].ptr;
+	size_t len = range[at].len;
+	int fd = range[at].fd;
+	unsigned res = range_del(ptr, true);
+
+	if (res)
+		return res;
+	close(fd);
+	return mmap(ptr, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+		    -1, 0) == MAP_FAILED
+		       ? GX_CU_ERROR_INVALID_VALUE
+		       : 0;
 }
 
 FAKE unsigned cuMemUnmap(unsigned long long ptr, size_t len)
 {
-	return range_del((void *)(uintptr_t)ptr, true);
+	return mapped_each(ptr, len, unmap_one, NULL);
+}
+
+static unsigned allow_one(unsigned at, void *arg)
+{
+	const struct cuda_mem_access *a = arg;
+	int n;
+
+	cuDeviceGetCount(&n);
+	if (a->location.type != GX_CU_LOCATION_DEVICE || a->location.id >= n ||
+	    a->flags != GX_CU_ACCESS_READWRITE)
+		return GX_CU_ERROR_INVALID_VALUE;
+	if (!fake_reaches(a->location.id, range[at].device))
+		return 217; /* CUDA_ERROR_PEER_ACCESS_UNSUPPORTED */
+	range[at].devices |= 1ull << a->location.id;
+	return 0;
 }
 
 FAKE unsigned cuMemSetAccess(unsigned long long ptr, size_t len,
 			     const struct CUmemAccessDesc_st *who, size_t nr)
 {
 	const struct cuda_mem_access *a = (const void *)who;
-	unsigned none, at = range_find((void *)(uintptr_t)ptr, &none);
-	uint64_t devices = 0;
-	int n;
+	unsigned res =
+		planned() || named_to_fail("cuMemSetAccess") || !nr ? GX_CU_ERROR_INVALID_VALUE : 0;
 
-	cuDeviceGetCount(&n);
-	for (size_t i = 0; i < nr; i++) {
-		if (a[i].location.type != GX_CU_LOCATION_DEVICE || a[i].location.id >= n ||
-		    a[i].flags != GX_CU_ACCESS_READWRITE)
-			return GX_CU_ERROR_INVALID_VALUE;
-		if (at < RANGES_MAX && !fake_reaches(a[i].location.id, range[at].device))
-			return 217; /* CUDA_ERROR_PEER_ACCESS_UNSUPPORTED */
-		devices |= 1ull << a[i].location.id;
-	}
-	if (planned() || !nr || at == RANGES_MAX)
-		return GX_CU_ERROR_INVALID_VALUE;
-	range[at].devices |= devices;
-	return 0;
+	for (size_t i = 0; !res && i < nr; i++)
+		res = mapped_each(ptr, len, allow_one, (void *)&a[i]);
+	return res;
 }
 
 FAKE unsigned cuMemGetAccess(unsigned long long *flags, const struct CUmemLocation_st *where,
@@ -1076,15 +1191,20 @@ FAKE unsigned cuMemGetHandleForAddressRange(void *out, unsigned long long ptr, s
 FAKE unsigned cuMemExportToShareableHandle(void *out, unsigned long long handle, unsigned type,
 					   unsigned long long flags)
 {
-	int fd = dup((int)handle);
+	unsigned types;
+	int fd = -1;
 
+	fake_device((int)handle, &types);
+	if (type == GX_CU_HANDLE_POSIX_FD && types & type &&
+	    !named_to_fail("cuMemExportToShareableHandle"))
+		fd = dup((int)handle);
 	memcpy(out, &fd, sizeof(fd));
-	return fd < 0 || type != GX_CU_HANDLE_POSIX_FD ? GX_CU_ERROR_INVALID_VALUE : 0;
+	return fd < 0 ? GX_CU_ERROR_INVALID_VALUE : 0;
 }
 
 FAKE unsigned cuMemImportFromShareableHandle(unsigned long long *handle, void *os, unsigned type)
 {
-	int fd = dup((int)(intptr_t)os);
+	int fd = named_to_fail("cuMemImportFromShareableHandle") ? -1 : dup((int)(intptr_t)os);
 	struct stat st;
 
 	if (fd < 0)
@@ -1093,6 +1213,7 @@ FAKE unsigned cuMemImportFromShareableHandle(unsigned long long *handle, void *o
 		close(fd);
 		return 999; /* what the driver says of a descriptor that is not its own */
 	}
+	handle_imported[fd] = true;
 	*handle = (unsigned)fd;
 	return 0;
 }
@@ -1183,6 +1304,8 @@ FAKE unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned lo
 		memcpy(value, &range[at].id, sizeof(uint64_t));
 	else if (attribute == GX_CU_POINTER_DEVICE)
 		memcpy(value, &range[at].device, sizeof(int));
+	else if (attribute == GX_CU_POINTER_MEMPOOL)
+		memcpy(value, &range[at].pool, sizeof(range[at].pool));
 	else
 		memcpy(value, &range[at].type, sizeof(unsigned));
 	return 0;

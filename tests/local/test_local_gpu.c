@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "kit/common_gx.h"
+#include "kit/common_vmm.h"
 #include "local/local_rig.h"
 
 _Static_assert((int)GX_COPY_KERNEL == (int)DMA_KERNEL, "the value that the library knows");
@@ -328,6 +329,116 @@ static void pairs__timed_once(void **state)
 }
 
 /* The fake driver alone can do that. */
+/* ---- memory that the program allocated, in many pieces ---- */
+
+static struct vmm seg[2];
+
+/* A region that begins in the first chunk and ends in the last. */
+static struct gx_mem *seg_reg(struct gx *gx, struct vmm *v)
+{
+	struct gx_mem *mem;
+
+	*v = vmm_open(KV_B / VMM_CHUNK_B + 1);
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_CUDA, 0, vmm_at(v, 4096), KV_B, &mem), 0);
+	return mem;
+}
+
+static int seg_setup(void **state)
+{
+	struct rig *r = rig_new();
+
+	end_open(&r->server,
+		 (struct gx_opts){.server = true, .gpu = GX_WITH(gx_gpu_opts, .copy = engine)},
+		 "shm");
+	end_open(&r->client, (struct gx_opts){.gpu = GX_WITH(gx_gpu_opts, .copy = engine)}, "shm");
+	r->server.gpu = seg_reg(r->server.gx, &seg[0]);
+	r->client.gpu = seg_reg(r->client.gx, &seg[1]);
+	assert_int_equal(gx_mem_share(r->server.gpu, "gpu", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	assert_int_equal(rig_connect(r, "local", NULL), 0);
+	*state = r;
+	return 0;
+}
+
+static int seg_teardown(void **state)
+{
+	rig_free(*state);
+	vmm_close(&seg[0]);
+	vmm_close(&seg[1]);
+	return 0;
+}
+
+/* A second connection finds the mapping, and what was registered anew is another. */
+static void seg_maps__once_and_anew(void **state)
+{
+	struct rig *r = *state;
+	struct gx_conn *c = more_puts(r, r->server.gpu);
+	struct gx_mem *again;
+
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), 2);
+	gx_conn_close(c);
+	assert_int_equal(gx_mem_free(r->server.gpu), 0);
+	assert_int_equal(
+		gx_mem_reg(r->server.gx, GX_MEM_CUDA, 0, vmm_at(&seg[0], 4096), KV_B, &again), 0);
+	assert_int_equal(gx_mem_share(again, "gpu", GX_ACCESS_PUT | GX_ACCESS_GET), 0);
+	c = more_puts(r, again);
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), 3);
+	gx_conn_close(c);
+	gx_conn_close(r->client.conn);
+	UNTIL(r, end_ctl_stat(&r->client, GX_STAT_MAPS) == 0);
+}
+
+/* Memory that nobody can share: packets, and both ends say so, or an error where that was asked for. */
+static void seg_share__without_a_type(void **state)
+{
+	struct gx_conn_info info = GX_INIT(info);
+	struct rig *r = rig_new();
+	struct vmm v = vmm_reserve(1);
+	struct gx_mem *mem;
+	unsigned both = GX_ACCESS_PUT | GX_ACCESS_GET;
+
+	vmm_map(&v, 0);
+	end_open(&r->server, (struct gx_opts){.server = true}, "shm");
+	end_open(&r->client, (struct gx_opts){0}, "shm");
+	assert_int_equal(gx_gpu_open(r->client.gx, 0), 0);
+	assert_int_equal(gx_mem_reg(r->server.gx, GX_MEM_CUDA, 0, vmm_at(&v, 0), VMM_CHUNK_B, &mem),
+			 0);
+	assert_int_equal(gx_mem_share(mem, "gpu", both | GX_ACCESS_MAPPED), -EOPNOTSUPP);
+	assert_non_null(strstr(gx_error(), "TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC=0"));
+	assert_int_equal(gx_mem_share(mem, "gpu", GX_ACCESS_GET | GX_ACCESS_MAPPED), -EOPNOTSUPP);
+	assert_non_null(strstr(gx_error(), "allow puts"));
+	assert_int_equal(gx_mem_share(mem, "gpu", both), 0);
+	assert_int_equal(rig_connect(r, "local", NULL), 0);
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_non_null(
+		strstr(info.why, "1 of the peer's 2 regions by packets: not mapped: 'gpu': "));
+	rig_free(r);
+	vmm_close(&v);
+}
+
+/* A peer that has no GPU open would send packets. The owner demands that it does not. */
+static void seg_share__to_a_peer_without_a_gpu(void **state)
+{
+	struct gx_conn_info info = GX_INIT(info);
+	struct rig *r = rig_new();
+
+	end_open(&r->server, (struct gx_opts){.server = true}, "shm");
+	end_open(&r->client, (struct gx_opts){0}, "shm");
+	r->server.gpu = seg_reg(r->server.gx, &seg[0]);
+	assert_int_equal(gx_mem_share(r->server.gpu, "gpu",
+				      GX_ACCESS_PUT | GX_ACCESS_GET | GX_ACCESS_MAPPED),
+			 0);
+	assert_int_equal(rig_connect(r, "local", NULL), -EOPNOTSUPP);
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	assert_int_equal(info.reason, GX_REASON_LINK);
+	assert_non_null(strstr(info.text, "GX_ACCESS_MAPPED"));
+	assert_non_null(strstr(info.text, "gx_gpu_open()"));
+	gx_conn_close(r->client.conn);
+	assert_int_equal(gx_gpu_open(r->client.gx, 0), 0);
+	gx_conn_close(rig_connect_more(r));
+	rig_free(r);
+	vmm_close(&seg[0]);
+}
+
 /* ---- several GPUs, of which not each reaches each: the fake driver's alone ---- */
 
 /* A client with GPUs 0 to @nr - 1, connected to a server whose region lies on GPU @where. */
@@ -554,6 +665,24 @@ static int suite(enum gx_copy_by how, const char *name)
 	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }
 
+static int seg_suite(enum gx_copy_by how)
+{
+#define SEG(test) cmocka_unit_test_setup_teardown(test, seg_setup, seg_teardown)
+	const struct CMUnitTest tests[] = {
+		SEG(moves__gpu_to_gpu),
+		SEG(moves__gpu_to_host),
+		SEG(moves__host_to_gpu),
+		SEG(post__more_than_fit),
+		SEG(close__under_operations),
+		SEG(seg_maps__once_and_anew),
+		cmocka_unit_test(seg_share__without_a_type),
+		cmocka_unit_test(seg_share__to_a_peer_without_a_gpu),
+	};
+
+	engine = how;
+	return cmocka_run_group_tests_name("in many pieces", tests, NULL, NULL);
+}
+
 static int fake_suite(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -589,6 +718,8 @@ int main(int argc, char **argv)
 	failed += suite(GX_COPY_RESIDENT, "resident");
 	failed += suite(GX_COPY_KERNEL, "kernel");
 	failed += suite(GX_COPY_AUTO, "auto");
+	failed += seg_suite(GX_COPY_CE);
+	failed += seg_suite(GX_COPY_KERNEL);
 	if (getenv("GX_FAKE_CUDA"))
 		failed += fake_suite();
 	return failed ? 1 : 0;

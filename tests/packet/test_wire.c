@@ -588,7 +588,7 @@ static struct gx_hello *hello_full(void)
 		h->regions[i].kind = 1;
 		h->regions[i].access = 3;
 		h->regions[i].device = (uint16_t)i;
-		export_fill(&h->regions[i], i % (GX_EXPORT_CUDA_IPC + 1));
+		export_fill(&h->regions[i], i % (GX_EXPORT_CHUNKS + 1));
 	}
 	return h;
 }
@@ -724,7 +724,7 @@ static void hello_get__exports(void **state)
 	assert_int_equal(hello_get(frame + 8, body, out), 0);
 	kind = &frame[8] + body - 25;
 	assert_int_equal(*kind, GX_EXPORT_MEMFD);
-	*kind = GX_EXPORT_CUDA_IPC + 1;
+	*kind = GX_EXPORT_CHUNKS + 1;
 	assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
 	in->regions[0].export.map_off++;
 	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
