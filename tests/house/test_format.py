@@ -14,16 +14,17 @@ import subprocess
 import sys
 
 from house_clang import clang_tool
+from house_source import VENDORED
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("bindings", "dataplane", "docs", "gpu", "include", "poll", "tests", "tools")
-SUFFIXES = (".c", ".h", ".cu", ".cuh")
+SUFFIXES = (".c", ".h", ".cc", ".hpp", ".cu", ".cuh")
 JOBS = os.cpu_count() or 1
 
 
 def sources():
     return [str(path.relative_to(TOP)) for folder in FOLDERS for path in sorted((TOP / folder).rglob("*"))
-            if path.suffix in SUFFIXES and path.is_file()]
+            if path.suffix in SUFFIXES and path.is_file() and not path.is_relative_to(TOP / VENDORED)]
 
 
 def formatter_run(tool, args, files):

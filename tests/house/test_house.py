@@ -30,7 +30,7 @@ TOOL_ROOMS = {"common": (), "gxd": ("common",), "gxperf": ("common", "gxperf/gpu
               "gxperf/gpu": ("common", "gxperf", "gxperf/beside"), "gxperf/beside": ("common", "gxperf", "gxperf/gpu")}
 
 # Of tests/: a folder for each room of the sources, and these, which no room has.
-TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "house", "kit", "nccl", "proc", "shared", "sim")
+TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "house", "kit", "nccl", "nixl", "proc", "shared", "sim")
 
 # Contracts of the data plane: below it, nobody needs them.
 DATAPLANE_HEADERS = {"block", "core", "ctl", "ctx", "flow", "link", "match", "msg", "port", "rx", "tx", "wire"}
@@ -424,7 +424,7 @@ def rule_doc_options(house):
     """An option that a page names is one of gx's tools or scripts."""
     known = set(FOREIGN)
     for path, text in house.files.items():
-        if path == "run" or path.startswith("tools/") or (path.startswith("tests/") and path.endswith(".py") and not path.endswith("test_house.py")):
+        if path == "run" or path.startswith("tools/") or (path.startswith(("tests/", "bindings/")) and path.endswith(".py") and not path.endswith("test_house.py")):
             known.update(OPTION.findall(text), re.findall(r'\{"([a-z][\w-]*)",', text))
     for path, text in house.sources(".md"):
         for number, line in enumerate(text.splitlines(), 1):

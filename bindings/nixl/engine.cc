@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backend's options, its context, its memory; and what NIXL loads. */
+#include "engine.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+nixl_status_t status_of(int err)
+{
+	switch (err) {
+	case 0:
+		return NIXL_SUCCESS;
+	case -ENOTCONN:
+	case -ECONNRESET:
+	case -ECONNREFUSED:
+	case -ECONNABORTED:
+	case -ENETUNREACH:
+		return NIXL_ERR_REMOTE_DISCONNECT;
+	case -ETIMEDOUT:
+	case -ECANCELED:
+		return NIXL_ERR_CANCELED;
+	case -ESTALE:
+	case -ENOENT:
+		return NIXL_ERR_NOT_FOUND;
+	case -EXDEV:
+		return NIXL_ERR_MISMATCH;
+	case -EACCES:
+	case -EPERM:
+		return NIXL_ERR_NOT_ALLOWED;
+	case -EINVAL:
+	case -ERANGE:
+	case -EFAULT:
+	case -EMSGSIZE:
+		return NIXL_ERR_INVALID_PARAM;
+	default:
+		return NIXL_ERR_BACKEND;
+	}
+}
+
+/* A name that it does not know is an error: a "require" that is spelled wrong would require
+ * nothing. */
+bool Engine::options_take(const nixl_b_params_t &params, unsigned *nr_cores)
+{
+	for (const auto &[name, value] : params) {
+		char *end = nullptr;
+		unsigned long number = strtoul(value.c_str(), &end, 10);
+		bool is_number = !value.empty() && !*end;
+
+		if (name == "require") {
+			require = value;
+		} else if (name == "port") {
+			port = value.substr(0, value.find('@'));
+			host = value.find('@') == std::string::npos
+				       ? ""
+				       : value.substr(value.find('@') + 1);
+		} else if (name == "cores" && is_number && number >= 1 && number <= 64) {
+			*nr_cores = (unsigned)number;
+		} else if (name == "deadline_ms" && is_number) {
+			deadline_ns = number * 1000000;
+		} else {
+			NIXL_ERROR
+				<< "backend GX has no option " << name << "=" << value
+				<< "; it has require=LINK|PORT, port=NAME[@ADDRESS], cores=1..64, "
+				   "deadline_ms=N";
+			return false;
+		}
+	}
+	return true;
+}
+
+bool Engine::context_open(unsigned nr_cores)
+{
+	struct gx_opts opts = GX_INIT(opts);
+	struct gx_verbs_opts verbs = GX_INIT(verbs);
+	struct gx_port_name name = {port.c_str(), nullptr, nullptr, 0};
+	struct gx_device device = GX_INIT(device);
+	bool is_link = port.empty() || port == "local" || port == "tcp" || port == "verbs";
+	int ret;
+
+	opts.nr_cores = nr_cores;
+	opts.server = true;
+	opts.ports = is_link ? nullptr : &name;
+	opts.nr_ports = is_link ? 0 : 1;
+	opts.bind_host = host.empty() ? nullptr : host.c_str();
+	opts.insecure = !host.empty();
+	opts.on_conn = on_conn;
+	opts.on_msg = on_msg;
+	opts.arg = this;
+	verbs.all = true;
+	opts.verbs = port == "verbs" ? &verbs : nullptr;
+	if (gx_open(&opts, &gx))
+		return false;
+	for (unsigned i = 0; !gpus && !gx_devices(gx, i, &device); i++)
+		gpus = device.kind == GX_DEVICE_GPU;
+	if (host.empty())
+		host = "127.0.0.1";
+	if (host.find(':') != std::string::npos)
+		host = "[" + host + "]";
+	ret = gx_listen(gx, (host + ":0").c_str());
+	if (ret < 0)
+		return false;
+	addr = host + ":" + std::to_string(ret);
+	for (unsigned i = 0; i < nr_cores; i++) {
+		if (gx_core_start(gx_core(gx, i)))
+			return false;
+	}
+	return !gx_queue_open(gx, nullptr, &queue);
+}
+
+Engine::Engine(const nixlBackendInitParams *init) : nixlBackendEngine(init)
+{
+	unsigned nr_cores = 1;
+
+	if (!options_take(*init->customParams, &nr_cores)) {
+		initErr = true;
+		return;
+	}
+	if (!context_open(nr_cores)) {
+		NIXL_ERROR << "backend GX: " << gx_error();
+		initErr = true;
+		return;
+	}
+	/* NIXL connects an agent to itself without its connection info. */
+	loadRemoteConnInfo(localAgent, addr);
+}
+
+Engine::~Engine()
+{
+	for (unsigned i = 0; gx && i < gx_nr_cores(gx); i++)
+		gx_core_stop(gx_core(gx, i));
+	peers.clear();
+	for (Xfer *x : active) {
+		x->link.reset();
+		if (x->left)
+			delete x;
+	}
+	gx_close(gx);
+}
+
+/* ---- Memory ---- */
+
+nixl_mem_list_t Engine::getSupportedMems() const
+{
+	return gpus ? nixl_mem_list_t{DRAM_SEG, VRAM_SEG} : nixl_mem_list_t{DRAM_SEG};
+}
+
+nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &kind,
+				  nixlBackendMD *&out)
+{
+	auto memory = std::make_unique<Memory>();
+	struct gx_key_opts opts = GX_INIT(opts);
+	int ret;
+
+	if (kind != DRAM_SEG && kind != VRAM_SEG)
+		return NIXL_ERR_NOT_SUPPORTED;
+	memory->addr = desc.addr;
+	ret = gx_mem_reg(gx, kind == DRAM_SEG ? GX_MEM_HOST : GX_MEM_CUDA, (int)desc.devId,
+			 (void *)desc.addr, desc.len, &memory->mem);
+	if (!ret) {
+		opts.access = GX_ACCESS_PUT | GX_ACCESS_GET;
+		ret = gx_mem_key(memory->mem, &opts, &memory->key);
+		if (ret == -EACCES) {
+			opts.access = GX_ACCESS_GET;
+			ret = gx_mem_key(memory->mem, &opts, &memory->key);
+		}
+		if (ret)
+			gx_mem_free(memory->mem);
+	}
+	if (ret) {
+		NIXL_ERROR << "registering " << desc.len << " bytes: " << gx_error();
+		return status_of(ret);
+	}
+	out = memory.release();
+	return NIXL_SUCCESS;
+}
+
+/* When it returns, no peer reads or writes there any more. */
+nixl_status_t Engine::deregisterMem(nixlBackendMD *meta)
+{
+	auto *memory = static_cast<Memory *>(meta);
+	int ret;
+
+	do {
+		ret = gx_mem_free(memory->mem);
+	} while (ret == -EAGAIN);
+	delete memory;
+	return status_of(ret);
+}
+
+nixl_status_t Engine::getPublicData(const nixlBackendMD *meta, std::string &out) const
+{
+	const auto *memory = static_cast<const Memory *>(meta);
+
+	out.assign((const char *)memory->key.bytes, sizeof(memory->key.bytes));
+	return NIXL_SUCCESS;
+}
+
+/* It learns what the key names when there is a connection. */
+nixl_status_t Engine::loadRemoteMD(const nixlBlobDesc &desc, const nixl_mem_t &,
+				   const std::string &, nixlBackendMD *&out)
+{
+	auto memory = std::make_unique<Memory>();
+
+	if (desc.metaInfo.size() != sizeof(memory->key.bytes))
+		return NIXL_ERR_MISMATCH;
+	memcpy(memory->key.bytes, desc.metaInfo.data(), sizeof(memory->key.bytes));
+	out = memory.release();
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::loadLocalMD(nixlBackendMD *in, nixlBackendMD *&out)
+{
+	out = in;
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::unloadMD(nixlBackendMD *meta)
+{
+	auto *memory = static_cast<Memory *>(meta);
+
+	if (!memory->mem) /* else it is ours, until deregisterMem() */
+		delete memory;
+	return NIXL_SUCCESS;
+}
+
+/* ---- What NIXL loads ---- */
+
+extern "C" NIXL_PLUGIN_EXPORT nixlBackendPlugin *nixl_plugin_init()
+{
+	return nixlBackendPluginCreator<Engine>::create(NIXL_PLUGIN_API_VERSION, "GX", GX_VERSION,
+							{}, {DRAM_SEG, VRAM_SEG});
+}
+
+extern "C" NIXL_PLUGIN_EXPORT void nixl_plugin_fini()
+{
+}

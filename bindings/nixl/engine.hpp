@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backend GX of NIXL: one gx context for an agent. NIXL's threads call it, several at a time.
+ *
+ * engine.cc: options, set-up, memory. peer.cc: agents by name, notifications. xfer.cc: transfers.
+ */
+#ifndef ENGINE_HPP
+#define ENGINE_HPP
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gx/gx.h>
+
+#include "backend/backend_plugin.h"
+
+/* Registered memory: ours, or an agent's that we have the key of. */
+struct Memory : nixlBackendMD {
+	Memory() : nixlBackendMD(true)
+	{
+	}
+	struct gx_mem *mem = nullptr; /* ours alone */
+	uint64_t addr = 0;
+	struct gx_key key = {};
+};
+
+/* A connection, for as long as the peer or a transfer refers to it. */
+struct Link {
+	explicit Link(struct gx_conn *conn) : conn(conn)
+	{
+	}
+	Link(const Link &) = delete;
+	~Link()
+	{
+		gx_conn_close(conn);
+	}
+	struct gx_conn *const conn;
+};
+
+/* An agent by its name. */
+struct Peer {
+	std::mutex lock; /* one thread connects; of .link */
+	std::string addr;
+	std::shared_ptr<Link> link; /* the last one; empty: none yet */
+};
+
+/* A transfer, prepared once and posted any number of times. Of Engine.queue_lock. */
+struct Xfer : nixlBackendReqH {
+	std::shared_ptr<Link> link;
+	std::vector<struct gx_op> ops;
+	size_t next = 0, out = 0; /* the first that is not posted; under way */
+	int err = 0;		  /* the first */
+	bool active = false;
+	bool left = false; /* by its owner: freed when nothing is under way */
+	bool notes = false;
+	std::string note;
+};
+
+class Engine : public nixlBackendEngine
+{
+      public:
+	explicit Engine(const nixlBackendInitParams *init);
+	~Engine() override;
+
+	bool supportsRemote() const override
+	{
+		return true;
+	}
+	bool supportsLocal() const override
+	{
+		return true;
+	}
+	bool supportsNotif() const override
+	{
+		return true;
+	}
+	nixl_mem_list_t getSupportedMems() const override;
+
+	nixl_status_t registerMem(const nixlBlobDesc &desc, const nixl_mem_t &kind,
+				  nixlBackendMD *&out) override;
+	nixl_status_t deregisterMem(nixlBackendMD *meta) override;
+	nixl_status_t getPublicData(const nixlBackendMD *meta, std::string &out) const override;
+	nixl_status_t loadRemoteMD(const nixlBlobDesc &desc, const nixl_mem_t &kind,
+				   const std::string &agent, nixlBackendMD *&out) override;
+	nixl_status_t loadLocalMD(nixlBackendMD *in, nixlBackendMD *&out) override;
+	nixl_status_t unloadMD(nixlBackendMD *meta) override;
+
+	nixl_status_t getConnInfo(std::string &out) const override;
+	nixl_status_t loadRemoteConnInfo(const std::string &agent,
+					 const std::string &info) override;
+	nixl_status_t connect(const std::string &agent) override;
+	nixl_status_t disconnect(const std::string &agent) override;
+	nixl_status_t getNotifs(notif_list_t &out) override;
+	nixl_status_t genNotif(const std::string &agent, const std::string &msg) const override;
+
+	nixl_status_t prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote, const std::string &agent,
+			       nixlBackendReqH *&handle,
+			       const nixl_opt_b_args_t *opt) const override;
+	nixl_status_t postXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote, const std::string &agent,
+			       nixlBackendReqH *&handle,
+			       const nixl_opt_b_args_t *opt) const override;
+	nixl_status_t checkXfer(nixlBackendReqH *handle) const override;
+	nixl_status_t releaseReqH(nixlBackendReqH *handle) const override;
+
+      private:
+	/* Options of the backend. */
+	std::string require, port, host;
+	uint64_t deadline_ns = 0;
+
+	struct gx *gx = nullptr;
+	std::string addr; /* where peers reach us */
+	bool gpus = false;
+
+	mutable std::mutex peers_lock; /* of .peers, not of what it refers to */
+	mutable std::map<std::string, std::shared_ptr<Peer>> peers;
+	std::map<struct gx_conn *, std::string> names; /* of those that connected; control thread */
+	std::mutex notes_lock;
+	notif_list_t notes;
+
+	mutable std::mutex queue_lock; /* of all below */
+	struct gx_queue *queue = nullptr;
+	mutable std::deque<Xfer *> active;
+
+	bool options_take(const nixl_b_params_t &params, unsigned *nr_cores);
+	bool context_open(unsigned nr_cores);
+	static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+			    const char *why);
+	static void on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
+
+	std::shared_ptr<Peer> peer_find(const std::string &agent) const;
+	nixl_status_t peer_link(const std::string &agent, std::shared_ptr<Link> *out) const;
+	nixl_status_t peer_dial(const std::string &agent, Peer &peer) const;
+	bool way_is_right(const std::string &agent, struct gx_conn *conn) const;
+
+	nixl_status_t xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
+				const nixl_meta_dlist_t &remote) const;
+	void queue_turn() const;
+	void xfer_feed(Xfer &x) const;
+	void xfer_cancel(Xfer &x) const;
+	void xfer_end(Xfer &x) const;
+};
+
+/* What -errno of gx is to NIXL. */
+nixl_status_t status_of(int err);
+
+#endif

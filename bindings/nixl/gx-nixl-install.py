@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Link gx's backend into NIXL's wheels of the Python that runs this, so that NIXL finds it without any variable.
+
+usage: gx-nixl-install [--remove] [PLUGIN]
+"""
+import importlib.util
+import pathlib
+import sys
+
+PLUGIN = "@PLUGIN@"
+
+
+def folders():
+    """The folders of plugins of the wheels that are installed."""
+    for name in ("nixl_cu13", "nixl_cu12"):
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin:
+            folder = pathlib.Path(spec.origin).parent.parent / f".{name}.mesonpy.libs" / "plugins"
+            if folder.is_dir():
+                yield folder
+
+
+def main(args):
+    remove = "--remove" in args
+    rest = [a for a in args if a != "--remove"]
+    if len(rest) > 1 or any(a.startswith("-") for a in rest):
+        sys.exit(__doc__)
+    plugin = pathlib.Path(rest[0] if rest else PLUGIN).resolve()
+    if not remove and not plugin.is_file():
+        sys.exit(f"gx-nixl-install: no file {plugin}")
+    found = list(folders())
+    if not found:
+        sys.exit(f"gx-nixl-install: {sys.executable} has no wheel of NIXL (pip install nixl-cu13)")
+    for folder in found:
+        link = folder / "libplugin_GX.so"
+        if link.is_symlink():
+            link.unlink()
+        elif link.exists():
+            sys.exit(f"gx-nixl-install: {link} is a file, not ours: left as it is")
+        if not remove:
+            link.symlink_to(plugin)
+        print(f"{link} -> {plugin}" if not remove else f"{link}: removed")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

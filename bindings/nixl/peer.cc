@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Agents by name, and notifications.
+ *
+ * The agent that begins a transfer connects, so two that write to one another have two connections.
+ * The first message of a connection is the name of the agent that made it; the others are
+ * notifications. An agent that comes back under its name brings another address; the old connection
+ * ends with the last transfer that refers to it.
+ */
+#include "engine.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+static const char INFO[] = "gx1 "; /* begins connection info */
+static constexpr uint64_t DIAL_NS = 5000000000;
+static constexpr size_t NOTE_MAX_B = 4096;
+
+/* ---- The control thread ---- */
+
+void Engine::on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int, const char *)
+{
+	auto *e = static_cast<Engine *>(arg);
+
+	/* Those that we made have an owner, a Link. */
+	if (event != GX_CONN_EVENT_DOWN || gx_conn_user(conn))
+		return;
+	e->names.erase(conn);
+	gx_conn_close(conn);
+}
+
+void Engine::on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
+{
+	if (gx_conn_user(conn)) /* nobody writes to the end that connected */
+		return;
+	auto *e = static_cast<Engine *>(arg);
+	std::string text((const char *)data, len);
+	auto [it, is_name] = e->names.try_emplace(conn, text);
+
+	if (is_name)
+		return;
+	std::lock_guard guard(e->notes_lock);
+	e->notes.emplace_back(it->second, std::move(text));
+}
+
+/* ---- Peers ---- */
+
+std::shared_ptr<Peer> Engine::peer_find(const std::string &agent) const
+{
+	std::lock_guard guard(peers_lock);
+	auto it = peers.find(agent);
+
+	return it == peers.end() ? nullptr : it->second;
+}
+
+/* Does the connection take the way that the option names? It is said in any case. */
+bool Engine::way_is_right(const std::string &agent, struct gx_conn *conn) const
+{
+	struct gx_conn_info info = GX_INIT(info);
+
+	if (gx_conn_info(conn, &info))
+		return false;
+	std::string way = std::string("link ") + info.link + ", port " +
+			  (*info.port ? info.port : "none") + ": " + info.why;
+	if (!require.empty() && require != info.link && require != info.port) {
+		NIXL_ERROR << "agent " << agent << " would go by " << way << "; require=" << require
+			   << " refuses that";
+		return false;
+	}
+	if (info.path_reason == GX_REASON_LAST_RESORT)
+		NIXL_WARN << "agent " << agent << " goes by " << way;
+	else
+		NIXL_INFO << "agent " << agent << " goes by " << way;
+	return true;
+}
+
+/* Of .lock of the peer. */
+nixl_status_t Engine::peer_dial(const std::string &agent, Peer &peer) const
+{
+	struct gx_connect_opts opts = GX_INIT(opts);
+	struct gx_conn *conn;
+	int ret;
+
+	opts.user = &peer;
+	opts.timeout_ns = DIAL_NS;
+	if (port == "local" || port == "tcp" || port == "verbs")
+		opts.link = port.c_str();
+	peer.link.reset();
+	ret = gx_connect(gx, peer.addr.c_str(), &opts, &conn);
+	if (!ret) {
+		auto link = std::make_shared<Link>(conn);
+
+		ret = gx_conn_wait(conn, DIAL_NS);
+		if (!ret && !way_is_right(agent, conn))
+			return NIXL_ERR_NOT_ALLOWED;
+		if (!ret)
+			ret = gx_conn_msg(conn, localAgent.data(), (uint32_t)localAgent.size());
+		if (!ret) {
+			peer.link = link;
+			return NIXL_SUCCESS;
+		}
+	}
+	NIXL_ERROR << "agent " << agent << " at " << peer.addr << ": " << gx_error();
+	/* Whatever it was, there is no such agent there now. */
+	return ret == -EINVAL || ret == -EPERM ? NIXL_ERR_INVALID_PARAM
+					       : NIXL_ERR_REMOTE_DISCONNECT;
+}
+
+/* A connection to the agent that is up, made now where there is none. */
+nixl_status_t Engine::peer_link(const std::string &agent, std::shared_ptr<Link> *out) const
+{
+	std::shared_ptr<Peer> peer = peer_find(agent);
+	struct gx_conn_info info = GX_INIT(info);
+	nixl_status_t status;
+
+	if (!peer)
+		return NIXL_ERR_NOT_FOUND;
+	std::lock_guard guard(peer->lock);
+	if (!peer->link || gx_conn_info(peer->link->conn, &info) ||
+	    info.state != GX_CONN_STATE_UP) {
+		status = peer_dial(agent, *peer);
+		if (status)
+			return status;
+	}
+	*out = peer->link;
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::getConnInfo(std::string &out) const
+{
+	out = INFO + addr;
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::loadRemoteConnInfo(const std::string &agent, const std::string &info)
+{
+	auto peer = std::make_shared<Peer>();
+
+	if (info.compare(0, strlen(INFO), INFO) && agent != localAgent)
+		return NIXL_ERR_MISMATCH;
+	peer->addr = agent == localAgent ? addr : info.substr(strlen(INFO));
+	std::lock_guard guard(peers_lock);
+	peers[agent] = peer;
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::connect(const std::string &agent)
+{
+	std::shared_ptr<Link> link;
+
+	return peer_link(agent, &link);
+}
+
+nixl_status_t Engine::disconnect(const std::string &agent)
+{
+	std::lock_guard guard(peers_lock);
+
+	return peers.erase(agent) ? NIXL_SUCCESS : NIXL_ERR_NOT_FOUND;
+}
+
+/* ---- Notifications ---- */
+
+nixl_status_t Engine::getNotifs(notif_list_t &out)
+{
+	{
+		std::lock_guard guard(queue_lock);
+		queue_turn();
+	}
+	std::lock_guard guard(notes_lock);
+
+	out = std::move(notes);
+	notes.clear();
+	return NIXL_SUCCESS;
+}
+
+nixl_status_t Engine::genNotif(const std::string &agent, const std::string &msg) const
+{
+	std::shared_ptr<Link> link;
+	nixl_status_t status;
+
+	if (msg.size() > NOTE_MAX_B)
+		return NIXL_ERR_INVALID_PARAM;
+	status = peer_link(agent, &link);
+	return status ? status
+		      : status_of(gx_conn_msg(link->conn, msg.data(), (uint32_t)msg.size()));
+}

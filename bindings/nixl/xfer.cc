@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Transfers: an operation for each descriptor, over all lanes. The notification follows when all of
+ * them are done, which says that the bytes are visible at the peer. Calls of NIXL move it on.
+ */
+#include "engine.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <unordered_map>
+
+static constexpr unsigned BURST = 64;
+static constexpr size_t POST_MAX = 4096, NOTE_MAX_B = 4096;
+
+nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
+				const nixl_meta_dlist_t &remote) const
+{
+	std::unordered_map<const Memory *, struct gx_region> regions;
+	int n = local.descCount();
+
+	if (n != remote.descCount())
+		return NIXL_ERR_INVALID_PARAM;
+	x.ops.assign((size_t)n, {});
+	for (int i = 0; i < n; i++) {
+		const auto *here = static_cast<const Memory *>(local[(size_t)i].metadataP);
+		const auto *there = static_cast<const Memory *>(remote[(size_t)i].metadataP);
+		auto [it, is_new] = regions.try_emplace(there);
+		struct gx_op &o = x.ops[(size_t)i];
+
+		if (is_new) {
+			it->second.size = sizeof(it->second);
+			if (int ret = gx_conn_key(x.link->conn, &there->key, &it->second); ret) {
+				NIXL_ERROR << "key of an agent: " << gx_error();
+				return status_of(ret);
+			}
+		}
+		if (local[(size_t)i].len != remote[(size_t)i].len)
+			return NIXL_ERR_INVALID_PARAM;
+		o.kind = op == NIXL_READ ? GX_OP_GET : GX_OP_PUT;
+		o.user = (uint64_t)&x;
+		o.mem = here->mem;
+		o.off = local[(size_t)i].addr - here->addr;
+		o.len = local[(size_t)i].len;
+		o.token = it->second.token;
+		o.remote_off = remote[(size_t)i].addr - it->second.addr;
+	}
+	return NIXL_SUCCESS;
+}
+
+/* Here the connection is made, if need be, so that postXfer() does not wait. */
+nixl_status_t Engine::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t &local,
+			       const nixl_meta_dlist_t &remote, const std::string &agent,
+			       nixlBackendReqH *&handle, const nixl_opt_b_args_t *) const
+{
+	auto x = std::make_unique<Xfer>();
+	nixl_status_t status = peer_link(agent, &x->link);
+
+	if (!status)
+		status = xfer_fill(*x, op, local, remote);
+	if (!status)
+		handle = x.release();
+	return status;
+}
+
+nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &,
+			       const nixl_meta_dlist_t &, const std::string &,
+			       nixlBackendReqH *&handle, const nixl_opt_b_args_t *opt) const
+{
+	auto &x = *static_cast<Xfer *>(handle);
+	std::lock_guard guard(queue_lock);
+
+	if (x.active)
+		return NIXL_ERR_REPOST_ACTIVE;
+	if (opt && opt->hasNotif && opt->notifMsg.size() > NOTE_MAX_B)
+		return NIXL_ERR_INVALID_PARAM;
+	x.notes = opt && opt->hasNotif;
+	x.note = x.notes ? opt->notifMsg : std::string();
+	x.next = 0;
+	x.err = 0;
+	if (deadline_ns) {
+		uint64_t until = gx_now() + deadline_ns;
+
+		for (struct gx_op &o : x.ops)
+			o.deadline_ns = until;
+	}
+	x.active = true;
+	active.push_back(&x);
+	queue_turn();
+	return x.active ? NIXL_IN_PROG : status_of(x.err);
+}
+
+nixl_status_t Engine::checkXfer(nixlBackendReqH *handle) const
+{
+	auto &x = *static_cast<Xfer *>(handle);
+	std::lock_guard guard(queue_lock);
+
+	if (x.active)
+		queue_turn();
+	return x.active ? NIXL_IN_PROG : status_of(x.err);
+}
+
+/* Operations that are under way end by themselves, and then it is freed. */
+nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
+{
+	auto *x = static_cast<Xfer *>(handle);
+	std::lock_guard guard(queue_lock);
+
+	if (x->active) {
+		x->left = true;
+		x->err = x->err ? x->err : -ECANCELED;
+		xfer_cancel(*x);
+		queue_turn();
+	} else {
+		delete x;
+	}
+	return NIXL_SUCCESS;
+}
+
+/* ---- Under the lock of the queue ---- */
+
+void Engine::xfer_cancel(Xfer &x) const
+{
+	struct gx_ep *ep = gx_conn_ep(x.link->conn, 0);
+
+	if (ep)
+		gx_cancel(queue, ep, (uint64_t)&x);
+}
+
+void Engine::xfer_feed(Xfer &x) const
+{
+	while (!x.err && x.next < x.ops.size()) {
+		unsigned n = (unsigned)std::min(x.ops.size() - x.next, POST_MAX);
+		int ret = gx_post_striped(queue, x.link->conn, &x.ops[x.next], n);
+
+		if (ret < 0) {
+			x.err = ret;
+			xfer_cancel(x);
+		} else if (ret == 0) {
+			return;
+		} else {
+			x.next += (size_t)ret;
+			x.out += (size_t)ret;
+		}
+	}
+}
+
+/* Nothing of it is under way. */
+void Engine::xfer_end(Xfer &x) const
+{
+	if (!x.err && x.notes)
+		x.err = gx_conn_msg(x.link->conn, x.note.data(), (uint32_t)x.note.size());
+	if (x.err && !x.left)
+		NIXL_ERROR << "a transfer ended: " << gx_strerror(x.err);
+	x.active = false;
+	if (x.left)
+		delete &x;
+}
+
+/* Take completions, post what waits, end what is done. */
+void Engine::queue_turn() const
+{
+	struct gx_comp comps[BURST];
+	unsigned n;
+
+	do {
+		n = gx_poll(queue, comps, BURST);
+		for (unsigned i = 0; i < n; i++) {
+			auto &x = *reinterpret_cast<Xfer *>(comps[i].user);
+
+			x.out--;
+			if (comps[i].status && !x.err) {
+				x.err = comps[i].status;
+				xfer_cancel(x);
+			}
+		}
+	} while (n == BURST);
+	for (size_t i = 0; i < active.size();) {
+		Xfer &x = *active[i];
+
+		xfer_feed(x);
+		if (x.out || (!x.err && x.next < x.ops.size())) {
+			i++;
+			continue;
+		}
+		active.erase(active.begin() + (ptrdiff_t)i);
+		xfer_end(x);
+	}
+}

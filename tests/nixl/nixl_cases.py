@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of test_nixl.py, for a Python that has NIXL's wheel with the backend GX linked into it.
+
+usage: nixl_cases.py [CASE...]
+"""
+import os
+import sys
+import time
+
+import numpy as np
+from nixl_node import Agent, Node
+
+FULL = bool(os.environ.get("GX_TEST_FULL"))
+RNG = np.random.default_rng(int(os.environ.get("GX_TEST_SEED", "26")))
+
+
+def same(got, wanted, what=""):
+    if got != wanted:
+        raise AssertionError(f"{what}: {got!r}, not {wanted!r}"[:500])
+
+
+def pair(options=None, make=Node):
+    """Two agents that know one another's names, not yet any memory."""
+    return make("left", options), make("right", options)
+
+
+def meet(left, right):
+    left.add(right.meta())
+    right.add(left.meta())
+
+
+def stop(*nodes):
+    for node in nodes:
+        same(node.stop(), 0, "exit status of an agent")
+
+
+def blocks_random(nr, room, longest):
+    """[(here, there, length)]: places in random order that do not overlap, odd lengths, no alignment."""
+    step = room // nr
+    here, there = RNG.permutation(nr), RNG.permutation(nr)
+    return [(int(a) * step + int(RNG.integers(0, step - n + 1)), int(b) * step + int(RNG.integers(0, step - n + 1)), n)
+            for a, b, n in zip(here, there, (int(x) for x in RNG.integers(1, min(step, longest) + 1, nr)))]
+
+
+def moved(kind, mine, theirs, blocks):
+    """What the arrays hold after the transfer."""
+    mine, theirs = bytearray(mine), bytearray(theirs)
+    for a, b, n in blocks:
+        if kind == "READ":
+            mine[a:a + n] = theirs[b:b + n]
+        else:
+            theirs[b:b + n] = mine[a:a + n]
+    return bytes(mine), bytes(theirs)
+
+
+def check_move(left, right, kind, blocks, room):
+    there = right.array("there", room, 2)
+    left.array("here", room, 1)
+    left.add(right.meta())
+    wanted = moved(kind, left.data("here"), right.data("there"), blocks)
+    left.prepare("x", kind, "here", "right", there, blocks, b"moved")
+    same(left.run("x"), "DONE", f"{kind} of {len(blocks)} blocks")
+    same(right.notes(1), [("left", b"moved")])
+    same(left.data("here") == wanted[0] and right.data("there") == wanted[1], True, f"bytes of {kind}, {len(blocks)} blocks")
+    left.release("x")
+    left.deregister("here")
+    right.deregister("there")
+    left.remove("right")
+
+
+def case_sizes():
+    left, right = pair()
+    for len_b in [1, 7, 64, 4096, 65537, (1 << 20) + 3, 1 << 24] + ([1 << 28] if FULL else []):
+        for kind in ("WRITE", "READ"):
+            check_move(left, right, kind, [(3, 1, len_b)], len_b + 16)
+    stop(left, right)
+
+
+def case_lists(options=None):
+    left, right = pair(options)
+    for nr in [2, 17, 256, 4096] + ([16384] if FULL else []):
+        for kind in ("WRITE", "READ"):
+            room = max(1 << 16, nr * 1024)
+            check_move(left, right, kind, blocks_random(nr, room, 1024), room)
+    stop(left, right)
+
+
+def case_ways():
+    """Other links and ports; those that are not to be had, and options that there are not."""
+    for port in ("udp", "tcp"):
+        case_lists_short({"port": port, "require": port, "cores": "2"})
+    for options in ({"require": "verbs"}, {"requires": "local"}, {"cores": "0"}, {"port": "nosuch"}):
+        try:
+            Agent("alone", options)
+        except Exception:  # pylint: disable=broad-except
+            continue
+        raise AssertionError(f"{options}: an agent was made")
+
+
+def case_lists_short(options):
+    left, right = pair(options)
+    check_move(left, right, "WRITE", blocks_random(300, 1 << 18, 512), 1 << 18)
+    check_move(left, right, "READ", blocks_random(300, 1 << 18, 512), 1 << 18)
+    stop(left, right)
+
+
+def case_notes():
+    """Each finds the data of its transfer; in the order of the transfers; those without data, too."""
+    left, right = pair()
+    left.array("here", 4096)
+    there = right.array("there", 4096, None, 0xee)
+    meet(left, right)
+    left.prepare("x", "WRITE", "here", "right", there, [(0, 0, 4096)])
+    for i, len_b in enumerate([0, 1, 100, 4095, 4096]):
+        left.fill("here", i)
+        right.begin("notes", 1, "there")
+        same(left.run("x", b"n" * len_b) if len_b else left.run("x"), "DONE")
+        if len_b:
+            same(right.end(), [("left", b"n" * len_b, bytes([i]) * 4096)], f"note of {len_b} bytes")
+        else:
+            left.send("right", b"")
+            same([n[:2] for n in right.end()], [("left", b"")])
+    same(left.run("x", b"n" * 4097), "nixlInvalidParamError", "a note that is too long")
+    same(left.send("right", b"n" * 4097), "nixlInvalidParamError", "a note that is too long, without data")
+    texts = [b"%d" % i for i in range(100)]
+    right.begin("notes", len(texts))
+    for text in texts:
+        same(left.send("right", text), "DONE")
+    same(right.end(), [("left", t) for t in texts], "order")
+    same(right.send("left", b"back"), "DONE")
+    same(left.notes(1), [("right", b"back")])
+    stop(left, right)
+
+
+def case_repost():
+    left, right = pair()
+    left.array("here", 1 << 16)
+    there = right.array("there", 1 << 16)
+    left.add(right.meta())
+    left.prepare("x", "WRITE", "here", "right", there, blocks_random(64, 1 << 16, 1024))
+    count = 1000 if FULL else 100
+    right.begin("notes", count)
+    for i in range(count):
+        same(left.run("x", b"again %d" % i), "DONE", f"repost {i}")
+    same(right.end(), [("left", b"again %d" % i) for i in range(count)])
+    stop(left, right)
+
+
+def case_prepped():
+    left, right = pair()
+    nr, block_b = 256, 512
+    left.array("here", nr * block_b, 1)
+    there = right.array("there", nr * block_b, 2)
+    left.add(right.meta())
+    for turn, kind in enumerate(("WRITE", "READ", "WRITE")):
+        here_at, there_at = RNG.permutation(nr)[:100].tolist(), RNG.permutation(nr)[:100].tolist()
+        blocks = [(a * block_b, b * block_b, block_b) for a, b in zip(here_at, there_at)]
+        wanted = moved(kind, left.data("here"), right.data("there"), blocks)
+        left.prepare_lists(turn, kind, "here", "right", there, block_b, here_at, there_at, b"p")
+        same(left.run(turn), "DONE")
+        same(right.notes(1), [("left", b"p")])
+        same((left.data("here"), right.data("there")) == wanted, True, "bytes")
+    stop(left, right)
+
+
+def case_local():
+    """An agent with itself, and two in one process, overlapping registrations."""
+    a, b = pair(make=Agent)
+    there = a.array("there", 1 << 20, 5)
+    a.array("here", 1 << 20, 6)
+    blocks = blocks_random(100, 1 << 20, 8192)
+    for kind in ("WRITE", "READ"):
+        wanted = moved(kind, a.data("here"), a.data("there"), blocks)
+        a.prepare("x", kind, "here", "left", there, blocks, b"self")
+        same(a.run("x"), "DONE")
+        same(a.notes(1), [("left", b"self")])
+        same((a.data("here"), a.data("there")) == wanted, True, "bytes")
+        a.release("x")
+    check_move(a, b, "WRITE", blocks, 1 << 20)
+
+
+def case_mesh():
+    nodes = [Node(f"agent{i}") for i in range(4)]
+    addrs = [n.array("mine", 1 << 16, None, 0) for n in nodes]
+    for i, node in enumerate(nodes):
+        node.array("from", 4096, i)
+    metas = [n.meta() for n in nodes]
+    for i, node in enumerate(nodes):
+        for j, meta in enumerate(metas):
+            if i != j:
+                node.add(meta)
+    for turn in range(20 if FULL else 3):
+        for i, node in enumerate(nodes):
+            for j in range(4):
+                if i != j and not turn:
+                    node.prepare(j, "WRITE", "from", f"agent{j}", addrs[j] + i * 4096, [(0, 0, 4096)])
+                if i != j:
+                    node.begin("run", j, b"turn %d" % turn)
+                    same(node.end(), "DONE")
+        for i, node in enumerate(nodes):
+            wanted = sorted((f"agent{j}", b"turn %d" % turn) for j in range(4) if j != i)
+            same(sorted(node.notes(3)), wanted)
+    for i, node in enumerate(nodes):
+        for j in range(4):
+            if i != j:
+                same(node.data("mine", j * 4096, 4096) == nodes[j].data("from"), True, f"bytes of {j} at {i}")
+    stop(*nodes)
+
+
+def case_deregister():
+    """In the midst of transfers. From then on what the owner writes there is never seen, and nothing is written there."""
+    for turn in range(40 if FULL else 4):
+        left, right = pair({"port": ["", "udp", "tcp", ""][turn % 4]})
+        there = right.array("there", 1 << 20, None, 1)
+        left.array("here", 1 << 20, None, 1)
+        left.add(right.meta())
+        for kind in ("READ", "WRITE"):
+            left.prepare(kind, kind, "here", "right", there, blocks_random(1000, 1 << 20, 1024))
+        left.begin("storm", "READ" if turn % 2 else "WRITE")
+        time.sleep(float(RNG.uniform(0, 0.05)))
+        right.deregister("there", 0xbd)
+        same(left.end()[0], "nixlNotFoundError", "the transfer under way")
+        same(left.run("READ"), "nixlNotFoundError", "a later one")
+        same(0xbd in left.data("here"), False, "a byte of the next owner was seen")
+        same(right.data("there") == b"\xbd" * (1 << 20), True, "nothing was written any more")
+        same(right.send("left", b"") != "DONE", True)
+        stop(left, right)
+
+
+def case_kill():
+    """kill -9 of a peer under load; one of its name comes, again and again."""
+    left = Node("left")
+    left.array("here", 1 << 20, 3)
+    slowest, held = 0, None
+    for turn in range(100 if FULL else 3):
+        right = Node("right")
+        there = right.array("there", 1 << 20)
+        left.add(right.meta())
+        left.prepare("x", "WRITE", "here", "right", there, blocks_random(500, 1 << 20, 2048))
+        same(left.run("x", b"first"), "DONE", f"turn {turn}")
+        same(right.notes(1), [("left", b"first")])
+        right.add(left.meta())
+        same(right.send("left", b"here"), "DONE")
+        same(left.notes(1), [("right", b"here")])
+        left.begin("storm", "x")
+        time.sleep(float(RNG.uniform(0.01, 0.1)))
+        right.kill()
+        error, seconds = left.end()
+        same(error, "nixlRemoteDisconnectError", f"turn {turn}")
+        slowest = max(slowest, seconds)
+        left.release("x")
+        left.remove("right")
+        time.sleep(0.1)
+        held = held or left.holds()
+        same(left.holds(), held, f"descriptors and threads, turn {turn}")
+    print(f"  a killed peer was noticed within {slowest:.3f} s")
+    same(slowest < 6, True, "time-out")
+    stop(left)
+
+
+def case_release():
+    """Under way: it does not wait, and the next transfer is whole."""
+    left, right = pair()
+    there = right.array("there", 1 << 24)
+    left.array("here", 1 << 24, 4)
+    left.add(right.meta())
+    for i in range(20):
+        left.prepare(i, "WRITE", "here", "right", there, blocks_random(2000, 1 << 24, 8192))
+        left.post(i)
+        left.release(i)
+    left.prepare("x", "WRITE", "here", "right", there, [(0, 0, 1 << 24)])
+    same(left.run("x"), "DONE")
+    same(left.data("here") == right.data("there"), True, "bytes")
+    stop(left, right)
+
+
+def case_ucx():
+    """UCX beside it in one process. (UCX's library ends with a signal at exit on some hosts, so this ends without.)"""
+    if not os.fork():
+        status = 1
+        try:
+            for backend in ("UCX", "GX"):
+                a, b = Agent("left", {}, backend), Agent("right", {}, backend)
+                check_move(a, b, "WRITE", blocks_random(50, 1 << 16, 1024), 1 << 16)
+                keep = (a, b)  # until the other one has run
+            status = 0 if keep else 1
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    same(os.waitstatus_to_exitcode(os.wait()[1]), 0, "the process with both")
+
+
+CASES = {name[5:]: case for name, case in sorted(globals().items()) if name.startswith("case_") and name != "case_lists_short"}
+
+
+def main(args):
+    failed = 0
+    for name in args or CASES:
+        begin = time.monotonic()
+        try:
+            CASES[name]()
+            said = "ok"
+        except Exception as e:  # pylint: disable=broad-except
+            said, failed = f"FAILED: {type(e).__name__}: {e}", failed + 1
+        print(f"{name}: {said} ({time.monotonic() - begin:.1f} s)", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The backend GX in NIXL's wheel from PyPI, with processes that NIXL's own Python API drives.
+
+usage: test_nixl.py BUILD [CASE...]
+
+The wheel goes into BUILD/nixl-wheel, once. GX_TEST_NIXL_PYTHON names a Python that has it already. The cases are in nixl_cases.py;
+GX_TEST_FULL=1 has them run longer.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+
+PACKAGES = ["nixl==1.5.1", "nixl-cu13==1.5.1", "numpy"]
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def skip(why):
+    print(why)
+    sys.exit(77)
+
+
+def python_with_wheel(build):
+    """A Python that imports the wheel: the caller's, else one made here."""
+    if "GX_TEST_NIXL_PYTHON" in os.environ:
+        return os.environ["GX_TEST_NIXL_PYTHON"]
+    folder = build / "nixl-wheel"
+    python = folder / "bin" / "python3"
+    if not (folder / "complete").exists():
+        try:
+            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, timeout=120, capture_output=True)
+            subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--retries", "0", "--timeout", "20", *PACKAGES], check=True,
+                           timeout=300, capture_output=True)
+        except (subprocess.SubprocessError, OSError) as e:
+            said = (getattr(e, "stderr", None) or str(e).encode()).decode(errors="replace").strip().splitlines()
+            skip(f"NIXL's wheel cannot be had: {said[-1] if said else e}")
+        (folder / "complete").touch()
+    return python
+
+
+def main(args):
+    if not args:
+        print(__doc__.split("\n\n")[1])
+        return 2
+    build = pathlib.Path(args[0]).resolve()
+    python = python_with_wheel(build)
+    plugin = build / "bindings" / "nixl" / "libplugin_GX.so"
+    done = subprocess.run([python, build / "bindings" / "nixl" / "gx-nixl-install", plugin], capture_output=True, text=True)
+    if done.returncode:
+        print(done.stdout + done.stderr)
+        return 1
+    return subprocess.run([python, HERE / "nixl_cases.py", *args[1:]], env={**os.environ, "NIXL_LOG_LEVEL": "FATAL"}).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
