@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Link tcp over a long path, beside iperf3: a rate, a delay, a queue (path.py) between two network namespaces.
+"""Link tcp over a long path, beside iperf3: a rate, a delay, a queue (bottleneck.c) between two network namespaces.
 
 usage: test_far.py BUILD_DIR [RATE_MB_S:RTT_MS:SOCKETS...]
 gx and iperf3 take turns, PAIRS times; a line `ratio tcp 100M 10ms q1 1.00 (0.98 to 1.01)` says gx over iperf3, the median of the
@@ -8,7 +8,6 @@ pairs, then least and largest. gx compares all that comes, iperf3 nothing. Fails
 without iperf3 as well. With fewer messages under way than the path holds gx waits for answers: hence DEPTH.
 Exit status 77 where there is no TUN device or no namespace.
 """
-import contextlib
 import json
 import os
 import pathlib
@@ -19,53 +18,23 @@ import sys
 import time
 
 import path
+from path import HERE, expect
 import cli
 import test_veth
-from cli import CLIENT_CPU, SERVER_CPU, expect
-from test_veth import sh, skip
+from cli import CLIENT_CPU, SERVER_CPU
 
 PAIRS = int(os.environ.get("GX_TEST_FAR_PAIRS", "3"))
 RUN_S = int(os.environ.get("GX_TEST_FAR_RUN_S", "5"))
 FLOOR = float(os.environ.get("GX_TEST_FAR_FLOOR", "0.8"))
 DEPTH = 32
-HERE, THERE = "10.92.0.1", "10.92.0.2"
-NAMES = ("gxnear", "gxfar")
 CASES = ["100:10:1"]
 
 
-def device_up(words, name, addr, peer):
-    for command in (("addr", "add", addr, "peer", peer, "dev", name), ("link", "set", name, "up", "mtu", "1500"),
-                    ("link", "set", "lo", "up")):
-        ran = sh(*words("ip", *command))
-        expect(ran.returncode == 0, *command, ran.stdout)
-
-
-@contextlib.contextmanager
-def joined(other, rate_mb_s, rtt_ms):
-    """The two namespaces with a path between them, for as long as the block."""
-    try:
-        fds = [path.tun_open(name) for name in NAMES]
-    except OSError as why:
-        skip(f"no TUN device can be made here: {why}")
-    ran = sh("ip", "link", "set", NAMES[1], "netns", str(other.proc.pid))
-    expect(ran.returncode == 0, ran.stdout)
-    device_up(lambda *w: w, NAMES[0], HERE, THERE)
-    device_up(other.words, NAMES[1], THERE, HERE)
-    delay_s = rtt_ms / 2e3
-    box = os.fork()
-    if not box:
-        try:
-            # A queue of one round trip, as the rule of thumb for routers has it.
-            path.carry(*fds, rate_mb_s, delay_s, max(2 * delay_s, 0.02))
-        finally:
-            os._exit(1)
-    for fd in fds:
-        os.close(fd)
-    try:
-        yield
-    finally:
-        os.kill(box, 9)
-        os.waitpid(box, 0)
+def joined(program, other, rate_mb_s, rtt_ms):
+    """A queue of one round trip, as the rule of thumb for routers has it."""
+    queue_s = max(rtt_ms / 1e3, 0.02)
+    return path.joined(program, other, f"rate={rate_mb_s}000000", f"delay_ns={int(rtt_ms * 5e5)}",
+                       f"queue_b={int(rate_mb_s * 1e6 * queue_s / 8)}")
 
 
 def gx_one(tools, other, sockets):
@@ -94,7 +63,7 @@ def iperf3_one(other, sockets, port):
 def compared(tools, other, case, port):
     rate_mb_s, rtt_ms, sockets = (int(part) for part in case.split(":"))
     gx, rival = [], []
-    with joined(other, rate_mb_s, rtt_ms):
+    with joined(tools.fakes / "bottleneck", other, rate_mb_s, rtt_ms):
         for i in range(PAIRS):
             runs = [lambda: gx.append(gx_one(tools, other, sockets))]
             if shutil.which("iperf3"):

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A narrow path between two network namespaces: the program bottleneck (bottleneck.c) between two TUN devices, for as long as a block."""
+import contextlib
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
+from cli import expect  # noqa: E402
+from test_veth import Other, sh, skip  # noqa: E402
+
+HERE, THERE = "10.92.0.1", "10.92.0.2"
+NAMES = ("gxnear", "gxfar")
+TXQUEUELEN = 10000  # packets of a device that the program has not read yet
+
+
+class Path:
+    """Between this namespace, with the address HERE, and the other, with THERE."""
+
+    def __init__(self, box, other):
+        self.box, self.other = box, other
+
+    def counts(self):
+        """Figures since the last call; there: from here to there, back."""
+        self.box.send_signal(signal.SIGUSR1)
+        return self._said()
+
+    def end(self):
+        self.box.terminate()
+        return self._said()
+
+    def unread(self):
+        """Packets that the kernel dropped because the program was too slow: with any, figures mean nothing."""
+        ran = [sh("ip", "-j", "-s", "link", "show", NAMES[0]), sh(*self.other.words("ip", "-j", "-s", "link", "show", NAMES[1]))]
+        return sum(json.loads(r.stdout)[0]["stats64"]["tx"]["dropped"] for r in ran)
+
+    def _said(self):
+        line = self.box.stdout.readline()
+        expect(line.startswith("{"), "the bottleneck says:", line)
+        return json.loads(line)
+
+
+def device_up(words, name, addr, peer, mtu):
+    # No link-local address of IPv6: the kernel's own packets would take the place of others in the order of mishaps.
+    for command in (("link", "set", name, "addrgenmode", "none"), ("addr", "add", addr, "peer", peer, "dev", name),
+                    ("link", "set", name, "up", "mtu", str(mtu), "txqueuelen", str(TXQUEUELEN)), ("link", "set", "lo", "up")):
+        ran = sh(*words("ip", *command))
+        expect(ran.returncode == 0, *command, ran.stdout)
+
+
+@contextlib.contextmanager
+def joined(program, other, *values, mtu=1500, prefix=()):
+    """@program: the bottleneck; @values: its NAME=VALUE; @prefix: words before it, such as nice."""
+    box = subprocess.Popen([*prefix, program, *NAMES, *map(str, values)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)
+    try:
+        if box.stdout.readline() != "ready\n":
+            why = box.communicate()[1].strip()
+            if box.returncode == 77:
+                skip(why)
+            raise AssertionError(why)
+        ran = sh("ip", "link", "set", NAMES[1], "netns", str(other.proc.pid))
+        expect(ran.returncode == 0, ran.stdout)
+        device_up(lambda *w: w, NAMES[0], HERE, THERE, mtu)
+        device_up(other.words, NAMES[1], THERE, HERE, mtu)
+        yield Path(box, other)
+    finally:
+        box.kill()
+        box.communicate()
+
+
+__all__ = ["HERE", "NAMES", "Other", "Path", "THERE", "expect", "joined", "sh", "skip"]
