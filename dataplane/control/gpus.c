@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPUs of a context. The first memory on a GPU, or gx_gpu_open(), opens it. Then each core's
- * links know it, and its copy engines may use registered host memory. Control path.
+ * The GPUs of a context. The first memory on a GPU, or gx_gpu_open(), opens it, whether cores run or
+ * not: the control thread makes each core's part, and a call to its inbox has the core take that.
+ * Copy engines may then use registered host memory, too. Control path.
  */
 #include "control/control.h"
 #include "submit/submit.h"
@@ -12,6 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define GPU_HAND_NS 1000000000ull /* for the next turn of each core */
+#define GPU_NAP_NS  20000
+
+_Static_assert(GX_GPUS_MAX <= 32, "bits of gx->gpus");
 
 /* Links that map memory of peers, and a bounce pool on a GPU, have copy engines use host memory in place. Where
  * neither is, the driver is spared: it may wait for a GPU that is busy. */
@@ -87,6 +94,97 @@ static int gpu_attach(struct gx *gx, int device)
 	return 0;
 }
 
+/* ---- handing over to the cores ---- */
+
+/* On the core, or on a thread that has entered it. */
+static void gpus_take(struct gx_core *core)
+{
+	struct gx *gx = core->gx;
+	/* Pairs with the release in get_run(): the parts are made. */
+	uint32_t open = atomic_load_explicit(&gx->gpus, memory_order_acquire);
+	uint32_t had = atomic_load_explicit(&core->gpus, memory_order_relaxed);
+
+	for (uint32_t left = open & ~had; left; left &= left - 1) {
+		unsigned device = (unsigned)__builtin_ctz(left);
+
+		submit_take(core, gx->gpu[device]);
+		for (unsigned l = 0; l < GX_LINKS; l++)
+			gx_links[l]->core->gpu(core, device);
+	}
+	/* Pairs with the acquire in gpu_is_taken(). */
+	atomic_store_explicit(&core->gpus, open, memory_order_release);
+}
+
+static void call_take(struct gx_call *call)
+{
+	struct gx_core *core = GX_CONTAINER_OF(call, struct gx_core, gpu_call);
+
+	/* Pairs with the exchange in ask_run(). */
+	atomic_store_explicit(&core->gpu_asked, false, memory_order_release);
+	gpus_take(core);
+}
+
+static bool core_has(const struct gx_core *core, int device)
+{
+	return atomic_load_explicit(&core->gpus, memory_order_acquire) >> device & 1;
+}
+
+static bool gpu_is_taken(const struct gx *gx, int device)
+{
+	for (unsigned i = 0; i < gx->nr_cores; i++)
+		if (!core_has(gx->core[i], device))
+			return false;
+	return true;
+}
+
+/* Control thread: a call to each core that lacks a GPU, and has none on its way. */
+static int ask_run(void *arg)
+{
+	struct gx *gx = arg;
+
+	for (unsigned i = 0; i < gx->nr_cores; i++) {
+		struct gx_core *core = gx->core[i];
+
+		if (atomic_load_explicit(&core->gpus, memory_order_relaxed) ==
+			    atomic_load_explicit(&gx->gpus, memory_order_relaxed) ||
+		    atomic_exchange_explicit(&core->gpu_asked, true, memory_order_acq_rel))
+			continue;
+		core->gpu_call.fn = call_take;
+		if (gx_loop_call(&core->loop, &core->gpu_call))
+			atomic_store_explicit(&core->gpu_asked, false, memory_order_relaxed);
+	}
+	return 0;
+}
+
+/* Wait until all cores have it. A core that nobody turns, or this thread, needs no turn. */
+static int gpu_hand(struct gx *gx, int device)
+{
+	uint64_t until_ns = gx_now_ns() + GPU_HAND_NS;
+
+	for (;;) {
+		for (unsigned i = 0; i < gx->nr_cores; i++) {
+			struct gx_core *core = gx->core[i];
+			uintptr_t was;
+
+			if (core_has(core, device) || !core_enter(core, &was))
+				continue;
+			gpus_take(core);
+			core_leave(core, was);
+		}
+		if (gpu_is_taken(gx, device))
+			return 0;
+		if (gx_now_ns() >= until_ns)
+			return gx_fail(-EAGAIN,
+				       "cuda:%d is open, but a core that another thread turns has "
+				       "not taken it: have the core turned, and call again",
+				       device);
+		gx_uring_run_wait(gx->uring, ask_run, gx);
+		nanosleep(&(struct timespec){.tv_nsec = GPU_NAP_NS}, NULL);
+	}
+}
+
+/* ---- opening ---- */
+
 struct get_call {
 	struct gx *gx;
 	int device;
@@ -105,12 +203,6 @@ static int gpu_look(struct gx *gx, int device)
 			       device);
 	if (gx->gpu[device])
 		return 0;
-	for (unsigned i = 0; i < gx->nr_cores; i++)
-		if (gx->core[i]->loop.running)
-			return gx_fail(
-				-EBUSY,
-				"cuda:%d: allocate the first memory of a GPU before the cores run",
-				device);
 	if (pool_unseen(gx, device))
 		return gx_fail(-EOPNOTSUPP,
 			       "cuda:%d: what network cards write to the bounce pool on cuda:%d is "
@@ -131,6 +223,9 @@ static int get_run(void *arg)
 		gx->gpu[device] = call->gpu;
 		call->gpu = NULL;
 		ret = gx->gpu_ret[device] = gpu_attach(gx, device);
+		if (!ret)
+			/* Pairs with the acquire in gpus_take(). */
+			atomic_fetch_or_explicit(&gx->gpus, 1u << device, memory_order_release);
 	}
 	snprintf(call->why, sizeof(call->why), "%s", gx_error());
 	return ret;
@@ -159,7 +254,7 @@ int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 	if (ret)
 		return gx_fail(ret, "%s", call.why);
 	*out = gx->gpu[device];
-	return 0;
+	return gpu_is_taken(gx, device) ? 0 : gpu_hand(gx, device);
 }
 
 GX_EXPORT int gx_gpu_open(struct gx *gx, int device)

@@ -157,6 +157,9 @@ struct gx_core {
 	_Atomic int turner_tid;	  /* of that thread */
 	struct gx_call drop_call; /* ctl -> core: run core_drop() */
 	_Atomic bool drop_asked;  /* drop_call is on its way */
+	struct gx_call gpu_call;  /* ctl -> core: take the GPUs of gx->gpus */
+	_Atomic bool gpu_asked;	  /* gpu_call is on its way */
+	_Atomic uint32_t gpus;	  /* those that it has taken: bits. Read by any */
 };
 
 /* One end of a lane. The link embeds it in its own struct. */
@@ -254,6 +257,8 @@ struct gx {
 	struct gx_gpu
 		*gpu[GX_GPUS_MAX]; /* CUDA, by ordinal, opened when first needed; owner: ctl */
 	int gpu_ret[GX_GPUS_MAX];  /* 0: that GPU is ready; -errno: it failed, for good */
+	_Atomic uint32_t gpus;	   /* those that cores may take: bits. ctl writes (release), cores
+				      read */
 	struct gx_gpu_cfg gpu_cfg;
 	unsigned nr_cores;
 	struct gx_core *core[GX_CORES_MAX];
@@ -477,6 +482,10 @@ static inline bool core_drop_due(const struct gx_core *core)
 	return atomic_load_explicit(&core->gx->drops, memory_order_acquire) !=
 	       atomic_load_explicit(&core->dropped, memory_order_relaxed);
 }
+/** core_enter() - May this thread touch the state of @core? If so, no other turns it until
+ * core_leave(@was). */
+bool core_enter(struct gx_core *core, uintptr_t *was);
+void core_leave(struct gx_core *core, uintptr_t was);
 /** core_take() - From here on the calling thread turns @core, or (@gx_thread) a thread that gx is
  * about to start. core_mine(): that thread has begun. core_free(): no thread turns it. */
 void core_take(struct gx_core *core, bool gx_thread);

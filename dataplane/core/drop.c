@@ -47,8 +47,7 @@ void core_free(struct gx_core *core)
 	atomic_store_explicit(&core->turner, CORE_NOBODY, memory_order_release);
 }
 
-/* May this thread touch the state of @core? If so, no other turns it until core_leave(@was). */
-static bool core_enter(struct gx_core *core, uintptr_t *was)
+bool core_enter(struct gx_core *core, uintptr_t *was)
 {
 	uintptr_t t = atomic_load_explicit(&core->turner, memory_order_relaxed);
 	int tid = atomic_load_explicit(&core->turner_tid, memory_order_relaxed);
@@ -64,7 +63,7 @@ static bool core_enter(struct gx_core *core, uintptr_t *was)
 						       memory_order_acquire, memory_order_relaxed);
 }
 
-static void core_leave(struct gx_core *core, uintptr_t was)
+void core_leave(struct gx_core *core, uintptr_t was)
 {
 	/* Pairs with the acquire in core_take(). */
 	atomic_store_explicit(&core->turner, was, memory_order_release);

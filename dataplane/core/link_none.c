@@ -41,6 +41,10 @@ int link_none_core(struct gx_core *core)
 	return 0;
 }
 
+void link_none_core_gpu(struct gx_core *core, unsigned device)
+{
+}
+
 void link_none_core_end(struct gx_core *core)
 {
 }
@@ -175,6 +179,7 @@ const struct gx_link_ctx_ops link_none_ctx_ops = {
 const struct gx_link_core_ops link_none_core_ops = {
 	.open = link_none_core,
 	.start = link_none_core,
+	.gpu = link_none_core_gpu,
 	.close = link_none_core_end,
 };
 

@@ -202,16 +202,15 @@ int link_local_gpu(struct link_local *l, struct gx_gpu *gpu)
 {
 	const struct gx_opts *o = &l->core->gx->opts;
 
-	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
-	if (l->dma[gpu->device])
+	if (l->made[gpu->device])
 		return 0;
-	return dma_open(gpu, (enum dma_by)o->gpu->copy, o->gpu->timeout_ns, &l->dma[gpu->device]);
+	return dma_open(gpu, (enum dma_by)o->gpu->copy, o->gpu->timeout_ns, &l->made[gpu->device]);
 }
 
 void link_local_close(struct link_local *l)
 {
 	for (unsigned i = 0; l && i < GX_GPUS_MAX; i++)
-		dma_close(l->dma[i]);
+		dma_close(l->made[i]);
 	free(l);
 }
 
@@ -315,6 +314,14 @@ static int local_core_start(struct gx_core *core)
 	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
 }
 
+static void local_core_gpu(struct gx_core *core, unsigned device)
+{
+	struct link_local *l = local_core(core);
+
+	l->dma[device] = l->made[device];
+	l->nr_gpus = GX_MAX(l->nr_gpus, device + 1);
+}
+
 static void local_core_close(struct gx_core *core)
 {
 	link_local_close(local_core(core));
@@ -404,6 +411,7 @@ static const struct gx_link_ctx_ops ctx_ops = {
 static const struct gx_link_core_ops core_ops = {
 	.open = local_core_open,
 	.start = local_core_start,
+	.gpu = local_core_gpu,
 	.close = local_core_close,
 };
 

@@ -86,9 +86,11 @@ struct link_local {
 	unsigned rover;	   /* the hot ep that this turn serves first */
 	uint32_t budget_b; /* bytes left of LOCAL_TURN_B */
 	uint64_t noted_ns; /* time of the turn that took the last notification */
-	unsigned nr_gpus;  /* highest device opened + 1; frozen while the core runs */
+	unsigned nr_gpus;  /* highest device in dma + 1 */
 	struct dma *dma[GX_GPUS_MAX];
-	unsigned nr_dma; /* operations in dma of all eps */
+	struct dma
+		*made[GX_GPUS_MAX]; /* ctl: for GPUs that are open; the core takes them into dma */
+	unsigned nr_dma;	    /* operations in dma of all eps */
 };
 
 static inline struct local_ep *local_of(struct gx_ep *ep)

@@ -213,7 +213,7 @@ void local_part(struct gx_conn *c); /* local_release(), and @c leaves its local_
 /* link_local.c; ctl */
 int link_local_open(struct gx_core *core, struct link_local **out);
 void link_local_close(struct link_local *l);
-/* Before the cores run: @gpu's copy engines may do puts and gets from now on. */
+/* Make what @gpu's copy engines need for puts and gets. */
 int link_local_gpu(struct link_local *l, struct gx_gpu *gpu);
 bool link_local_poll(void *link, uint64_t now_ns); /* the poller */
 bool link_local_asleep(const void *link);

@@ -3,6 +3,7 @@
  * Link tcp with NICs as an object; see nic_link.h. What runs on the polling core is in tcp_uring.c and
  * tcp_zc*.c; all here is control path.
  */
+#include "tcp/tcp_gpu.h"
 #include "nic/nic_link.h"
 #include "nic/tcp_dev.h"
 #include "nic/tcp_tx_dev.h"
@@ -336,6 +337,7 @@ static const struct gx_link_ctx_ops ctx_ops = {
 static const struct gx_link_core_ops core_ops = {
 	.open = nic_core_open,
 	.start = core_start,
+	.gpu = tcp_core_gpu,
 	.close = nic_core_close,
 };
 

@@ -421,11 +421,7 @@ const struct gx_ep_ops gx_link_pkt_ops = {
 
 static int link_bq_open(struct link_pkt *l, struct gx_gpu *by, struct block_q **out)
 {
-	int ret = block_open(by, l->q->rx_base, l->core->gx->opts.gpu->timeout_ns, out);
-
-	if (!ret)
-		l->bqs[l->nr_bqs++] = *out;
-	return ret;
+	return block_open(by, l->q->rx_base, l->core->gx->opts.gpu->timeout_ns, out);
 }
 
 int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q,
@@ -448,6 +444,7 @@ int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_que
 		link_pkt_close(l);
 		return ret;
 	}
+	l->bqs[l->nr_bqs++] = l->bq_host;
 	*out = l;
 	return 0;
 }
@@ -457,28 +454,37 @@ int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu)
 	struct gx *gx = l->core->gx;
 	int ret;
 
-	if (gpu->device < 0 || l->bq_gpu[gpu->device])
+	if (gpu->device < 0 || l->made[gpu->device].bq)
 		return 0;
-	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
 	/* The agreed chunk may be larger than gx_packet_opts.chunk_b, because a chunk is a quantum at
 	 * least. */
 	ret = stage_open(gpu, gx->arena,
 			 GX_MAX(gx->opts.packet->chunk_b, (uint32_t)GX_WIRE_QUANTUM_MAX),
 			 GX_MIN(gx->opts.packet->window, (uint32_t)STAGE_MSG_CHUNKS) + 2,
-			 gx->opts.gpu->timeout_ns, &l->stage[gpu->device]);
+			 gx->opts.gpu->timeout_ns, &l->made[gpu->device].stage);
 	if (ret)
 		return ret;
-	return link_bq_open(l, gpu, &l->bq_gpu[gpu->device]);
+	return link_bq_open(l, gpu, &l->made[gpu->device].bq);
+}
+
+void link_pkt_take(struct link_pkt *l, unsigned device)
+{
+	if (l->bq_gpu[device])
+		return;
+	l->stage[device] = l->made[device].stage;
+	l->bq_gpu[device] = l->bqs[l->nr_bqs++] = l->made[device].bq;
+	l->nr_gpus = GX_MAX(l->nr_gpus, device + 1);
 }
 
 void link_pkt_close(struct link_pkt *l)
 {
 	if (!l)
 		return;
-	for (unsigned i = 0; i < l->nr_bqs; i++)
-		block_close(l->bqs[i]);
-	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
-		stage_close(l->stage[i]);
+	block_close(l->bq_host);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++) {
+		block_close(l->made[i].bq);
+		stage_close(l->made[i].stage);
+	}
 	free((void *)l->pad);
 	free(l);
 }
@@ -504,6 +510,8 @@ static int packet_core_start(struct gx_core *core)
 		ret = link_pkt_open(core, s->port, s->queue[core->index], &own->port[p]);
 		if (!ret && gx->pool_gpu)
 			ret = link_pkt_gpu(own->port[p], gx->pool_gpu);
+		if (!ret && gx->pool_gpu)
+			link_pkt_take(own->port[p], (unsigned)gx->pool_gpu->device);
 		if (!ret)
 			ret = gx_loop_add(&core->loop,
 					  &(struct gx_poller){s->name, link_pkt_poll, own->port[p],
@@ -512,6 +520,12 @@ static int packet_core_start(struct gx_core *core)
 			ret = core_dropper_add(core, link_pkt_drop, own->port[p]);
 	}
 	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
+}
+
+static void packet_core_gpu(struct gx_core *core, unsigned device)
+{
+	for (unsigned p = 0; p < core->gx->nr_ports && pkt_link(core, p); p++)
+		link_pkt_take(pkt_link(core, p), device);
 }
 
 static void packet_core_close(struct gx_core *core)
@@ -549,6 +563,7 @@ static const struct gx_link_ctx_ops ctx_ops = {
 static const struct gx_link_core_ops core_ops = {
 	.open = packet_core_open,
 	.start = packet_core_start,
+	.gpu = packet_core_gpu,
 	.close = packet_core_close,
 };
 

@@ -435,12 +435,15 @@ struct link_pkt {
 	unsigned rover; /* the ep that sends first this turn */
 	struct block_q *bq_host;
 	struct block_q *bq_gpu[GX_GPUS_MAX];
-	struct block_q *bqs[1 + GX_GPUS_MAX]; /* bq_host and those of bq_gpu. Frozen before the core
-						 turns, as is nr_bqs */
+	struct block_q *bqs[1 + GX_GPUS_MAX]; /* bq_host and those of bq_gpu */
 	unsigned nr_bqs;
 	struct stage *stage[GX_GPUS_MAX]; /* for sending from that GPU */
-	unsigned nr_gpus; /* 1 + the largest device in bq_gpu and stage; frozen before the core
-			     turns */
+	unsigned nr_gpus;		  /* 1 + the largest device in bq_gpu and stage */
+	struct {
+		struct block_q *bq;
+		struct stage *stage;
+	} made[GX_GPUS_MAX]; /* ctl: those of GPUs that are open; link_pkt_take() has the core use
+				them */
 	struct block_stat seen; /* part of the blocks' counters that the core's statistics have */
 	uint32_t pool_out;	/* shared pool: granted to all peers, without lapsed credit */
 	struct share share;
@@ -756,10 +759,10 @@ void link_pkt_drop(void *link, struct drop *d); /* ends everything in dead memor
 /* ---- link_pkt.c: the link of a core over a port, and its endpoints' control path ---- */
 
 int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q,
-		  struct link_pkt **out); /* ctl */
-void link_pkt_close(struct link_pkt *l);  /* ctl */
-int link_pkt_gpu(struct link_pkt *l,
-		 struct gx_gpu *gpu); /* ctl, before the core turns: block queue and staging */
+		  struct link_pkt **out);		  /* ctl */
+void link_pkt_close(struct link_pkt *l);		  /* ctl */
+int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu); /* ctl: make block queue and staging */
+void link_pkt_take(struct link_pkt *l, unsigned device);  /* core: use them from now on */
 /* ctl: an endpoint as the first part of @len bytes, all zero; ->ep_free gives it back. */
 struct pkt_ep *pkt_ep_alloc(size_t len);
 

@@ -34,6 +34,7 @@ struct submit_core {
 	struct sub_lane *lanes;		      /* attached */
 	struct gx_ep *pend;		      /* endpoints with requests that wait for their link */
 	struct marks *marks;		      /* of the core's queue; NULL: no GPU is open */
+	struct marks *made;		      /* ctl: the same, before the core takes it */
 	struct sub_wait *pool;		      /* [SUBMIT_WAITS] */
 	struct sub_wait *free, *head, **tail; /* waiting, in the order of posting */
 	uint32_t turn;
@@ -589,7 +590,7 @@ void submit_core_close(struct gx_core *core)
 {
 	if (!core->submit)
 		return;
-	marks_end(core->submit->marks, core->gx->opts.gpu->timeout_ns);
+	marks_end(core->submit->made, core->gx->opts.gpu->timeout_ns);
 	free(core->submit->pool);
 	free(core->submit);
 	core->submit = NULL;
@@ -599,16 +600,21 @@ int submit_gpu(struct gx_core *core, struct gx_gpu *gpu)
 {
 	struct submit_core *s = core->submit;
 
-	if (s->marks) {
-		s->marks->gpu[s->marks->nr_gpus++] = gpu;
+	if (s->made)
 		return 0;
-	}
 	s->pool = calloc(SUBMIT_WAITS, sizeof(*s->pool));
-	if (!s->pool)
-		return -ENOMEM;
-	for (unsigned i = 0; i < SUBMIT_WAITS; i++) {
+	return s->pool ? marks_open(gpu, &s->made) : -ENOMEM;
+}
+
+void submit_take(struct gx_core *core, struct gx_gpu *gpu)
+{
+	struct submit_core *s = core->submit;
+
+	for (unsigned i = 0; i < SUBMIT_WAITS && !s->marks; i++) {
 		s->pool[i].next = s->free;
 		s->free = &s->pool[i];
 	}
-	return marks_open(gpu, &s->marks);
+	s->marks = s->made;
+	if (s->marks->gpu[0] != gpu)
+		s->marks->gpu[s->marks->nr_gpus++] = gpu;
 }

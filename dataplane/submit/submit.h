@@ -16,9 +16,11 @@
 
 int submit_core_open(struct gx_core *core); /* 0, -ENOMEM */
 void submit_core_close(struct gx_core *core);
-/** submit_gpu() - A GPU was opened: operations may now wait for its streams. Before cores turn.
+/** submit_gpu() - A GPU was opened: make what operations that wait for its streams need. ctl.
+ * submit_take(): the core: they may wait from now on.
  * Return: 0, -ENOMEM. */
 int submit_gpu(struct gx_core *core, struct gx_gpu *gpu);
+void submit_take(struct gx_core *core, struct gx_gpu *gpu);
 /** submit_names() - Control thread: does a queue have an operation on @c whose completion it has
  * not taken? */
 bool submit_names(const struct gx *gx, const struct gx_conn *c);

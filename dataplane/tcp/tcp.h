@@ -348,8 +348,9 @@ struct link_tcp {
 	const struct tcp_offload *offload; /* frozen */
 	bool has_feeds;			   /* ctl, before GPUs are opened: sockets may have feeds */
 	struct tcp_feed *kept;		   /* ctl: feeds whose fragments a GPU may still read */
-	unsigned nr_gpus;		   /* ctl */
-	struct tcp_gpu *gpu[GX_GPUS_MAX];  /* ctl: by device; NULL: not open */
+	unsigned nr_gpus;
+	struct tcp_gpu *gpu[GX_GPUS_MAX];  /* by device; NULL: not open */
+	struct tcp_gpu *made[GX_GPUS_MAX]; /* ctl: likewise; the core takes them into gpu */
 	struct tcp_ep *eps[GX_PEERS_MAX];  /* by index: attached eps, also those that fail */
 	struct tcp_ep *live[GX_PEERS_MAX]; /* attached eps, the hot ones first */
 	char pad[TCP_PAD_B];		   /* zeros, to send in place of bytes that are gone */

@@ -189,6 +189,7 @@ static const struct gx_link_ctx_ops ctx_ops = {
 static const struct gx_link_core_ops core_ops = {
 	.open = tcp_core_open,
 	.start = tcp_core_start,
+	.gpu = tcp_core_gpu,
 	.close = tcp_core_close,
 };
 

@@ -260,7 +260,7 @@ int link_tcp_gpu(struct link_tcp *l, struct gx_gpu *gpu)
 	struct tcp_gpu *t;
 	int ret;
 
-	if (gpu->device < 0 || l->gpu[gpu->device])
+	if (gpu->device < 0 || l->made[gpu->device])
 		return 0;
 	t = calloc(1, sizeof(*t));
 	if (!t)
@@ -270,14 +270,21 @@ int link_tcp_gpu(struct link_tcp *l, struct gx_gpu *gpu)
 		gpu_free(l, t);
 		return ret;
 	}
-	l->gpu[gpu->device] = t;
-	l->nr_gpus = GX_MAX(l->nr_gpus, gpu->device + 1u);
+	l->made[gpu->device] = t;
 	return 0;
+}
+
+void tcp_core_gpu(struct gx_core *core, unsigned device)
+{
+	struct link_tcp *l = tcp_core(core);
+
+	l->gpu[device] = l->made[device];
+	l->nr_gpus = GX_MAX(l->nr_gpus, device + 1);
 }
 
 void tcp_gpus_close(struct link_tcp *l)
 {
-	for (unsigned i = 0; i < l->nr_gpus; i++)
-		if (l->gpu[i])
-			gpu_free(l, l->gpu[i]);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		if (l->made[i])
+			gpu_free(l, l->made[i]);
 }

@@ -28,6 +28,7 @@ void tcp_gpus_drop(struct link_tcp *l, struct drop *d);
 
 /** link_tcp_gpu() - The link's part of @gpu, which is open. Control path. Return: 0, -errno. */
 int link_tcp_gpu(struct link_tcp *l, struct gx_gpu *gpu);
+void tcp_core_gpu(struct gx_core *core, unsigned device); /* core: use it from now on */
 void tcp_gpus_close(struct link_tcp *l);
 
 #endif

@@ -568,6 +568,7 @@ static const struct gx_link_ctx_ops ctx_ops = {
 static const struct gx_link_core_ops core_ops = {
 	.open = verbs_core_open,
 	.start = verbs_core_start,
+	.gpu = link_none_core_gpu,
 	.close = verbs_core_close,
 };
 

@@ -57,17 +57,20 @@ struct gx_link_ctx_ops {
 	/* No core, connection or memory is left. Accepts a half-open one. */
 	void (*close)(struct gx *gx);
 	void (*tick)(struct gx *gx); /* every 20 ms */
-	/* @gpu was opened, and no core runs. It can't be undone: after an error the GPU stays unusable.
-	 * Return: 0, -errno. */
+	/* @gpu was opened: make what each core needs, which the core does not look at before its
+	 * gpu(). Cores may run. It can't be undone: after an error the GPU stays unusable. Return: 0,
+	 * -errno. */
 	int (*gpu)(struct gx *gx, struct gx_gpu *gpu);
 	void (*describe)(struct gx *gx, struct gx_text *text); /* [any] whole lines */
 };
 
-/* Its part of a core: core->link[id]. Before the core turns. */
+/* Its part of a core: core->link[id]. Before the core turns, but gpu(). */
 struct gx_link_core_ops {
 	int (*open)(struct gx_core *core);
 	/* The ports are open: add pollers and droppers. */
 	int (*start)(struct gx_core *core);
+	/* [core] Use what the context's gpu() has made for this device from now on. Once. */
+	void (*gpu)(struct gx_core *core, unsigned device);
 	void (*close)(struct gx_core *core); /* accepts a half-open one */
 };
 
@@ -223,6 +226,7 @@ void link_none_ctx_end(struct gx *gx);
 int link_none_gpu(struct gx *gx, struct gx_gpu *gpu);
 void link_none_describe(struct gx *gx, struct gx_text *text);
 int link_none_core(struct gx_core *core);
+void link_none_core_gpu(struct gx_core *core, unsigned device);
 void link_none_core_end(struct gx_core *core);
 int link_none_add(struct gx_mem *mem);
 void *link_none_share(const struct gx_mem *mem, const char *name, unsigned access);

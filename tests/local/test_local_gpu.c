@@ -439,6 +439,69 @@ static void seg_share__to_a_peer_without_a_gpu(void **state)
 	vmm_close(&seg[0]);
 }
 
+/* ---- a GPU that is opened while cores run ---- */
+
+/* One core is on a thread of gx, the other is this thread's, and both have a connection up. */
+static void gpu_open__while_cores_run(void **state)
+{
+	struct rig *r = rig_new();
+
+	end_open(&r->server, (struct gx_opts){.server = true}, "shm");
+	end_open(&r->client, (struct gx_opts){0}, "shm");
+	assert_int_equal(rig_connect(r, "local", NULL), 0);
+	end_turn(&r->client);
+	assert_int_equal(gx_core_start(r->server.core), 0);
+	r->server.gpu = seg_reg(r->server.gx, &seg[0]);
+	r->client.gpu = seg_reg(r->client.gx, &seg[1]);
+	assert_int_equal(gx_mem_share(r->server.gpu, "gpu",
+				      GX_ACCESS_PUT | GX_ACCESS_GET | GX_ACCESS_MAPPED),
+			 0);
+	gx_core_stop(r->server.core);
+	gx_conn_close(more_puts(r, r->server.gpu));
+	assert_int_equal(misses(r), 0);
+	seg_teardown((void **)&r);
+}
+
+struct turner {
+	struct gx_core *core;
+	_Atomic unsigned turns, wanted;
+};
+
+static void *turner_main(void *arg)
+{
+	struct turner *t = arg;
+
+	while (t->wanted)
+		if (t->turns < t->wanted) {
+			gx_core_turn(t->core, gx_now());
+			t->turns++;
+		} else {
+			sched_yield();
+		}
+	return NULL;
+}
+
+/* A thread of the program that stands still: the GPU is open when its core has had a turn. */
+static void gpu_open__a_core_without_turns(void **state)
+{
+	struct turner t = {.wanted = 1};
+	struct rig *r = rig_new();
+	pthread_t thread;
+
+	end_open(&r->client, (struct gx_opts){0}, "shm");
+	t.core = r->client.core;
+	assert_int_equal(pthread_create(&thread, NULL, turner_main, &t), 0);
+	while (t.turns < 1)
+		sched_yield();
+	assert_int_equal(gx_gpu_open(r->client.gx, 0), -EAGAIN);
+	assert_non_null(strstr(gx_error(), "have the core turned"));
+	t.wanted = 2;
+	assert_int_equal(gx_gpu_open(r->client.gx, 0), 0);
+	t.wanted = 0;
+	pthread_join(thread, NULL);
+	rig_free(r);
+}
+
 /* ---- several GPUs, of which not each reaches each: the fake driver's alone ---- */
 
 /* A client with GPUs 0 to @nr - 1, connected to a server whose region lies on GPU @where. */
@@ -677,6 +740,8 @@ static int seg_suite(enum gx_copy_by how)
 		SEG(seg_maps__once_and_anew),
 		cmocka_unit_test(seg_share__without_a_type),
 		cmocka_unit_test(seg_share__to_a_peer_without_a_gpu),
+		cmocka_unit_test(gpu_open__while_cores_run),
+		cmocka_unit_test(gpu_open__a_core_without_turns),
 	};
 
 	engine = how;

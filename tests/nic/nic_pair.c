@@ -2,6 +2,7 @@
 /*
  * Two endpoints of link tcp with NICs; see nic_pair.h.
  */
+#include "tcp/tcp_gpu.h"
 #include "nic/nic_pair.h"
 #include "nic/tcp_zc.h"
 #include "tcp/tcp_turn.h"
@@ -20,7 +21,8 @@ static int pair_open(struct gx_core *core)
 	return ret;
 }
 
-static const struct gx_link_core_ops core_ops = {.open = pair_open, .close = nic_core_close};
+static const struct gx_link_core_ops core_ops = {
+	.open = pair_open, .gpu = tcp_core_gpu, .close = nic_core_close};
 static const struct gx_link pair_nic = {.core = &core_ops};
 
 void nic_poll(struct link_tcp *l, uint64_t now_ns)

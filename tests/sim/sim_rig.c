@@ -97,6 +97,8 @@ static void rig_gpu(struct rig *r, int node)
 
 		assert_int_equal(link_pkt_gpu(pkt_link(core, 0), gpu), 0);
 		assert_int_equal(submit_gpu(core, gpu), 0);
+		link_pkt_take(pkt_link(core, 0), 0);
+		submit_take(core, gpu);
 	}
 	r->mem[node]->gpu = gpu;
 	r->mem[node]->kind = GX_MEM_CUDA;

@@ -143,6 +143,7 @@ void pair_gpu(struct pair *p, unsigned side, uint64_t delay_ns)
 	assert_int_equal(gx_arena_open(64 << 20, &s->gx->arena), 0);
 	assert_int_equal(gx_arena_attach(s->gx->arena, s->gpu), 0);
 	assert_int_equal(link_tcp_gpu(tcp_core(s->core), s->gpu), 0);
+	tcp_core_gpu(s->core, 0);
 	s->mem.kind = GX_MEM_CUDA;
 	s->mem.gpu = s->gpu;
 }

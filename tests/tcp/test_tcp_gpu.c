@@ -394,6 +394,7 @@ static void send__each_gpu_has_its_share(void **state)
 	other->device = 1;
 	assert_int_equal(gx_arena_attach(a->gx->arena, other), 0);
 	assert_int_equal(link_tcp_gpu(tcp_core(a->core), other), 0);
+	tcp_core_gpu(a->core, 1);
 	mem.gpu = other;
 	shut_fd = a->e->sock[0].fd;
 	a->e->sys = &shut;
