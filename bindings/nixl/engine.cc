@@ -209,18 +209,19 @@ nixl_status_t Engine::loadRemoteMD(const nixlBlobDesc &desc, const nixl_mem_t &,
 	return NIXL_SUCCESS;
 }
 
+/* NIXL may unload it after the memory itself was deregistered. */
 nixl_status_t Engine::loadLocalMD(nixlBackendMD *in, nixlBackendMD *&out)
 {
-	out = in;
+	auto memory = std::make_unique<Memory>();
+
+	memory->key = static_cast<const Memory *>(in)->key;
+	out = memory.release();
 	return NIXL_SUCCESS;
 }
 
 nixl_status_t Engine::unloadMD(nixlBackendMD *meta)
 {
-	auto *memory = static_cast<Memory *>(meta);
-
-	if (!memory->mem) /* else it is ours, until deregisterMem() */
-		delete memory;
+	delete meta;
 	return NIXL_SUCCESS;
 }
 

@@ -43,6 +43,11 @@ def blocks_random(nr, room, longest):
             for a, b, n in zip(here, there, (int(x) for x in RNG.integers(1, min(step, longest) + 1, nr)))]
 
 
+def blocks_at(nr, block_b):
+    """Equal blocks, each place once, in random order."""
+    return [(int(a) * block_b, int(b) * block_b, block_b) for a, b in zip(RNG.permutation(nr), RNG.permutation(nr))]
+
+
 def moved(kind, mine, theirs, blocks):
     """What the arrays hold after the transfer."""
     mine, theirs = bytearray(mine), bytearray(theirs)

@@ -50,7 +50,10 @@ def main(args):
     if done.returncode:
         print(done.stdout + done.stderr)
         return 1
-    return subprocess.run([python, HERE / "nixl_cases.py", *args[1:]], env={**os.environ, "NIXL_LOG_LEVEL": "FATAL"}).returncode
+    env = {**os.environ, "NIXL_LOG_LEVEL": "FATAL"}
+    if env.get("GX_TEST_NIXL_PRELOAD"):  # the address sanitizer; what Python itself leaves is not ours
+        env |= {"LD_PRELOAD": env["GX_TEST_NIXL_PRELOAD"], "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0"}
+    return subprocess.run([python, HERE / "nixl_cases.py", *args[1:]], env=env).returncode
 
 
 if __name__ == "__main__":
