@@ -668,7 +668,7 @@ void region_publish(struct gx_mem *mem, unsigned at, uint64_t random)
 {
 	struct gx *gx = mem->gx;
 
-	mem->token = core_token(at, random);
+	mem->token = core_token(at, mem->kind, random);
 	mem->shared = true;
 	if (at >= gx->region_top)
 		atomic_store_explicit(&gx->region_top, at + 1, memory_order_relaxed);

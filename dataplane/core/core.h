@@ -313,11 +313,12 @@ int op_check(const struct gx_op *op);
 
 #define CORE_TOKEN_INDEX 0xffffu
 
-/** core_token() - A token: the place in gx->region[], and 47 random bits that keep guesses and
- * former owners of that place out. Bit 63 is the packet link's. */
-static inline uint64_t core_token(uint32_t at, uint64_t random)
+/** core_token() - A token: the place in gx->region[], whether it is memory of a GPU, and 46 random
+ * bits that keep guesses and former owners of that place out. Bit 63 is the links', for slots. */
+#define CORE_TOKEN_GPU (1ull << 62)
+static inline uint64_t core_token(uint32_t at, enum gx_mem_kind kind, uint64_t random)
 {
-	return (random & 0x7fffffffffff0000ull) | at;
+	return (random & 0x3fffffffffff0000ull) | (kind == GX_MEM_HOST ? 0 : CORE_TOKEN_GPU) | at;
 }
 
 /** core_region_at() - The region with this token; NULL: there is none, any more. */

@@ -86,8 +86,11 @@ static void mid_done(struct pkt_ep *e, uint32_t place)
 	e->tx.mids_free[place / 64] |= 1ull << (place & 63);
 	e->tx.mids_words |= 1u << place / 64;
 	e->tx.nr_mids--;
-	if (i != PKT_NONE)
-		op_done(e, i);
+	if (i == PKT_NONE)
+		return;
+	if (e->ops[i].leased && !e->ops[i].status)
+		match_lease(e, &e->ops[i]);
+	op_done(e, i);
 }
 
 /* Take the done bits of an ACK. A word of them counts unless a later ACK has told more of it. A bit

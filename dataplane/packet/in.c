@@ -56,6 +56,17 @@ static void in_settle(struct pkt_ep *e, struct in_msg *m)
 	flow_ack_want(e->flow);
 }
 
+/* The bytes of a get are here, and its lease may not have held: the operation waits for the owner's
+ * word, as it waited for the message. */
+static void in_op_wait(struct pkt_ep *e, struct in_msg *m)
+{
+	struct pkt_op *op = &e->ops[m->op];
+
+	op->leased = true;
+	e->slots[op->slot].bound = false;
+	m->op = PKT_NONE;
+}
+
 /* End the operation that the message was for, and give back its slot. */
 static void in_op_end(struct pkt_ep *e, struct in_msg *m, int status)
 {
@@ -88,6 +99,8 @@ static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 		if (e->ack.hold == ACK_HOLD_NO)
 			e->ack.hold = ACK_HOLD_ASKED;
 	}
+	if (m->leased && m->op != PKT_NONE)
+		in_op_wait(e, m);
 	in_op_end(e, m, 0);
 	gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_RX, 1);
 	in_settle(e, m);
@@ -253,6 +266,8 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 	if (!s || s->bound)
 		return -ECANCELED; /* we took it back, or the peer named it twice */
 	op = &e->ops[s->op];
+	if (op->leased || (rec->flags & GX_REC_LEASE && op->kind != GX_OP_GET))
+		return -EPROTO;
 	if (op->state == OP_DOOMED) { /* a get that we gave up */
 		slot_free(e, op->slot);
 		op_finish(e, s->op, op->status, 0);
@@ -454,6 +469,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	m->off = rec->open.off;
 	m->imm = rec->open.imm;
 	m->imm_set = rec->flags & GX_REC_IMM;
+	m->leased = rec->flags & GX_REC_LEASE;
 	msg_win_init(&m->win, m->shape, m->len, NULL);
 	if (rec->flags & GX_REC_AGAIN)
 		err = open_again(e, rec, m);

@@ -216,7 +216,7 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	uint32_t i;
 
 	fail.fail.err = get_check(e, rec, &mem);
-	if (fail.fail.err)
+	if (fail.fail.err || rec->flags & GX_REC_LEASE)
 		return tx_rec(e, &fail, PKT_NONE);
 	i = op_alloc(e);
 	if (i == PKT_NONE)
@@ -224,6 +224,9 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op = &e->ops[i];
 	op->kind = GX_OP_PUT;
 	op->internal = true;
+	op->leased = mem->until_ns;
+	op->tag = rec->get.token; /* for match_lease(): a put has no tag */
+	op->tag_mask = rec->get.off;
 	op->src = mem->addr + rec->get.off;
 	op->mem = mem;
 	op->gpu = mem->gpu;
@@ -243,6 +246,27 @@ void match_serve_gets(struct pkt_ep *e)
 		e->match.gets_tail++;
 }
 
+/* Keep a request of the peer for match_serve_gets(). */
+static void gets_push(struct pkt_ep *e, const struct gx_wire_rec *rec)
+{
+	if (e->match.gets_head - e->match.gets_tail < PKT_GETS_MAX)
+		e->gets[e->match.gets_head++ % PKT_GETS_MAX] = *rec;
+	else /* the peer has asked for more gets than it may have under way */
+		rx_fault(e, -EPROTO);
+}
+
+/* The peer has all bytes of a get from a region with a lease, so all were read by now. It waits for
+ * the word whether the lease holds still. */
+void match_lease(struct pkt_ep *e, const struct pkt_op *op)
+{
+	gets_push(e, &(struct gx_wire_rec){.type = GX_REC_GET,
+					   .flags = GX_REC_LEASE,
+					   .get = {.token = op->tag,
+						   .off = op->tag_mask,
+						   .len = op->len,
+						   .slot = op->token}});
+}
+
 /* Its source has been freed, and the region is gone. The get waits again: match_serve_gets() finds
  * no region, and tells the peer when there is room for a record. */
 void match_unserve(struct pkt_ep *e, uint32_t i)
@@ -254,8 +278,5 @@ void match_unserve(struct pkt_ep *e, uint32_t i)
 
 	list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	op_free(e, i);
-	if (e->match.gets_head - e->match.gets_tail < PKT_GETS_MAX)
-		e->gets[e->match.gets_head++ % PKT_GETS_MAX] = rec;
-	else /* the peer has asked for more gets than it may have under way */
-		rx_fault(e, -EPROTO);
+	gets_push(e, &rec);
 }

@@ -62,8 +62,10 @@ struct pkt_op {
 				  done it may ask for them again */
 
 	/* Events beside its state. A failed endpoint reports in any state. */
-	bool opened;	 /* the OPEN of its mid went out, once or more: only then may DATA go out */
-	bool reported;	 /* its last completion is given */
+	bool opened;   /* the OPEN of its mid went out, once or more: only then may DATA go out */
+	bool reported; /* its last completion is given */
+	bool leased;   /* internal: of a region with a lease. GET: its bytes are here, and the owner
+			    has yet to say that the lease held */
 	bool cancel_due; /* there was no room to queue CANCEL */
 
 	uint32_t open_rsn; /* inlined: the record that reads the buffer */
@@ -112,6 +114,7 @@ static inline bool op_may_send(const struct pkt_op *op)
 struct in_msg {
 	uint8_t state; /* enum in_state; in_goto() alone writes it */
 	bool imm_set;
+	bool leased;   /* OPEN had LEASE */
 	bool fail_due; /* REFUSED: there was no room to queue FAIL */
 	bool checks;   /* the copy checks its payload; else the CPU does when a packet comes */
 	bool pulled;   /* no packets: pull_in.c is to read its bytes, or to have them read */
@@ -689,6 +692,7 @@ void match_early(struct pkt_ep *e); /* records before an early offer have come *
 void match_unbind(struct pkt_ep *e,
 		  uint32_t op); /* a send ends before it began: its offer is free again */
 void match_serve_gets(struct pkt_ep *e);
+void match_lease(struct pkt_ep *e, const struct pkt_op *op); /* it is done: the peer gets a word */
 void match_unserve(struct pkt_ep *e, uint32_t op); /* nothing of it was sent: a request again */
 
 /* ---- path.c: which quantum the path carries ---- */

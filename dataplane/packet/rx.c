@@ -22,8 +22,12 @@ static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
 
 		if (s && !s->bound && e->ops[s->op].kind == GX_OP_GET) {
 			i = s->op;
+			if (!rec->fail.err && !e->ops[i].leased) {
+				rx_fault(e, -EPROTO); /* its bytes have not come */
+				return;
+			}
 			slot_free(e, e->ops[i].slot);
-			op_finish(e, i, rec->fail.err < 0 ? rec->fail.err : -EIO, 0);
+			op_finish(e, i, rec->fail.err, e->ops[i].len);
 		}
 		return;
 	}

@@ -11,16 +11,6 @@
 
 /* ---- starting operations ---- */
 
-static bool peer_region_is_gpu(const struct pkt_ep *e, uint64_t token)
-{
-	const struct gx_hello *p = &e->ep.conn->peer;
-
-	for (uint32_t i = 0; i < p->nr_regions; i++)
-		if (p->regions[i].token == token)
-			return p->regions[i].kind != GX_MEM_HOST;
-	return true;
-}
-
 /* @old: facts about its message before, which the peer must know when @op begins again. */
 static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 			const struct gx_wire_rec *old)
@@ -39,6 +29,8 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 	assert(!(op->inlined && op->pulled)); /* an OPEN has one tail */
 	if (op->token & PKT_SLOT_BIT)
 		rec.flags |= GX_REC_SLOT;
+	if (op->leased)
+		rec.flags |= GX_REC_LEASE;
 	if (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT && !op->internal)
 		rec.flags |= GX_REC_IMM;
 	if (op->inlined) {
@@ -62,8 +54,8 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 /* Does it go into memory of a GPU of the peer? */
 static bool op_goes_to_gpu(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	return op->token & PKT_SLOT_BIT ? op->flags & PKT_F_SLOT_GPU
-					: peer_region_is_gpu(e, op->token);
+	return op->flags & PKT_F_SLOT_GPU ||
+	       (!(op->token & PKT_SLOT_BIT) && op->token & CORE_TOKEN_GPU);
 }
 
 /* Can the bytes go in the OPEN? Only from host memory into host memory. */

@@ -143,7 +143,7 @@ static const struct {
 	uint8_t flags;	/* flags that it may have */
 } rec_info[] = {
 	[GX_REC_OPEN] = {REC_OPEN_B, GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT | GX_REC_AGAIN |
-					     GX_REC_PULL | GX_REC_KEY},
+					     GX_REC_PULL | GX_REC_KEY | GX_REC_LEASE},
 	[GX_REC_OFFER] = {40, GX_REC_GPU | GX_REC_PULL},
 	[GX_REC_GET] = {40, GX_REC_GPU},
 	[GX_REC_RESEND] = {32, 0},
@@ -160,6 +160,8 @@ static bool rec_known(uint8_t type, uint8_t flags)
 	uint8_t tails = flags & (GX_REC_INLINE | GX_REC_AGAIN | GX_REC_PULL);
 
 	if ((flags & GX_REC_KEY) && !(flags & GX_REC_PULL))
+		return false;
+	if ((flags & GX_REC_LEASE) && !(flags & GX_REC_SLOT))
 		return false;
 	return type < GX_ARRAY_SIZE(rec_info) && rec_info[type].size_b &&
 	       !(flags & ~rec_info[type].flags) && !(tails & (tails - 1));
@@ -373,7 +375,7 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 		break;
 	case GX_REC_FAIL:
 		r->fail.id = le64_get(b + 8);
-		good = rec_err_get(b + 16, &r->fail.err) && r->fail.err;
+		good = rec_err_get(b + 16, &r->fail.err) && (r->fail.err || r->flags & GX_REC_SLOT);
 		break;
 	case GX_REC_CANCEL:
 		good = rec_u32_get(b + 8, &r->cancel.mid);

@@ -97,6 +97,8 @@ struct tcp_op {
 	bool reported; /* its last completion is given */
 	bool fetching; /* it lies in the list of those whose next chunk is being staged */
 	bool bare;     /* its payload goes by sockets of its own */
+	bool leased; /* internal: of a region with a lease. GET: its bytes are here, and the owner has
+			  yet to say that the lease held */
 	uint32_t flags;
 	uint32_t next; /* in its list */
 	uint32_t mid;
@@ -138,6 +140,7 @@ struct tcp_in {
 	uint8_t state; /* enum tcp_in_state; tcp_in_goto() alone writes it */
 	bool opened;   /* a DATA frame of it has come */
 	bool imm_set;
+	bool leased; /* its frames have LEASE */
 	bool ack_due;
 	int err;
 	uint32_t round;	  /* mid less place; FREE: of the next message */

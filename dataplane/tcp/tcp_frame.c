@@ -38,7 +38,7 @@ static const struct {
 } kinds[] = {
 	[TCP_DATA] = {BITS(HAS_MID | HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM | HAS_MOFF | HAS_PLEN |
 			   HAS_SOCK),
-		      TCP_F_IMM | TCP_F_SLOT | TCP_F_BARE},
+		      TCP_F_IMM | TCP_F_SLOT | TCP_F_BARE | TCP_F_LEASE},
 	[TCP_ACK] = {BITS(HAS_MID | HAS_MOFF), 0},
 	[TCP_DONE] = {BITS(HAS_MID | HAS_ERR), 0},
 	[TCP_FAIL] = {BITS(HAS_MID | HAS_TOKEN | HAS_ERR), TCP_F_SLOT},
@@ -100,7 +100,7 @@ static bool err_is_valid(const struct tcp_frame *f)
 {
 	if (f->err > 0 || f->err < -GX_WIRE_ERR_MAX)
 		return false;
-	return f->type != TCP_FAIL || f->err;
+	return f->type != TCP_FAIL || f->err || f->flags & TCP_F_SLOT;
 }
 
 int tcp_frame_get(const uint8_t b[TCP_HDR_B], struct tcp_frame *f)
@@ -123,6 +123,8 @@ int tcp_frame_get(const uint8_t b[TCP_HDR_B], struct tcp_frame *f)
 	if (!sock_is_valid(f) || (f->type == TCP_DATA && !data_is_valid(f)))
 		return -EPROTO;
 	if (f->type == TCP_FAIL && (f->flags & TCP_F_SLOT ? f->mid : f->token))
+		return -EPROTO;
+	if (f->flags & TCP_F_LEASE && !(f->flags & TCP_F_SLOT))
 		return -EPROTO;
 	return err_is_valid(f) ? 0 : -EPROTO;
 }

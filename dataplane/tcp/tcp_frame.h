@@ -34,6 +34,9 @@ enum tcp_flag {
 	TCP_F_BARE = 4, /* DATA: the payload comes by another socket, bare, and END stands for its
 			   trailer; OFFER, GET: it may */
 	TCP_F_VOID = 8, /* END: as TCP_TAIL_VOID */
+	TCP_F_LEASE =
+		16, /* DATA with SLOT, of a get: the bytes count when FAIL with error 0 has said
+			     that the lease held to the end */
 };
 
 /* The trailer behind a payload. The sender may lose the bytes after it has sent the header. */

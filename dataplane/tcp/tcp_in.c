@@ -46,6 +46,17 @@ static void in_op_end(struct tcp_ep *e, struct tcp_in *m, int status)
 	tcp_op_finish(e, i, status, status ? 0 : m->len);
 }
 
+/* The bytes of a get are here, and its lease may not have held: the operation waits for the owner's
+ * word, as it waited for the message. */
+static void in_op_wait(struct tcp_ep *e, struct tcp_in *m)
+{
+	struct tcp_op *op = &e->ops[m->op];
+
+	op->leased = true;
+	e->match.slots[op->slot].bound = false;
+	m->op = TCP_NONE;
+}
+
 /* The message is over: its place is free for the next one, and the sender learns so. */
 static void in_settle(struct tcp_ep *e, struct tcp_in *m, int err)
 {
@@ -119,6 +130,8 @@ static bool in_deliver(struct tcp_ep *e, struct tcp_in *m)
 			return false;
 		core_comp(e->ep.core, &comp);
 	}
+	if (m->leased && m->op != TCP_NONE)
+		in_op_wait(e, m);
 	in_op_end(e, m, 0);
 	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_RX, 1);
 	in_settle(e, m, 0);
@@ -256,6 +269,8 @@ static int open_slot(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in 
 	if (!s || s->bound)
 		return -ECANCELED; /* we took it back, or the peer named it twice */
 	op = &e->ops[s->op];
+	if (op->leased || (f->flags & TCP_F_LEASE && op->kind != GX_OP_GET))
+		return -EPROTO;
 	if (op->state == TCP_OP_DOOMED) { /* a get that we gave up */
 		tcp_slot_free(e, op->slot);
 		tcp_op_finish(e, s->op, op->status, 0);
@@ -280,6 +295,7 @@ static int in_open(struct tcp_ep *e, struct tcp_in *m, const struct tcp_frame *f
 	m->off = f->off;
 	m->imm = f->imm;
 	m->imm_set = f->flags & TCP_F_IMM;
+	m->leased = f->flags & TCP_F_LEASE;
 	m->nr_chunks = tcp_nr_chunks(e, f->len);
 	return f->flags & TCP_F_SLOT ? open_slot(e, f, m) : open_region(e, f, m);
 }
@@ -296,7 +312,7 @@ static void in_open_late(struct tcp_ep *e, struct tcp_in *m, const struct tcp_fr
 static bool in_is_same(const struct tcp_in *m, const struct tcp_frame *f)
 {
 	return m->len == f->len && m->token == f->token && m->off == f->off && m->imm == f->imm &&
-	       m->imm_set == (f->flags & TCP_F_IMM);
+	       m->imm_set == (f->flags & TCP_F_IMM) && m->leased == !!(f->flags & TCP_F_LEASE);
 }
 
 /* One whole chunk, within the window, for the first time. */

@@ -158,6 +158,9 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	op = &e->ops[i];
 	op->kind = GX_OP_PUT;
 	op->internal = true;
+	op->leased = mem->until_ns;
+	op->tag = f->token; /* for tcp_match_lease(): a put has no tag */
+	op->tag_mask = f->off;
 	op->bare = f->flags & TCP_F_BARE && f->len;
 	op->at = mem->addr + f->off;
 	op->mem = mem;
@@ -167,6 +170,17 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	op->token = f->imm;
 	tcp_act_push(e, i);
 	return true;
+}
+
+/* The peer has all bytes of a get from a region with a lease, so all were read by now. It waits for
+ * the word whether the lease holds still. */
+void tcp_match_lease(struct tcp_ep *e, const struct tcp_op *op)
+{
+	struct tcp_frame word = {.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = op->token};
+	struct gx_mem *mem;
+
+	word.err = core_region(&e->ep, op->tag, GX_ACCESS_GET, op->tag_mask, op->len, &mem);
+	tcp_ctl_put(e, &word);
 }
 
 bool tcp_match_serve(struct tcp_ep *e)

@@ -14,6 +14,8 @@ void tcp_match_unbind(struct tcp_ep *e, uint32_t i);
 void tcp_match_offer(struct tcp_ep *e, const struct tcp_frame *f);
 void tcp_match_revoke(struct tcp_ep *e, uint64_t token);
 void tcp_match_get(struct tcp_ep *e, const struct tcp_frame *f); /* the peer asks */
+void tcp_match_lease(struct tcp_ep *e,
+		     const struct tcp_op *op); /* it is done: the peer gets a word */
 bool tcp_match_serve(struct tcp_ep *e);
 
 /* -- tcp_doom.c -- */

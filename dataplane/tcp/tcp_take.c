@@ -44,6 +44,8 @@ static int done_take(struct tcp_ep *e, const struct tcp_frame *f)
 		return -EPROTO;
 	if (f->err && op->state != TCP_OP_DOOMED)
 		return -EPROTO;
+	if (gx_unlikely(op->leased) && op->internal && op->state == TCP_OP_SENT)
+		tcp_match_lease(e, op);
 	if (gx_unlikely(op->refs))
 		return held_done(e, i, f);
 	mid_free(e, f->mid);
@@ -78,8 +80,10 @@ static int fail_take(struct tcp_ep *e, const struct tcp_frame *f)
 	if (!s || s->bound || e->ops[s->op].kind != GX_OP_GET)
 		return -EPROTO;
 	i = s->op;
+	if (!f->err && !e->ops[i].leased)
+		return -EPROTO; /* its bytes have not come */
 	tcp_slot_free(e, e->ops[i].slot);
-	tcp_op_finish(e, i, f->err, 0);
+	tcp_op_finish(e, i, f->err, f->err ? 0 : e->ops[i].len);
 	return 0;
 }
 

@@ -313,8 +313,10 @@ struct gx_key_opts {
 	unsigned access;   /* GX_ACCESS_ bits, at least one */
 	uint32_t reserved; /* 0 */
 	uint64_t off, len; /* the part of the memory; len 0: from .off to its end */
-	/* A lease: time of gx_now() from which on operations that begin are refused as with a
-	 * withdrawn key. What has begun goes on: have gx_key_withdraw() return before the memory is
+	/* A lease: time of gx_now() from which on the key is refused as a withdrawn one is. A get
+	 * that is under way by then ends with -ESTALE, too, so no get hands out what the next owner
+	 * of the memory writes there. That costs a get one more way there and back. Puts that have
+	 * begun go on: where the key allows puts, have gx_key_withdraw() return before the memory is
 	 * used for something else. 0: none */
 	uint64_t until_ns;
 	struct gx_conn *conn; /* who alone may use it; others get -EACCES. NULL: all */

@@ -83,17 +83,20 @@ enum gx_rec_type {
 };
 
 enum gx_rec_flag {
-	GX_REC_IMM = 1,	   /* OPEN: imm is for the user */
-	GX_REC_INLINE = 2, /* OPEN: len bytes of data follow the record */
-	GX_REC_GPU = 4,	   /* OFFER, GET: the slot is GPU memory (no inline data) */
-	GX_REC_SLOT = 8,   /* OPEN: token is a posted slot, which this message uses up; FAIL: id is
+	GX_REC_IMM = 1,	    /* OPEN: imm is for the user */
+	GX_REC_INLINE = 2,  /* OPEN: len bytes of data follow the record */
+	GX_REC_GPU = 4,	    /* OFFER, GET: the slot is GPU memory (no inline data) */
+	GX_REC_SLOT = 8,    /* OPEN: token is a posted slot, which this message uses up; FAIL: id is
 			      a slot token */
-	GX_REC_AGAIN = 16, /* OPEN: replaces message old_mid, whose packets are too large for the
+	GX_REC_AGAIN = 16,  /* OPEN: replaces message old_mid, whose packets are too large for the
 			      path; never with INLINE */
-	GX_REC_PULL = 32,  /* OPEN: no packets follow; the receiver reads the bytes out of the
+	GX_REC_PULL = 32,   /* OPEN: no packets follow; the receiver reads the bytes out of the
 			      sender's process; never with INLINE or AGAIN. OFFER: the receiver's
 			      device could read the bytes of a long message */
-	GX_REC_KEY = 64,   /* OPEN with PULL: the receiver's device reads the bytes, by this key */
+	GX_REC_KEY = 64,    /* OPEN with PULL: the receiver's device reads the bytes, by this key */
+	GX_REC_LEASE = 128, /* OPEN with SLOT, of a get: the bytes count when FAIL with error 0 has
+			       said that the lease held to the end. GET in a queue of the owner: that
+			       word is due */
 };
 
 /* Of an OPEN with KEY: by which the receiver's devices read the sender's memory. */

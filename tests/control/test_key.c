@@ -376,6 +376,100 @@ static void lease__ends(void **state)
 	done(r);
 }
 
+/* 10 gets of @len bytes each. At the end of the lease the next owner writes. */
+static void lease_at(unsigned k, uint64_t len, uint32_t loss_ppm, unsigned nr[2])
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = k, .loss_ppm = loss_ppm}});
+	uint64_t lease_ns = 20000 + k * k * 500ull;
+	uint8_t *was = malloc(len);
+	uint64_t token;
+
+	own_open(r);
+	assert_non_null(was);
+	memcpy(was, own.at, len);
+	token = lease_of(r, GX_ACCESS_GET, r->now_ns + lease_ns).token;
+	for (unsigned i = 0; i < 10; i++)
+		rig_post(r, 0,
+			 &(struct gx_op){.kind = GX_OP_GET,
+					 .user = i,
+					 .addr = own.buf + i * len,
+					 .len = len,
+					 .token = token});
+	rig_pass(r, lease_ns);
+	memset(own.at, NEXT, LEN);
+	rig_comps(r, 0, 10, 5 * SECOND);
+	for (unsigned i = 0; i < 10; i++) {
+		int status = status_of(r, i);
+
+		assert_true(!status || status == -ESTALE);
+		nr[!status]++;
+		if (!status)
+			assert_memory_equal(own.buf + i * len, was, len);
+	}
+	rig_set(r, &(struct sim_cfg){0});
+	rig_done(r);
+	own_close();
+	free(was);
+}
+
+static void lease__ends_while_peers_read(void **state)
+{
+	static const uint64_t len[] = {8, 1000, LEN / 10};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(len); i++) {
+		unsigned nr[2] = {0, 0};
+
+		for (unsigned k = 0; k < MOMENTS; k++)
+			lease_at(k, len[i], k % 3 * 10000, nr);
+		assert_true(nr[0] > 4 && nr[1] > 4);
+	}
+}
+
+/* Cancelled, late, or its own memory freed, between the bytes and the word. */
+static void lease__gets_end_early(void **state)
+{
+	unsigned early = 0;
+
+	for (unsigned k = 0; k < 2 * MOMENTS; k++) {
+		struct rig *r = plain(k);
+		uint64_t token = lease_of(r, GX_ACCESS_GET, r->now_ns + SECOND).token;
+
+		rig_post(r, 0,
+			 &(struct gx_op){.kind = GX_OP_GET,
+					 .user = 1,
+					 .addr = own.buf,
+					 .len = 1000,
+					 .token = token,
+					 .deadline_ns = k % 2 ? r->now_ns + k * 4000ull : 0});
+		rig_pass(r, k * 4000ull);
+		if (!(k % 2))
+			gx_cancel(gx_core_queue(r->core[0]), r->ep[0][0], 1);
+		rig_comps(r, 0, 1, SECOND);
+		early += status_of(r, 1) != 0;
+		done(r);
+	}
+	assert_true(early > 4 && early < 2 * MOMENTS - 4);
+}
+
+/* An owner that says "it held" before there are any bytes. */
+static void lease__word_without_bytes(void **state)
+{
+	struct rig *r = plain(1);
+	struct gx_key key = key_of(GX_ACCESS_GET, 0, 0);
+	struct pkt_ep *e = rig_ep(r, 0, 0);
+	struct gx_wire_rec word = {.type = GX_REC_FAIL, .flags = GX_REC_SLOT};
+
+	post_on(r, 0, GX_OP_GET, 1, region_of(r, &key).token, 0, LEN);
+	for (unsigned i = 0; i < e->tx.ops_top; i++)
+		if (e->ops[i].state != OP_FREE && e->ops[i].kind == GX_OP_GET)
+			word.fail.id = slot_token(e, e->ops[i].slot);
+	assert_true(word.fail.id && tx_rec(rig_ep(r, 1, 0), &word, PKT_NONE));
+	rig_pass(r, 100000);
+	assert_int_equal(atomic_load(&e->ep.fault), -EPROTO);
+	rig_close(r);
+	own_close();
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -390,6 +484,9 @@ int main(int argc, char *argv[])
 		rig_test(withdraw__while_peers_read),
 		rig_test(withdraw__while_peers_write),
 		rig_test(lease__ends),
+		rig_test(lease__ends_while_peers_read),
+		rig_test(lease__gets_end_early),
+		rig_test(lease__word_without_bytes),
 	};
 
 	return rig_run("key", tests, GX_ARRAY_SIZE(tests), argc, argv);

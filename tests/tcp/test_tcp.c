@@ -543,6 +543,42 @@ static ssize_t brake_send(int fd, const struct iovec *iov, unsigned n)
 static const struct tcp_sys brake = {
 	.send = brake_send, .recv = brake_recv, .lead = brake_send, .push = push_none};
 
+/* At each turn of a get the lease of its region ends, and the next owner writes there. */
+static void get__lease(void **state)
+{
+	static const uint64_t lens[] = {8, 3 * CHUNK_B};
+
+	for (unsigned l = 0; l < GX_ARRAY_SIZE(lens); l++) {
+		unsigned nr[2] = {0, 0};
+
+		for (unsigned k = 0; k < 40; k++) {
+			struct pair *p = pair_new(2);
+			struct side *a = &p->side[0], *b = &p->side[1];
+			struct gx_op op = op_of(GX_OP_GET, p->buf, lens[l]);
+			uint8_t *want = malloc(lens[l]);
+
+			assert_non_null(want);
+			bytes_fill(b->mem.addr, lens[l], 3);
+			memcpy(want, b->mem.addr, lens[l]);
+			b->mem.until_ns = p->now_ns + 1000 * MS;
+			assert_int_equal(side_post(p, 0, &op), 0);
+			for (unsigned i = 0; i < k; i++)
+				side_turn(p, i % 2 ? 0 : 1);
+			p->now_ns = b->mem.until_ns;
+			memset(b->mem.addr, 0x11, lens[l]);
+			UNTIL(p, a->nr_done == 1);
+			assert_true(!a->last.status || a->last.status == -ESTALE);
+			if (!a->last.status)
+				assert_memory_equal(p->buf, want, lens[l]);
+			nr[!a->last.status]++;
+			UNTIL(p, pair_is_at_rest(p));
+			pair_done(p);
+			free(want);
+		}
+		assert_true(nr[0] > 2 && nr[1] > 2);
+	}
+}
+
 enum end_how { END_CANCEL, END_DEADLINE, END_SEND, END_GET, END_HOWS };
 
 /* The operation of the first side ends; of a get, the memory that it reads. */
@@ -699,6 +735,7 @@ int main(void)
 		cmocka_unit_test(put_get__split_anywhere),
 		cmocka_unit_test(put_get__counters_wrap),
 		cmocka_unit_test(put__both_ways_at_once),
+		cmocka_unit_test(get__lease),
 		cmocka_unit_test(put__many_small),
 		cmocka_unit_test(put__slow_path),
 		cmocka_unit_test(send_recv__meets),
