@@ -41,7 +41,8 @@ static void DefaultsSet(bool reno)
 {
 	Config::SetDefault("ns3::TcpL4Protocol::SocketType",
 			   TypeIdValue(reno ? TcpLinuxReno::GetTypeId() : TcpCubic::GetTypeId()));
-	Config::SetDefault("ns3::TcpL4Protocol::RecoveryType", TypeIdValue(TcpPrrRecovery::GetTypeId()));
+	Config::SetDefault("ns3::TcpL4Protocol::RecoveryType",
+			   TypeIdValue(TcpPrrRecovery::GetTypeId()));
 	Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(1448));
 	Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(10));
 	Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(1 << 28));
@@ -54,7 +55,8 @@ static void DefaultsSet(bool reno)
 int main(int argc, char **argv)
 {
 	if (argc != 8) {
-		fprintf(stderr, "usage: ns3_cubic RATE_BIT_S DELAY_US QUEUE_B LOSS_PPM FROM_S TO_S SEED\n");
+		fprintf(stderr,
+			"usage: ns3_cubic RATE_BIT_S DELAY_US QUEUE_B LOSS_PPM FROM_S TO_S SEED\n");
 		return 1;
 	}
 	double from_s = atof(argv[5]), to_s = atof(argv[6]);
@@ -68,7 +70,8 @@ int main(int argc, char **argv)
 	link.SetDeviceAttribute("DataRate", StringValue(std::string(argv[1]) + "bps"));
 	link.SetDeviceAttribute("Mtu", UintegerValue(1500));
 	link.SetChannelAttribute("Delay", TimeValue(MicroSeconds(atoll(argv[2]))));
-	link.SetQueue("ns3::DropTailQueue", "MaxSize", QueueSizeValue(QueueSize(std::string(argv[3]) + "B")));
+	link.SetQueue("ns3::DropTailQueue", "MaxSize",
+		      QueueSizeValue(QueueSize(std::string(argv[3]) + "B")));
 	NetDeviceContainer devices = link.Install(ends);
 	Ptr<RateErrorModel> loss = CreateObject<RateErrorModel>();
 	loss->SetUnit(RateErrorModel::ERROR_UNIT_PACKET);
