@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A narrow path between two TUN devices (net_way.h): what leaves one is read, waits, and is written to
- * the other. For tests between two network namespaces, in kernels that have no netem, and where
+ * A narrow path between two TUN devices (net_way.h): what leaves one is read, waits, and is written
+ * to the other. For tests between two network namespaces, in kernels that have no netem, and where
  * every drop shall be a function of a seed. Offloads are off: a packet is one of the wire.
  *
  * usage: bottleneck TUN_A TUN_B rate=BIT_S [NAME=VALUE...] [back NAME=VALUE...]
@@ -17,9 +17,9 @@
  * Accuracy: times of packets are computed, so rate and loss do not depend on the CPU as long as
  * this program keeps up. A packet comes out late by what the CPU needs: "late_us" tells the mean,
  * the 99th part of a hundred, and the most. With spin=1 it needs a CPU of its own. 95,000 packets a
- * second, both directions together, were seen to pass (a stream of 0.9 Gb/s, MTU 1500). What a device of the kernel drops
- * because nobody read it is in its own statistics (tx_dropped); give it a txqueuelen of some
- * thousands, and look.
+ * second, both directions together, were seen to pass (a stream of 0.9 Gb/s, MTU 1500). What a
+ * device of the kernel drops because nobody read it is in its own statistics (tx_dropped); give it
+ * a txqueuelen of some thousands, and look.
  */
 #include <errno.h>
 #include <fcntl.h>
