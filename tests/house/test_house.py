@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 
 from house_graph import Graph, drawing, room_of
@@ -30,7 +31,7 @@ TOOL_ROOMS = {"common": (), "gxd": ("common",), "gxperf": ("common", "gxperf/gpu
               "gxperf/gpu": ("common", "gxperf", "gxperf/beside"), "gxperf/beside": ("common", "gxperf", "gxperf/gpu")}
 
 # Of tests/: a folder for each room of the sources, and these, which no room has.
-TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "house", "kit", "nccl", "net", "nixl", "proc", "shared", "sim")
+TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "house", "kit", "nccl", "net", "nixl", "proc", "python", "shared", "sim")
 
 # Contracts of the data plane: below it, nobody needs them.
 DATAPLANE_HEADERS = {"block", "core", "ctl", "ctx", "flow", "link", "match", "msg", "port", "rx", "tx", "wire"}
@@ -251,6 +252,7 @@ def rule_bindings(house):
             continue
         for line, angle, name in includes(text):
             own = not angle and f"{path.rpartition('/')[0]}/{name}" in house.files
+            own = own or path.startswith("bindings/python/") and name in ("Python.h", "structmember.h")
             if not own and not name.startswith("gx/") and not (angle and is_libc(name)):
                 house.fail(path, line, f"{name}: a binding includes gx/ and its own folder alone")
 
@@ -721,6 +723,11 @@ def check_headers(house, top):
         # Tests may know any folder's private headers.
         known = FOLDERS + ("bindings", "tools", "tests") if folder_of(path) == "tests" else [folder_of(path)]
         inside = [f"-I{top / d}" for d in known]
+        if path.startswith("bindings/python/"):
+            python = sysconfig.get_paths()["include"]
+            if not os.path.exists(f"{python}/Python.h"):
+                continue
+            inside.append(f"-I{python}")
         jobs.append((cc, strict if path.startswith("include/gx/") else gnu + inside, path, "c"))
     if shutil.which(cxx.split()[0]):
         jobs += [(cxx, plus, p, "c++") for p in sorted(house.files) if re.fullmatch(r"include/gx/\w+\.h", p)]

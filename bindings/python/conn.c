@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gx.Connection and gx.Region. */
+#include "gxpy.h"
+
+#include <string.h>
+
+/* The context's list holds it until it is closed. On failure the connection is closed. */
+PyObject *conn_make(struct context *c, struct gx_conn *conn)
+{
+	struct conn *k = (struct conn *)PyType_GenericAlloc(conn_type, 0);
+
+	if (k) {
+		Py_IncRef((PyObject *)c);
+		k->ctx = c;
+		k->conn = conn;
+		if (!PyList_Append(c->conns, (PyObject *)k))
+			return (PyObject *)k;
+		Py_DECREF(k);
+	}
+	gx_conn_close(conn);
+	return NULL;
+}
+
+static int conn_check(struct conn *k)
+{
+	if (context_check(k->ctx))
+		return -1;
+	if (k->conn)
+		return 0;
+	fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
+	return -1;
+}
+
+static PyObject *conn_close(PyObject *self, PyObject *unused)
+{
+	struct conn *k = (struct conn *)self;
+	struct gx_conn *conn = k->conn;
+
+	if (!conn)
+		Py_RETURN_NONE;
+	if (context_check(k->ctx))
+		return NULL;
+	k->conn = NULL;
+	gx_conn_close(conn);
+	for (Py_ssize_t i = PyList_Size(k->ctx->conns); i-- > 0;)
+		if (PyList_GetItem(k->ctx->conns, i) == self &&
+		    PyList_SetSlice(k->ctx->conns, i, i + 1, NULL))
+			return NULL;
+	Py_RETURN_NONE;
+}
+
+static PyObject *conn_enter(PyObject *self, PyObject *unused)
+{
+	Py_IncRef((PyObject *)self);
+	return self;
+}
+
+static PyObject *conn_exit(PyObject *self, PyObject *args)
+{
+	return conn_close(self, NULL);
+}
+
+static PyObject *conn_region(PyObject *self, PyObject *what)
+{
+	struct conn *k = (struct conn *)self;
+	struct region *r;
+	int ret;
+
+	if (conn_check(k))
+		return NULL;
+	r = (struct region *)PyType_GenericAlloc(region_type, 0);
+	if (!r)
+		return NULL;
+	r->r.size = sizeof(r->r);
+	if (PyBytes_Check(what)) {
+		struct gx_key key;
+
+		if (PyBytes_Size(what) == sizeof(key.bytes)) {
+			memcpy(key.bytes, PyBytes_AsString(what), sizeof(key.bytes));
+			ret = gx_conn_key(k->conn, &key, &r->r);
+			if (ret)
+				fail_call(ret);
+		} else {
+			ret = -EINVAL;
+			fail(ret, "a key has 64 bytes", GX_REASON_NONE);
+		}
+	} else if (PyUnicode_Check(what)) {
+		const char *name = PyUnicode_AsUTF8AndSize(what, NULL);
+
+		ret = name ? gx_conn_region(k->conn, name, 0, &r->r) : -EINVAL;
+		if (ret && name)
+			fail_call(ret);
+	} else {
+		ret = -EINVAL;
+		PyErr_SetString(PyExc_TypeError,
+				"a region is named by a key (bytes) or a name (str)");
+	}
+	if (ret)
+		Py_CLEAR(r);
+	return (PyObject *)r;
+}
+
+static PyObject *conn_notify(PyObject *self, PyObject *args)
+{
+	struct conn *k = (struct conn *)self;
+	const char *data;
+	Py_ssize_t len;
+	int ret;
+
+	if (!PyArg_ParseTuple(args, "y#", &data, &len) || conn_check(k))
+		return NULL;
+	if (len > 4096)
+		return fail(-EMSGSIZE, "a notification has at most 4,096 bytes", GX_REASON_NONE);
+	ret = gx_conn_msg(k->conn, data, (uint32_t)len);
+	if (ret)
+		return fail_call(ret);
+	Py_RETURN_NONE;
+}
+
+static PyObject *conn_info(PyObject *self, PyObject *unused)
+{
+	static const char *const states[] = {"connecting", "up", "down"};
+	struct conn *k = (struct conn *)self;
+	struct gx_conn_info i = GX_INIT(i);
+	int ret;
+
+	if (conn_check(k))
+		return NULL;
+	ret = gx_conn_info(k->conn, &i);
+	if (ret)
+		return fail_call(ret);
+	return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:O}", "state", states[i.state],
+			     "link", i.link, "port", i.port, "why", i.why, "peer", i.peer, "reason",
+			     gx_reason_name(i.reason), "text", i.text, "lanes", i.lanes, "pid",
+			     i.peer_pid, "same_host", i.same_host ? Py_True : Py_False);
+}
+
+static PyObject *conn_repr(PyObject *self)
+{
+	struct conn *k = (struct conn *)self;
+	struct gx_conn_info i = GX_INIT(i);
+
+	if (!k->conn || k->ctx->fork != fork_count || !k->ctx->gx || gx_conn_info(k->conn, &i))
+		return PyUnicode_FromString("<gx.Connection closed>");
+	if (i.state == GX_CONN_STATE_DOWN)
+		return PyUnicode_FromFormat("<gx.Connection to %s, down: %s>", i.peer, i.text);
+	return PyUnicode_FromFormat("<gx.Connection to %s by link %s: %s>", i.peer, i.link, i.why);
+}
+
+static int conn_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(((struct conn *)self)->ctx);
+	return 0;
+}
+
+static int conn_clear(PyObject *self)
+{
+	struct conn *k = (struct conn *)self;
+
+	k->conn = NULL; /* the context's end closes what is left */
+	Py_CLEAR(k->ctx);
+	return 0;
+}
+
+static void conn_dealloc(PyObject *self)
+{
+	PyTypeObject *t = Py_TYPE(self);
+
+	PyObject_GC_UnTrack(self);
+	conn_clear(self);
+	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
+	Py_DECREF(t);
+}
+
+#define KW(fn) ((PyCFunction)(void (*)(void))(fn))
+static PyMethodDef conn_methods[] = {
+	{"close", conn_close, METH_NOARGS, "End the connection; operations under way fail."},
+	{"__enter__", conn_enter, METH_NOARGS, NULL},
+	{"__exit__", conn_exit, METH_VARARGS, NULL},
+	{"region", conn_region, METH_O, "The peer's region of a key (bytes) or of a name (str)."},
+	{"notify", conn_notify, METH_VARARGS, "A notification without data."},
+	{"info", conn_info, METH_NOARGS, "What was agreed, and why: a dict."},
+	{"put", KW(conn_put), METH_VARARGS | METH_KEYWORDS,
+	 "Put memory into a region of the peer."},
+	{"get", KW(conn_get), METH_VARARGS | METH_KEYWORDS,
+	 "Get memory out of a region of the peer."},
+	{"put_many", KW(conn_put_many), METH_VARARGS | METH_KEYWORDS,
+	 "Many puts with one completion."},
+	{"get_many", KW(conn_get_many), METH_VARARGS | METH_KEYWORDS,
+	 "Many gets with one completion."},
+	{NULL},
+};
+static PyType_Slot conn_slots[] = {
+	{Py_tp_methods, conn_methods}, {Py_tp_traverse, conn_traverse}, {Py_tp_clear, conn_clear},
+	{Py_tp_dealloc, conn_dealloc}, {Py_tp_repr, conn_repr},		{0, NULL},
+};
+PyType_Spec conn_spec = {
+	"gx.Connection", sizeof(struct conn), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, conn_slots};
+
+/* ---- Regions ---- */
+
+static PyObject *region_repr(PyObject *self)
+{
+	struct gx_region *r = &((struct region *)self)->r;
+
+	return PyUnicode_FromFormat("<gx.Region '%s' %llu bytes, device %d>", r->name,
+				    (unsigned long long)r->len,
+				    r->kind == GX_MEM_HOST ? -1 : r->device);
+}
+
+static void region_dealloc(PyObject *self)
+{
+	PyTypeObject *t = Py_TYPE(self);
+
+	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
+	Py_DECREF(t);
+}
+
+static PyMemberDef region_members[] = {
+	{"addr", T_ULONGLONG, offsetof(struct region, r.addr), READONLY, NULL},
+	{"nbytes", T_ULONGLONG, offsetof(struct region, r.len), READONLY, NULL},
+	{"access", T_UINT, offsetof(struct region, r.access), READONLY, NULL},
+	{NULL},
+};
+static PyType_Slot region_slots[] = {
+	{Py_tp_members, region_members},
+	{Py_tp_repr, region_repr},
+	{Py_tp_dealloc, region_dealloc},
+	{0, NULL},
+};
+PyType_Spec region_spec = {"gx.Region", sizeof(struct region), 0,
+			   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, region_slots};

@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gx.Context: gx with cores that run on threads of their own, one queue, and the words of the control
+ * thread. */
+#include "gxpy.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CORES_MAX 64
+#define WORDS_MAX 65536u /* messages that wait for Python; then the context is flooded */
+
+unsigned fork_count;
+static struct context *contexts;
+
+static void after_fork(void)
+{
+	fork_count++;
+}
+
+static void __attribute__((constructor)) watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, after_fork);
+}
+
+int give_way(unsigned turn)
+{
+	struct timespec t = {.tv_nsec = turn < 2000 ? 20000 : 500000};
+
+	Py_BEGIN_ALLOW_THREADS if (turn < 100) sched_yield();
+	else nanosleep(&t, NULL);
+	Py_END_ALLOW_THREADS return PyErr_CheckSignals();
+}
+
+PyObject *context_forked(void)
+{
+	return fail(-ECHILD,
+		    "this context is of the parent process: a child of fork() makes its own",
+		    GX_REASON_NONE);
+}
+
+int context_check(struct context *c)
+{
+	if (c->fork != fork_count)
+		context_forked();
+	else if (!c->gx || c->closing)
+		fail(-EBADF, "the context is closed", GX_REASON_NONE);
+	else
+		return 0;
+	return -1;
+}
+
+/* ---- Words of the control thread, which does not hold the GIL ---- */
+
+static void word_add(struct context *c, struct gx_conn *conn, bool up, const void *data,
+		     uint32_t len)
+{
+	struct word *w;
+
+	pthread_mutex_lock(&c->lock);
+	w = c->nr_words < WORDS_MAX ? malloc(sizeof(*w) + len) : NULL;
+	if (!w) {
+		c->flooded = true;
+	} else {
+		*w = (struct word){.conn = conn, .up = up, .len = len};
+		if (len)
+			memcpy(w->data, data, len);
+		*c->words_end = w;
+		c->words_end = &w->next;
+		c->nr_words++;
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		    const char *why)
+{
+	if (event == GX_CONN_EVENT_UP && !gx_conn_user(conn))
+		word_add(arg, conn, true, NULL, 0);
+}
+
+static void on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
+{
+	word_add(arg, conn, false, data, len);
+}
+
+static struct conn *conn_find(struct context *c, struct gx_conn *conn)
+{
+	for (Py_ssize_t i = 0; i < PyList_Size(c->conns); i++) {
+		struct conn *k = (struct conn *)PyList_GetItem(c->conns, i);
+
+		if (k->conn == conn)
+			return k;
+	}
+	return NULL;
+}
+
+static int word_take(struct context *c, struct word *w)
+{
+	struct conn *k = conn_find(c, w->conn);
+	PyObject *t;
+	int ret;
+
+	if (w->up && !k) {
+		t = conn_make(c, w->conn);
+		ret = t ? PyList_Append(c->came, t) : -1;
+	} else if (!w->up && k) {
+		t = Py_BuildValue("(Oy#)", k, (const char *)w->data, (Py_ssize_t)w->len);
+		ret = t ? PyList_Append(c->notes, t) : -1;
+	} else {
+		return 0; /* of a connection that was closed here */
+	}
+	Py_XDECREF(t);
+	return ret;
+}
+
+int context_words(struct context *c)
+{
+	struct word *w, *next;
+	bool flooded;
+	int ret = 0;
+
+	pthread_mutex_lock(&c->lock);
+	w = c->words;
+	c->words = NULL;
+	c->words_end = &c->words;
+	c->nr_words = 0;
+	flooded = c->flooded;
+	c->flooded = false;
+	pthread_mutex_unlock(&c->lock);
+	for (; w; w = next) {
+		next = w->next;
+		ret |= word_take(c, w);
+		free(w);
+	}
+	if (!ret && flooded) {
+		fail(-ENOBUFS, "notifications were lost: more than 65,536 waited to be taken",
+		     GX_REASON_NONE);
+		ret = -1;
+	}
+	return ret;
+}
+
+/* ---- Open and close ---- */
+
+static int cpus_of(PyObject *cores, int *cpus)
+{
+	Py_ssize_t n;
+
+	if (!cores || cores == Py_None) {
+		cpus[0] = -1;
+		return 1;
+	}
+	n = PySequence_Size(cores);
+	if (n < 1 || n > CORES_MAX) {
+		if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_ValueError,
+					"cores is a sequence of 1 to 64 CPUs; -1: not pinned");
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *o = PySequence_GetItem(cores, i);
+
+		cpus[i] = o ? (int)PyLong_AsLong(o) : -1;
+		Py_XDECREF(o);
+		if (PyErr_Occurred())
+			return -1;
+	}
+	return (int)n;
+}
+
+static int gx_begin(struct context *c, const struct gx_opts *o)
+{
+	int ret = gx_open(o, &c->gx);
+
+	if (!ret)
+		ret = gx_queue_open(c->gx, GX_WITH(gx_queue_opts, .depth = 8192), &c->queue);
+	for (unsigned i = 0; !ret && i < gx_nr_cores(c->gx); i++)
+		ret = gx_core_start(gx_core(c->gx, i));
+	return ret;
+}
+
+static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"cores",     "port",	     "server", "insecure",
+				"bind_host", "peer_timeout", NULL};
+	struct gx_port_name port = {0};
+	struct gx_opts o = GX_INIT(o);
+	int cpus[CORES_MAX], n, server = 1, insecure = 0, ret;
+	PyObject *cores = NULL;
+	struct context *c;
+	double timeout = 0;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzd", names, &cores, &port.name, &server,
+					 &insecure, &o.bind_host, &timeout))
+		return NULL;
+	n = cpus_of(cores, cpus);
+	if (n < 0)
+		return NULL;
+	if (!(timeout >= 0 && timeout < 1e9)) {
+		PyErr_SetString(PyExc_ValueError, "peer_timeout is in seconds, 0: the default");
+		return NULL;
+	}
+	c = (struct context *)PyType_GenericAlloc(type, 0);
+	if (!c)
+		return NULL;
+	c->fork = fork_count;
+	c->words_end = &c->words;
+	pthread_mutex_init(&c->lock, NULL);
+	c->conns = PyList_New(0);
+	c->came = PyList_New(0);
+	c->notes = PyList_New(0);
+	if (!c->conns || !c->came || !c->notes) {
+		Py_DECREF(c);
+		return NULL;
+	}
+	o.nr_cores = (unsigned)n;
+	o.cpus = cpus;
+	o.server = server;
+	o.insecure = insecure;
+	o.peer_timeout_ns = (uint64_t)(timeout * 1e9);
+	o.ports = port.name ? &port : NULL;
+	o.nr_ports = port.name ? 1 : 0;
+	o.on_conn = on_conn;
+	o.on_msg = on_msg;
+	o.arg = c;
+	Py_BEGIN_ALLOW_THREADS ret = gx_begin(c, &o);
+	Py_END_ALLOW_THREADS if (ret)
+	{
+		fail_call(ret);
+		Py_DECREF(c);
+		return NULL;
+	}
+	c->next = contexts;
+	contexts = c;
+	return (PyObject *)c;
+}
+
+/* Nothing of gx is under way when this returns. */
+static void context_end(struct context *c)
+{
+	struct gx *gx = c->gx;
+
+	for (struct context **p = &contexts; *p; p = &(*p)->next)
+		if (*p == c) {
+			*p = c->next;
+			break;
+		}
+	c->closing = true;
+	while (c->busy) {
+		Py_BEGIN_ALLOW_THREADS nanosleep(&(struct timespec){.tv_nsec = (long)MS_NS}, NULL);
+		Py_END_ALLOW_THREADS
+	}
+	c->gx = NULL;
+	c->queue = NULL;
+	Py_BEGIN_ALLOW_THREADS gx_close(gx);
+	Py_END_ALLOW_THREADS while (c->ops) op_end(c->ops, -ECANCELED);
+	for (struct memory *m = c->mems; m; m = m->next)
+		memory_drop(m);
+	for (Py_ssize_t i = 0; c->conns && i < PyList_Size(c->conns); i++)
+		((struct conn *)PyList_GetItem(c->conns, i))->conn = NULL;
+}
+
+void context_close_all(void)
+{
+	while (contexts) {
+		struct context *c = contexts;
+
+		if (c->fork != fork_count || c->closing) {
+			contexts = c->next;
+			continue;
+		}
+		Py_IncRef((PyObject *)c);
+		context_end(c);
+		Py_DECREF(c);
+	}
+}
+
+static PyObject *context_close(PyObject *self, PyObject *unused)
+{
+	struct context *c = (struct context *)self;
+
+	if (c->fork != fork_count)
+		return context_forked();
+	if (!c->gx || c->closing)
+		Py_RETURN_NONE;
+	for (struct memory *m = c->mems; m; m = m->next)
+		if (m->views) {
+			PyErr_SetString(
+				PyExc_BufferError,
+				"a memoryview or an array still uses memory of this context");
+			return NULL;
+		}
+	context_end(c);
+	Py_RETURN_NONE;
+}
+
+static int context_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	struct context *c = (struct context *)self;
+
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(c->conns);
+	Py_VISIT(c->came);
+	Py_VISIT(c->notes);
+	return 0;
+}
+
+static int context_clear(PyObject *self)
+{
+	struct context *c = (struct context *)self;
+
+	if (c->gx && !c->closing && c->fork == fork_count)
+		context_end(c);
+	Py_CLEAR(c->came);
+	Py_CLEAR(c->notes);
+	Py_CLEAR(c->conns);
+	return 0;
+}
+
+static void context_dealloc(PyObject *self)
+{
+	struct context *c = (struct context *)self;
+	PyTypeObject *t = Py_TYPE(self);
+
+	PyObject_GC_UnTrack(self);
+	context_clear(self);
+	for (struct word *w = c->words, *next; w; w = next) {
+		next = w->next;
+		free(w);
+	}
+	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
+	Py_DECREF(t);
+}
+
+/* ---- Calls ---- */
+
+static PyObject *context_enter(PyObject *self, PyObject *unused)
+{
+	if (context_check((struct context *)self))
+		return NULL;
+	Py_IncRef((PyObject *)self);
+	return self;
+}
+
+static PyObject *context_exit(PyObject *self, PyObject *args)
+{
+	return context_close(self, NULL);
+}
+
+static PyObject *context_register(PyObject *self, PyObject *obj)
+{
+	if (context_check((struct context *)self))
+		return NULL;
+	return memory_make((struct context *)self, obj, 0, -1);
+}
+
+static PyObject *context_alloc(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"nbytes", "device", NULL};
+	unsigned long long len;
+	int device = -1;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "K|i", names, &len, &device) ||
+	    context_check((struct context *)self))
+		return NULL;
+	return memory_make((struct context *)self, NULL, len, device);
+}
+
+static PyObject *context_listen(PyObject *self, PyObject *args)
+{
+	struct context *c = (struct context *)self;
+	const char *addr;
+	int ret;
+
+	if (!PyArg_ParseTuple(args, "s", &addr) || context_check(c))
+		return NULL;
+	ret = gx_listen(c->gx, addr);
+	return ret < 0 ? fail_call(ret) : PyLong_FromLong(ret);
+}
+
+/* In slices, so that signals come through and close() of another thread is seen. */
+static int conn_wait(struct context *c, struct conn *k, double timeout)
+{
+	uint64_t until = gx_now() + (uint64_t)(timeout * 1e9);
+	int ret;
+
+	do {
+		struct gx_conn *conn = k->conn;
+
+		if (context_check(c))
+			return -1;
+		if (!conn) {
+			fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
+			return -1;
+		}
+		c->busy++;
+		Py_BEGIN_ALLOW_THREADS ret = gx_conn_wait(conn, 20 * MS_NS);
+		Py_END_ALLOW_THREADS c->busy--;
+		if (PyErr_CheckSignals())
+			return -1;
+	} while (ret == -EINPROGRESS && gx_now() < until);
+	if (ret) {
+		struct gx_conn_info info = GX_INIT(info);
+
+		if (k->conn && !gx_conn_info(k->conn, &info) && info.state == GX_CONN_STATE_DOWN)
+			fail(ret, info.text, info.reason);
+		else
+			fail(ret == -EINPROGRESS ? -ETIMEDOUT : ret, "the connection is not up yet",
+			     GX_REASON_NONE);
+	}
+	return ret ? -1 : 0;
+}
+
+static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"addr", "timeout", "link", "lanes", NULL};
+	struct context *c = (struct context *)self;
+	struct gx_connect_opts o = GX_INIT(o);
+	struct gx_conn *conn;
+	double timeout = 5;
+	const char *addr;
+	PyObject *k;
+	int ret;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|d$zI", names, &addr, &timeout, &o.link,
+					 &o.lanes) ||
+	    context_check(c))
+		return NULL;
+	if (!(timeout > 0 && timeout < 1e9)) {
+		PyErr_SetString(PyExc_ValueError, "timeout is in seconds");
+		return NULL;
+	}
+	o.timeout_ns = (uint64_t)(timeout * 1e9);
+	o.user = c; /* it was asked for: accepted ones have none */
+	ret = gx_connect(c->gx, addr, &o, &conn);
+	if (ret)
+		return fail_call(ret);
+	k = conn_make(c, conn);
+	if (k && conn_wait(c, (struct conn *)k, timeout)) {
+		PyObject *type, *value, *trace, *done;
+
+		PyErr_Fetch(&type, &value, &trace);
+		done = PyObject_CallMethod(k, "close", NULL);
+		Py_XDECREF(done);
+		PyErr_Restore(type, value, trace);
+		Py_CLEAR(k);
+	}
+	return k;
+}
+
+static PyObject *list_first(PyObject *list)
+{
+	PyObject *o = PyList_GetItem(list, 0);
+
+	Py_IncRef((PyObject *)o);
+	if (PyList_SetSlice(list, 0, 1, NULL))
+		Py_CLEAR(o);
+	return o;
+}
+
+static PyObject *context_accept(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"timeout", NULL};
+	struct context *c = (struct context *)self;
+	double timeout = 60;
+	uint64_t from = gx_now();
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|d", names, &timeout))
+		return NULL;
+	for (unsigned turn = 0;; turn++) {
+		if (context_check(c) || context_words(c))
+			return NULL;
+		if (PyList_Size(c->came))
+			return list_first(c->came);
+		if ((double)(gx_now() - from) >= timeout * 1e9)
+			return fail(-ETIMEDOUT, "no peer has connected", GX_REASON_NONE);
+		if (give_way(turn))
+			return NULL;
+	}
+}
+
+static PyObject *context_notifications(PyObject *self, PyObject *unused)
+{
+	struct context *c = (struct context *)self;
+	PyObject *list;
+
+	if (context_check(c))
+		return NULL;
+	context_poll(c);
+	if (context_words(c))
+		return NULL;
+	list = c->notes;
+	c->notes = PyList_New(0);
+	if (c->notes)
+		return list;
+	c->notes = list;
+	return NULL;
+}
+
+static PyObject *context_withdraw(PyObject *self, PyObject *args)
+{
+	struct context *c = (struct context *)self;
+	struct gx_key key;
+	const char *bytes;
+	Py_ssize_t len;
+	int ret;
+
+	if (!PyArg_ParseTuple(args, "y#", &bytes, &len) || context_check(c))
+		return NULL;
+	if (len != sizeof(key.bytes))
+		return fail(-EINVAL, "a key has 64 bytes", GX_REASON_NONE);
+	memcpy(key.bytes, bytes, sizeof(key.bytes));
+	c->busy++;
+	Py_BEGIN_ALLOW_THREADS ret = gx_key_withdraw(c->gx, &key);
+	Py_END_ALLOW_THREADS c->busy--;
+	if (ret)
+		return fail_call(ret);
+	Py_RETURN_NONE;
+}
+
+static PyObject *context_text(struct context *c, bool stats)
+{
+	size_t room = 1 << 20;
+	char *buf = malloc(room);
+	PyObject *o;
+	int ret;
+
+	if (!buf)
+		return PyErr_NoMemory();
+	ret = stats ? gx_stats(c->gx, false, buf, room) : gx_describe(c->gx, buf, room);
+	o = ret < 0 ? fail_call(ret) : PyUnicode_FromStringAndSize(buf, ret);
+	free(buf);
+	return o;
+}
+
+static PyObject *context_stats_text(PyObject *self, PyObject *unused)
+{
+	return context_check((struct context *)self) ? NULL
+						     : context_text((struct context *)self, true);
+}
+
+static PyObject *context_describe(PyObject *self, PyObject *unused)
+{
+	return context_check((struct context *)self) ? NULL
+						     : context_text((struct context *)self, false);
+}
+
+#define KW(fn) ((PyCFunction)(void (*)(void))(fn))
+static PyMethodDef context_methods[] = {
+	{"close", context_close, METH_NOARGS,
+	 "End everything. Operations under way fail with Canceled."},
+	{"__enter__", context_enter, METH_NOARGS, NULL},
+	{"__exit__", context_exit, METH_VARARGS, NULL},
+	{"register", context_register, METH_O,
+	 "Register memory of an object, which lives until free()."},
+	{"alloc", KW(context_alloc), METH_VARARGS | METH_KEYWORDS,
+	 "Memory of gx: host, or of a GPU."},
+	{"listen", context_listen, METH_VARARGS, "Accept peers at HOST:PORT; returns the port."},
+	{"connect", KW(context_connect), METH_VARARGS | METH_KEYWORDS,
+	 "Connect, and wait until it is up."},
+	{"accept", KW(context_accept), METH_VARARGS | METH_KEYWORDS,
+	 "The next peer that has connected."},
+	{"notifications", context_notifications, METH_NOARGS,
+	 "Those that came: a list of (Connection, bytes)."},
+	{"withdraw", context_withdraw, METH_VARARGS,
+	 "Take a key back. Blocks until no peer uses it."},
+	{"_stats", context_stats_text, METH_NOARGS, NULL},
+	{"describe", context_describe, METH_NOARGS, "What was opened and why, in lines."},
+	{NULL},
+};
+static PyType_Slot context_slots[] = {
+	{Py_tp_new, context_new},	    {Py_tp_methods, context_methods},
+	{Py_tp_traverse, context_traverse}, {Py_tp_clear, context_clear},
+	{Py_tp_dealloc, context_dealloc},   {0, NULL},
+};
+PyType_Spec context_spec = {"gx._gx.Context", sizeof(struct context), 0,
+			    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,
+			    context_slots};

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Python package's inside: four types over gx.h. Every call of gx that does not block is made with
+ * the GIL held, which is the lock of the queue and of all fields here; only .words has a lock of its
+ * own, for the control thread's callbacks.
+ */
+#ifndef GXPY_H
+#define GXPY_H
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <structmember.h>
+
+#include <gx/gx.h>
+
+#define MS_NS 1000000ull
+
+/* A word of the control thread for Python: a connection came up, or a message came. */
+struct word {
+	struct word *next;
+	struct gx_conn *conn;
+	bool up;
+	uint32_t len;
+	uint8_t data[];
+};
+
+/* Where bytes lie, and what keeps them there. Closed by place_close(). */
+struct place {
+	uint64_t addr, len;
+	int device; /* CUDA ordinal; -1: host */
+	bool readonly;
+	bool viewed;	 /* .view is held */
+	Py_buffer view;	 /* of the buffer protocol */
+	PyObject *owner; /* of the other ways: the object, or its DLPack capsule */
+};
+
+struct context {
+	PyObject_HEAD struct gx *gx; /* NULL: closed */
+	struct gx_queue *queue;
+	unsigned fork;	 /* forks of this process before it was opened */
+	unsigned busy;	 /* threads in a call of gx without the GIL */
+	bool closing;	 /* no new calls */
+	PyObject *conns; /* list of Connection: those that came up or were asked for */
+	PyObject *came;	 /* list of Connection: accepted, and not taken yet */
+	PyObject *notes; /* list of (Connection, bytes) not taken yet */
+	struct memory *mems;
+	struct op *ops; /* under way */
+	struct context *next;
+	pthread_mutex_t lock; /* of the words */
+	struct word *words, **words_end;
+	unsigned nr_words;
+	bool flooded; /* a word was dropped */
+};
+
+struct memory {
+	PyObject_HEAD struct context *ctx;
+	struct gx_mem *mem; /* NULL: freed */
+	struct place place; /* of the caller's memory */
+	uint64_t addr, len;
+	int device;
+	bool ours;	/* of gx_mem_alloc() */
+	unsigned views; /* buffers of it that Python holds */
+	struct memory *next;
+};
+
+struct conn {
+	PyObject_HEAD struct context *ctx;
+	struct gx_conn *conn; /* NULL: closed */
+};
+
+struct region {
+	PyObject_HEAD struct gx_region r;
+};
+
+/* One operation of Python: many of gx. */
+struct op {
+	PyObject_HEAD struct context *ctx;
+	struct conn *conn;
+	PyObject *note; /* bytes to send when all is done, or NULL */
+	struct place *places;
+	Py_ssize_t nr_places;
+	Py_ssize_t left; /* operations of gx that have not completed */
+	Py_ssize_t bad;	 /* index of the first that failed, -1 */
+	int status;
+	bool done;
+	uint64_t bytes;
+	struct op *next, **prev; /* of the context's, while under way */
+};
+
+extern PyTypeObject *context_type, *memory_type, *conn_type, *region_type, *op_type;
+extern PyType_Spec context_spec, memory_spec, conn_spec, region_spec, op_spec;
+
+/* errors.c: raise the class of gx/_errors.py for -errno @ret, and return NULL. */
+PyObject *fail(int ret, const char *text, enum gx_reason reason);
+PyObject *fail_call(int ret); /* with gx_error() */
+
+/* context.c */
+int context_check(struct context *c); /* 0; -1: closed, or of a parent process, and raised */
+void context_close_all(void);
+int context_words(struct context *c); /* make lists of the words. -1: raised */
+PyObject *context_forked(void);
+extern unsigned fork_count;
+
+/* Give way while something goes on elsewhere: @turn counts from 0. -1: a signal handler raised. */
+int give_way(unsigned turn);
+
+/* place.c */
+int place_open(PyObject *obj, struct place *p); /* -1: raised */
+void place_close(struct place *p);
+
+/* op.c */
+void op_end(struct op *o, int status);
+void context_poll(struct context *c);
+PyObject *conn_put(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *conn_get(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *conn_put_many(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *conn_get_many(PyObject *self, PyObject *args, PyObject *kw);
+
+/* memory.c */
+PyObject *memory_make(struct context *c, PyObject *obj, uint64_t len, int device);
+void memory_drop(struct memory *m); /* gx has let go of it */
+struct memory *memory_find(struct context *c, uint64_t addr, uint64_t len);
+
+/* conn.c */
+PyObject *conn_make(struct context *c, struct gx_conn *conn);
+
+#endif

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gx.Memory: memory that gx knows, the caller's or gx's own, and keys for parts of it. */
+#include "gxpy.h"
+
+#include <string.h>
+
+static void memory_unlink(struct memory *m)
+{
+	for (struct memory **p = &m->ctx->mems; *p; p = &(*p)->next)
+		if (*p == m) {
+			*p = m->next;
+			return;
+		}
+}
+
+void memory_drop(struct memory *m)
+{
+	m->mem = NULL;
+	place_close(&m->place);
+}
+
+struct memory *memory_find(struct context *c, uint64_t addr, uint64_t len)
+{
+	for (struct memory *m = c->mems; m; m = m->next)
+		if (m->mem && addr >= m->addr && addr - m->addr <= m->len &&
+		    len <= m->len - (addr - m->addr))
+			return m;
+	return NULL;
+}
+
+/* Blocks until no core uses it. Return: 0, -errno of gx. */
+static int memory_end(struct memory *m)
+{
+	struct context *c = m->ctx;
+	struct gx_mem *mem = m->mem;
+	int ret = 0;
+
+	if (!mem)
+		return 0;
+	m->mem = NULL; /* no other thread begins with it */
+	c->busy++;
+	Py_BEGIN_ALLOW_THREADS ret = gx_mem_free(mem);
+	Py_END_ALLOW_THREADS c->busy--;
+	if (ret)
+		m->mem = mem;
+	else
+		memory_drop(m);
+	return ret;
+}
+
+static int mem_new(struct context *c, struct memory *m, struct place *p, uint64_t len)
+{
+	enum gx_mem_kind kind = m->device < 0 ? GX_MEM_HOST : GX_MEM_CUDA;
+	int device = m->device < 0 ? 0 : m->device, ret;
+
+	c->busy++;
+	Py_BEGIN_ALLOW_THREADS if (m->ours) ret = gx_mem_alloc(c->gx, kind, device, len, &m->mem);
+	else ret = gx_mem_reg(c->gx, kind, device, (void *)(uintptr_t)p->addr, p->len, &m->mem);
+	Py_END_ALLOW_THREADS c->busy--;
+	return ret;
+}
+
+/* @obj NULL: gx allocates @len bytes. */
+PyObject *memory_make(struct context *c, PyObject *obj, uint64_t len, int device)
+{
+	struct memory *m = (struct memory *)PyType_GenericAlloc(memory_type, 0);
+	int ret;
+
+	if (!m)
+		return NULL;
+	m->device = device;
+	m->ours = !obj;
+	if (obj) {
+		if (place_open(obj, &m->place)) {
+			Py_DECREF(m);
+			return NULL;
+		}
+		m->device = m->place.device;
+	}
+	ret = mem_new(c, m, &m->place, len);
+	if (ret) {
+		fail_call(ret);
+		Py_DECREF(m);
+		return NULL;
+	}
+	Py_IncRef((PyObject *)c);
+	m->ctx = c;
+	m->addr = (uint64_t)(uintptr_t)gx_mem_addr(m->mem);
+	m->len = gx_mem_len(m->mem);
+	m->next = c->mems;
+	c->mems = m;
+	return (PyObject *)m;
+}
+
+static int memory_check(struct memory *m)
+{
+	if (context_check(m->ctx))
+		return -1;
+	if (m->mem)
+		return 0;
+	PyErr_SetString(PyExc_ValueError, "this memory was freed");
+	return -1;
+}
+
+static PyObject *memory_free(PyObject *self, PyObject *unused)
+{
+	struct memory *m = (struct memory *)self;
+	int ret;
+
+	if (!m->mem)
+		Py_RETURN_NONE;
+	if (context_check(m->ctx))
+		return NULL;
+	if (m->views) {
+		PyErr_SetString(PyExc_BufferError,
+				"a memoryview or an array still uses this memory");
+		return NULL;
+	}
+	ret = memory_end(m);
+	if (ret)
+		return fail_call(ret);
+	Py_RETURN_NONE;
+}
+
+static PyObject *memory_share(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"name", "access", NULL};
+	struct memory *m = (struct memory *)self;
+	unsigned access = GX_ACCESS_PUT | GX_ACCESS_GET;
+	const char *name;
+	int ret;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|I", names, &name, &access) || memory_check(m))
+		return NULL;
+	ret = gx_mem_share(m->mem, name, access);
+	if (ret)
+		return fail_call(ret);
+	Py_RETURN_NONE;
+}
+
+static PyObject *memory_key(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"access", "off", "len", "lease", "conn", NULL};
+	struct memory *m = (struct memory *)self;
+	struct gx_key_opts o = GX_INIT(o);
+	unsigned long long off = 0, len = 0;
+	PyObject *conn = NULL;
+	double lease = 0;
+	struct gx_key key;
+	int ret;
+
+	o.access = GX_ACCESS_PUT | GX_ACCESS_GET;
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|IKKdO", names, &o.access, &off, &len, &lease,
+					 &conn) ||
+	    memory_check(m))
+		return NULL;
+	if (conn && conn != Py_None) {
+		if (!PyObject_TypeCheck(conn, conn_type) || !((struct conn *)conn)->conn) {
+			PyErr_SetString(PyExc_TypeError, "conn is an open gx.Connection");
+			return NULL;
+		}
+		o.conn = ((struct conn *)conn)->conn;
+	}
+	if (!(lease >= 0 && lease < 1e9)) {
+		PyErr_SetString(PyExc_ValueError, "lease is in seconds from now, 0: none");
+		return NULL;
+	}
+	o.off = off;
+	o.len = len;
+	o.until_ns = lease > 0 ? gx_now() + (uint64_t)(lease * 1e9) : 0;
+	ret = gx_mem_key(m->mem, &o, &key);
+	if (ret)
+		return fail_call(ret);
+	return PyBytes_FromStringAndSize((const char *)key.bytes, sizeof(key.bytes));
+}
+
+static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+	struct memory *m = (struct memory *)self;
+
+	view->obj = NULL;
+	if (memory_check(m))
+		return -1;
+	if (m->device >= 0) {
+		PyErr_SetString(PyExc_BufferError, "this memory is a GPU's");
+		return -1;
+	}
+	if (PyBuffer_FillInfo(view, self, (void *)(uintptr_t)m->addr, (Py_ssize_t)m->len,
+			      m->place.readonly, flags))
+		return -1;
+	m->views++;
+	return 0;
+}
+
+static void memory_releasebuffer(PyObject *self, Py_buffer *view)
+{
+	((struct memory *)self)->views--;
+}
+
+static int memory_traverse(PyObject *self, visitproc visit, void *arg)
+{
+	struct memory *m = (struct memory *)self;
+
+	Py_VISIT(Py_TYPE(self));
+	Py_VISIT(m->ctx);
+	Py_VISIT(m->place.owner);
+	if (m->place.viewed)
+		Py_VISIT(m->place.view.obj);
+	return 0;
+}
+
+static int memory_clear(PyObject *self)
+{
+	struct memory *m = (struct memory *)self;
+
+	if (m->ctx && m->ctx->fork == fork_count && m->mem && !m->ctx->closing) {
+		/* A core that stands may still use it: then its owner stays for good. */
+		if (memory_end(m)) {
+			Py_IncRef((PyObject *)m->ctx);
+			m->place.viewed = false;
+			m->place.owner = NULL;
+		}
+	}
+	if (m->ctx)
+		memory_unlink(m);
+	place_close(&m->place);
+	Py_CLEAR(m->ctx);
+	return 0;
+}
+
+static void memory_dealloc(PyObject *self)
+{
+	PyTypeObject *t = Py_TYPE(self);
+
+	PyObject_GC_UnTrack(self);
+	memory_clear(self);
+	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
+	Py_DECREF(t);
+}
+
+static PyObject *memory_repr(PyObject *self)
+{
+	struct memory *m = (struct memory *)self;
+
+	return PyUnicode_FromFormat("<gx.Memory %llu bytes, device %d%s>",
+				    (unsigned long long)m->len, m->device, m->mem ? "" : ", freed");
+}
+
+static PyMethodDef memory_methods[] = {
+	{"free", memory_free, METH_NOARGS,
+	 "Withdraw all keys, deregister, let the owner go. Blocks until nobody reaches it."},
+	{"share", (PyCFunction)(void (*)(void))memory_share, METH_VARARGS | METH_KEYWORDS,
+	 "Share by name, before peers connect."},
+	{"key", (PyCFunction)(void (*)(void))memory_key, METH_VARARGS | METH_KEYWORDS,
+	 "A key for a part of it: 64 bytes."},
+	{NULL},
+};
+static PyMemberDef memory_members[] = {
+	{"addr", T_ULONGLONG, offsetof(struct memory, addr), READONLY, NULL},
+	{"nbytes", T_ULONGLONG, offsetof(struct memory, len), READONLY, NULL},
+	{"device", T_INT, offsetof(struct memory, device), READONLY, NULL},
+	{NULL},
+};
+static PyType_Slot memory_slots[] = {
+	{Py_tp_methods, memory_methods},
+	{Py_tp_members, memory_members},
+	{Py_tp_traverse, memory_traverse},
+	{Py_tp_clear, memory_clear},
+	{Py_tp_dealloc, memory_dealloc},
+	{Py_tp_repr, memory_repr},
+	{Py_bf_getbuffer, memory_getbuffer},
+	{Py_bf_releasebuffer, memory_releasebuffer},
+	{0, NULL},
+};
+PyType_Spec memory_spec = {
+	"gx.Memory", sizeof(struct memory), 0,
+	Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, memory_slots};

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The module gx._gx, and its errors, whose classes are in gx/_errors.py. */
+#include "gxpy.h"
+
+PyTypeObject *context_type, *memory_type, *conn_type, *region_type, *op_type;
+
+PyObject *fail(int ret, const char *text, enum gx_reason reason)
+{
+	PyObject *m = PyImport_ImportModule("gx._errors"), *e;
+
+	e = m ? PyObject_CallMethod(m, "make", "iss", -ret, text, gx_reason_name(reason)) : NULL;
+	Py_XDECREF(m);
+	if (e)
+		PyErr_SetObject((PyObject *)Py_TYPE(e), e);
+	Py_XDECREF(e);
+	return NULL;
+}
+
+PyObject *fail_call(int ret)
+{
+	return fail(ret, gx_error(), GX_REASON_NONE);
+}
+
+static PyObject *close_all(PyObject *self, PyObject *unused)
+{
+	context_close_all();
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {{"close_all", close_all, METH_NOARGS, NULL}, {NULL}};
+static struct PyModuleDef module = {
+	PyModuleDef_HEAD_INIT, "gx._gx", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+static PyTypeObject *type_add(PyObject *m, const char *name, PyType_Spec *spec)
+{
+	PyObject *t = PyType_FromSpec(spec);
+
+	if (!t || PyModule_AddObjectRef(m, name, t))
+		return NULL;
+	return (PyTypeObject *)t;
+}
+
+PyMODINIT_FUNC PyInit__gx(void);
+
+__attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__gx(void)
+{
+	PyObject *m = PyModule_Create(&module);
+
+	if (m && (context_type = type_add(m, "Context", &context_spec)) &&
+	    (memory_type = type_add(m, "Memory", &memory_spec)) &&
+	    (conn_type = type_add(m, "Connection", &conn_spec)) &&
+	    (region_type = type_add(m, "Region", &region_spec)) &&
+	    (op_type = type_add(m, "Op", &op_spec)) &&
+	    !PyModule_AddStringConstant(m, "__version__", gx_version()))
+		return m;
+	Py_XDECREF(m);
+	return NULL;
+}

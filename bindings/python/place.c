@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the bytes of a Python object lie: by the buffer protocol, DLPack, __cuda_array_interface__ or a
+ * tuple (pointer, bytes, device). Neither numpy nor torch is imported. */
+#include "gxpy.h"
+
+#include <string.h>
+
+/* DLPack 0.x and 1.x, as far as they are read here. */
+struct dl_tensor {
+	void *data;
+	int32_t device_type, device_id;
+	int32_t ndim;
+	uint8_t code, bits;
+	uint16_t lanes;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+};
+
+struct dl_versioned {
+	uint32_t major, minor;
+	void *ctx;
+	void (*deleter)(struct dl_versioned *);
+	uint64_t flags; /* 1: read only */
+	struct dl_tensor t;
+};
+
+struct dl_managed {
+	struct dl_tensor t;
+	void *ctx;
+	void (*deleter)(struct dl_managed *);
+};
+
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
+
+static int refuse_strides(int ndim, const int64_t *strides, const char *unit)
+{
+	char text[160] = "";
+	size_t n = 0;
+
+	for (int i = 0; i < ndim && n < sizeof(text) - 24; i++)
+		n += (size_t)PyOS_snprintf(text + n, sizeof(text) - n, "%s%lld", i ? ", " : "",
+					   (long long)strides[i]);
+	PyErr_Format(PyExc_BufferError,
+		     "gx moves contiguous memory; this has strides (%s) in %s: make a "
+		     "contiguous copy, or use put_many() with its rows",
+		     text, unit);
+	return -1;
+}
+
+static int place_tensor(const struct dl_tensor *t, struct place *p)
+{
+	uint64_t n = 1;
+
+	if (t->device_type != DL_CPU && t->device_type != DL_CUDA &&
+	    t->device_type != DL_CUDA_HOST) {
+		PyErr_Format(PyExc_BufferError, "gx knows no DLPack device of type %d",
+			     t->device_type);
+		return -1;
+	}
+	for (int i = t->ndim; i-- > 0;) {
+		if (t->strides && t->shape[i] > 1 && t->strides[i] != (int64_t)n)
+			return refuse_strides(t->ndim, t->strides, "elements");
+		n *= (uint64_t)t->shape[i];
+	}
+	p->addr = (uint64_t)(uintptr_t)t->data + t->byte_offset;
+	p->len = n * t->lanes * t->bits / 8;
+	p->device = t->device_type == DL_CUDA ? t->device_id : -1;
+	return 0;
+}
+
+/* The capsule stays with the place; its destructor gives the tensor back. */
+static int place_dlpack(PyObject *obj, struct place *p)
+{
+	PyObject *where = PyObject_CallMethod(obj, "__dlpack_device__", NULL), *cap;
+	int type, id, ret;
+
+	if (!where)
+		return -1;
+	ret = PyArg_ParseTuple(where, "ii", &type, &id);
+	Py_DECREF(where);
+	if (!ret)
+		return -1;
+	/* Stream -1: no synchronization. The caller has seen to it. */
+	cap = type == DL_CUDA ? PyObject_CallMethod(obj, "__dlpack__", "i", -1)
+			      : PyObject_CallMethod(obj, "__dlpack__", NULL);
+	if (!cap)
+		return -1;
+	p->owner = cap;
+	if (PyCapsule_IsValid(cap, "dltensor_versioned")) {
+		struct dl_versioned *v = PyCapsule_GetPointer(cap, "dltensor_versioned");
+
+		p->readonly = v->flags & 1;
+		return place_tensor(&v->t, p);
+	}
+	if (PyCapsule_IsValid(cap, "dltensor"))
+		return place_tensor(PyCapsule_GetPointer(cap, "dltensor"), p);
+	PyErr_SetString(PyExc_BufferError, "__dlpack__ gave no capsule of a tensor");
+	return -1;
+}
+
+static int place_view(PyObject *obj, struct place *p)
+{
+	if (PyObject_GetBuffer(obj, &p->view, PyBUF_FULL_RO))
+		return -1;
+	p->viewed = true;
+	if (!PyBuffer_IsContiguous(&p->view, 'C')) {
+		int64_t strides[32];
+
+		for (int i = 0; i < p->view.ndim && i < 32; i++)
+			strides[i] = p->view.strides ? p->view.strides[i] : 0;
+		return refuse_strides(p->view.ndim < 32 ? p->view.ndim : 32, strides, "bytes");
+	}
+	p->addr = (uint64_t)(uintptr_t)p->view.buf;
+	p->len = (uint64_t)p->view.len;
+	p->readonly = p->view.readonly;
+	return 0;
+}
+
+/* (pointer, bytes[, device]): nothing is kept alive by it. */
+static int place_tuple(PyObject *obj, struct place *p)
+{
+	PyObject *addr, *len;
+
+	if (!PyArg_ParseTuple(obj, "OO|i;memory as a tuple is (pointer, bytes, device)", &addr,
+			      &len, &p->device))
+		return -1;
+	p->addr = PyLong_AsUnsignedLongLong(
+		addr); /* refuses a negative one, as the parser does not */
+	if (!PyErr_Occurred())
+		p->len = PyLong_AsUnsignedLongLong(len);
+	if (PyErr_Occurred())
+		return -1;
+	if (p->device >= -1)
+		return 0;
+	PyErr_SetString(PyExc_ValueError, "the device of a tuple is -1 (host) or a CUDA ordinal");
+	return -1;
+}
+
+static int place_cuda(PyObject *obj, struct place *p)
+{
+	PyObject *m = PyImport_ImportModule("gx._cuda"), *t;
+	unsigned long long addr, len;
+	int readonly = 0, ret;
+
+	if (!m)
+		return -1;
+	t = PyObject_CallMethod(m, "place", "O", obj);
+	Py_DECREF(m);
+	if (!t)
+		return -1;
+	ret = PyArg_ParseTuple(t, "KKip", &addr, &len, &p->device, &readonly);
+	Py_DECREF(t);
+	if (!ret)
+		return -1;
+	p->addr = addr;
+	p->len = len;
+	p->readonly = readonly;
+	Py_IncRef((PyObject *)obj);
+	p->owner = obj;
+	return 0;
+}
+
+static int place_any(PyObject *obj, struct place *p)
+{
+	if (PyTuple_Check(obj))
+		return place_tuple(obj, p);
+	if (PyObject_CheckBuffer(obj))
+		return place_view(obj, p);
+	if (PyObject_HasAttrString(obj, "__dlpack_device__"))
+		return place_dlpack(obj, p);
+	if (PyObject_HasAttrString(obj, "__cuda_array_interface__"))
+		return place_cuda(obj, p);
+	PyErr_SetString(PyExc_TypeError,
+			"memory is an object with the buffer protocol, DLPack or "
+			"__cuda_array_interface__, or a tuple (pointer, bytes, device)");
+	return -1;
+}
+
+int place_open(PyObject *obj, struct place *p)
+{
+	memset(p, 0, sizeof(*p));
+	p->device = -1;
+	if (!place_any(obj, p))
+		return 0;
+	place_close(p);
+	return -1;
+}
+
+void place_close(struct place *p)
+{
+	if (p->viewed)
+		PyBuffer_Release(&p->view);
+	p->viewed = false;
+	Py_CLEAR(p->owner);
+}

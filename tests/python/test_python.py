@@ -1,0 +1,303 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Python package: usage: test_python.py BUILD SOURCE"""
+import array
+import asyncio
+import gc
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import weakref
+
+BUILD, SOURCE = (pathlib.Path(a) for a in sys.argv[1:3])
+ROOM = tempfile.TemporaryDirectory()
+PACKAGE = pathlib.Path(ROOM.name) / "gx"
+shutil.copytree(SOURCE / "bindings/python/gx", PACKAGE)
+shutil.copy(BUILD / "bindings/python/_gx.abi3.so", PACKAGE)
+sys.path.insert(0, ROOM.name)
+
+import gx  # noqa: E402
+
+SIZE = 1 << 16
+
+
+class Owner(bytearray):
+    pass
+
+
+class Pair(unittest.TestCase):
+    def setUp(self):
+        self.far, self.near = gx.Context(), gx.Context()
+        self.pages = self.far.alloc(SIZE)
+        self.conn = self.near.connect(f"127.0.0.1:{self.far.listen('127.0.0.1:0')}")
+        self.region = self.conn.region(self.pages.key())
+
+    def tearDown(self):
+        self.near.close()
+        self.far.close()
+
+    def notes(self):
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            notes = self.far.notifications()
+            if notes:
+                return notes
+            time.sleep(0.001)
+        self.fail("no notification")
+
+    def test_put_get_notify(self):
+        data = os.urandom(4096)
+        self.assertEqual(self.conn.put(data, self.region, 100, notify=b"req-1").wait(10), 4096)
+        (who, note), = self.notes()
+        self.assertEqual(note, b"req-1")
+        self.assertEqual(who.info()["pid"], os.getpid())
+        self.assertEqual(bytes(self.pages)[100:4196], data)
+        back = bytearray(4096)
+        self.conn.get(back, self.region, 100).wait(10)
+        self.assertEqual(back, data)
+        self.conn.notify(b"")
+        self.assertEqual(self.notes()[0][1], b"")
+        self.assertIs(self.far.accept(5), who)
+
+    def test_many(self):
+        data = os.urandom(SIZE)
+        views = [memoryview(data)[i:i + 16] for i in range(0, SIZE, 16)]
+        offs = [SIZE - 16 - i for i in range(0, SIZE, 16)]
+        self.assertEqual(self.conn.put_many(views, self.region, offs, notify=b"all").wait(20), SIZE)
+        self.assertEqual(self.notes()[0][1], b"all")
+        for i in range(0, SIZE, 16):
+            self.assertEqual(bytes(self.pages)[SIZE - 16 - i:SIZE - i], data[i:i + 16])
+        back = bytearray(SIZE)
+        blocks = [memoryview(back)[i:i + 16] for i in range(0, SIZE, 16)]
+        self.conn.get_many(blocks, self.region, offs).wait(20)
+        self.assertEqual(back, data)
+
+    def test_many_names_the_block(self):
+        with self.assertRaises(gx.OutOfRange) as e:
+            self.conn.put_many([b"a" * 8] * 3, self.region, [0, SIZE, 8], notify=b"no").wait(10)
+        self.assertIn("block 1", str(e.exception))
+        time.sleep(0.05)
+        self.assertEqual(self.far.notifications(), [])
+
+    def test_await(self):
+        async def run():
+            ops = [self.conn.put(b"x" * 64, self.region, i * 64) for i in range(16)]
+            return await asyncio.gather(*(asyncio.ensure_future(wait(op)) for op in ops))
+
+        async def wait(op):
+            return await op
+
+        self.assertEqual(asyncio.run(run()), [64] * 16)
+
+    def test_stale(self):
+        key = self.pages.key(gx.GET)
+        region = self.conn.region(key)
+        with self.assertRaises(gx.Denied):
+            self.conn.put(b"12345678", region).wait(10)
+        self.conn.get(bytearray(8), region).wait(10)
+        self.far.withdraw(key)
+        with self.assertRaises(gx.Stale):
+            self.conn.get(bytearray(8), region).wait(10)
+        with self.assertRaises(gx.Stale):
+            self.far.withdraw(key)
+        self.pages.free()
+        with self.assertRaises(gx.Stale):
+            self.conn.get(bytearray(8), self.region).wait(10)
+
+    def test_lease(self):
+        region = self.conn.region(self.pages.key(lease=0.05))
+        time.sleep(0.1)
+        with self.assertRaises(gx.Stale):
+            self.conn.get(bytearray(8), region).wait(10)
+
+    def test_keys_of_others(self):
+        with self.assertRaises(gx.Error):
+            self.conn.region(b"\0" * 64)
+        with self.assertRaises(gx.Error):
+            self.conn.region(b"short")
+        with self.assertRaises(gx.Denied):
+            self.conn.region(self.near.alloc(4096).key())
+        with self.assertRaises(gx.NotFound):
+            self.conn.region("nobody")
+
+    def test_owner_lives(self):
+        owner = Owner(SIZE)
+        ref = weakref.ref(owner)
+        mem = self.far.register(owner)
+        with self.assertRaises(BufferError):
+            owner.append(1)
+        del owner
+        gc.collect()
+        self.assertIsNotNone(ref())
+        self.conn.put(b"12345678", self.conn.region(mem.key())).wait(10)
+        self.assertEqual(bytes(ref()[:8]), b"12345678")
+        mem.free()
+        mem.free()
+        gc.collect()
+        self.assertIsNone(ref())
+
+    def test_source_lives(self):
+        source = Owner(b"y" * SIZE)
+        ref = weakref.ref(source)
+        op = self.conn.put(source, self.region)
+        del source
+        op.wait(10)
+        self.assertEqual(bytes(self.pages), b"y" * SIZE)
+        gc.collect()
+        self.assertIsNone(ref())
+
+    def test_cycle(self):
+        owner = Owner(4096)
+        owner.mem = self.far.register(owner)
+        ref = weakref.ref(owner)
+        del owner
+        gc.collect()
+        self.assertIsNone(ref())
+
+    def test_views(self):
+        view = memoryview(self.pages)
+        with self.assertRaises(BufferError):
+            self.pages.free()
+        with self.assertRaises(BufferError):
+            self.far.close()
+        view.release()
+
+    def test_strides(self):
+        with self.assertRaisesRegex(BufferError, r"strides \(2\)"):
+            self.conn.put(memoryview(bytearray(64))[::2], self.region)
+        with self.assertRaises(BufferError):
+            self.conn.get(b"readonly", self.region)
+
+    def test_tuples(self):
+        a = array.array("Q", range(8))
+        where = a.buffer_info()[0]
+        self.conn.put((where, 64, -1), self.region).wait(10)
+        self.assertEqual(bytes(self.pages)[:64], a.tobytes())
+        for bad in (1, "text", (where,), (where, 64, -2), (-1, 64), None):
+            with self.assertRaises((TypeError, ValueError, OverflowError, BufferError), msg=repr(bad)):
+                self.conn.put(bad, self.region)
+        with self.assertRaisesRegex(ValueError, "registered"):
+            self.conn.put((where, 64, 0), self.region)
+
+    def test_wrong_arguments(self):
+        for args in (([], self.region, []), ([b"a"], self.region, []), ([b"a"], self.region, [-1]),
+                     ([b"a"], None, [0]), ([b"a"], self.region, [0], "text"), ([b"a"], self.region, [0], b"n" * 4097)):
+            with self.assertRaises((TypeError, ValueError, OverflowError), msg=repr(args)):
+                self.conn.put_many(*args)
+        with self.assertRaises(gx.Timeout):
+            self.near.accept(0.01)
+        with self.assertRaises(gx.Refused):
+            self.near.connect("127.0.0.1:1", timeout=2)
+        with self.assertRaises(TypeError):
+            gx.Memory()
+
+    def test_closed(self):
+        op = self.conn.put(b"x" * 64, self.region)
+        self.far.close()
+        self.near.close()
+        self.assertTrue(op.done)
+        for call in (self.near.notifications, self.conn.info, self.pages.key, self.near.stats,
+                     lambda: self.conn.put(b"", self.region)):
+            with self.assertRaises((gx.Closed, gx.PeerLost)):
+                call()
+        self.near.close()
+        self.pages.free()
+
+    def test_closed_by_another_thread(self):
+        t = threading.Timer(0.1, self.near.close)
+        t.start()
+        with self.assertRaises(gx.Closed):
+            self.near.accept(20)
+        t.join()
+
+    def test_peer_closes(self):
+        self.far.close()
+        until = time.monotonic() + 10
+        while self.conn.info()["state"] != "down" and time.monotonic() < until:
+            time.sleep(0.01)
+        with self.assertRaises(gx.PeerLost):
+            self.conn.put(b"x" * 64, self.region).wait(10)
+
+    def test_gil_is_free(self):
+        done = []
+        t = threading.Thread(target=lambda: done.append(1))
+        threading.Timer(0.02, t.start).start()
+        with self.assertRaises(gx.Timeout):
+            self.near.accept(0.3)
+        self.assertEqual(done, [1])
+
+    def test_signal(self):
+        def stop(signo, frame):
+            raise InterruptedError
+
+        old = signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with self.assertRaises(InterruptedError):
+            self.near.accept(20)
+        signal.signal(signal.SIGALRM, old)
+
+    def test_threads(self):
+        def work(k):
+            for i in range(200):
+                self.conn.put(bytes([k]) * 64, self.region, k * 64).wait(20)
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for k in range(4):
+            self.assertEqual(bytes(self.pages)[k * 64:k * 64 + 64], bytes([k]) * 64)
+
+    def test_fork(self):
+        pid = os.fork()
+        if not pid:
+            try:
+                self.conn.put(b"x", self.region)
+            except gx.Forked as e:
+                os._exit(0 if "child of fork" in str(e) else 1)
+            os._exit(2)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.conn.put(b"x", self.region).wait(10)
+
+    def test_stats(self):
+        self.conn.put(b"x", self.region).wait(10)
+        self.assertTrue(self.near.stats())
+
+
+class Program(unittest.TestCase):
+    def run_python(self, *args):
+        env = dict(os.environ, PYTHONPATH=ROOM.name)
+        return subprocess.run([sys.executable, *args], capture_output=True, text=True, timeout=60, env=env)
+
+    def test_import(self):
+        p = self.run_python("-c", "import gx, sys, threading; print({'numpy', 'torch', 'asyncio'} & set(sys.modules), "
+                            "threading.active_count())")
+        self.assertEqual(p.stdout, "set() 1\n", p.stderr)
+
+    def test_demo(self):
+        p = self.run_python("-m", "gx", "demo")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertIn("the same", p.stdout)
+        self.assertIn("gx ", self.run_python("-m", "gx", "info").stdout)
+        self.assertEqual(self.run_python("-m", "gx", "what").returncode, 2)
+
+    def test_example(self):
+        p = self.run_python(str(SOURCE / "bindings/python/examples/kv_cache.py"))
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertIn("decode: b'request 17'", p.stdout)
+
+    def test_exit_without_close(self):
+        p = self.run_python("-c", "import gx; g = gx.Context(); m = g.register(bytearray(4096)); g.listen('127.0.0.1:0')")
+        self.assertEqual((p.returncode, p.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:], verbosity=2)
