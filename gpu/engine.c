@@ -397,7 +397,7 @@ GX_EXPORT int gx_engine_block_set(struct gx_engine_block *b, const void *pool, v
 	b->refused = n > GX_ENGINE_FRAGS_MAX;
 	blk->nr = b->refused ? 0 : n;
 	blk->nr_seg = 1;
-	blk->seg[0] = (struct gx_seg){(uintptr_t)dst, dst_len};
+	blk->seg[0] = (struct gx_dest){(uintptr_t)dst, dst_len};
 	blk->cnt[0] = blk->nr;
 	block_hints(blk);
 	return b->refused ? engine_fail(-EINVAL, "a block has at most 2,048 fragments") : 0;

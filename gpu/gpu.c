@@ -103,7 +103,7 @@ void gx_gpu_flag_free(struct gx_gpu *gpu, uint32_t *flags)
 
 void *gx_block_dst(const struct gx_block *b, uint32_t i)
 {
-	const struct gx_seg *seg = &b->seg[b->aux[i].seg];
+	const struct gx_dest *seg = &b->seg[b->aux[i].seg];
 
 	if (b->aux[i].seg >= b->nr_seg || !gx_desc_fits(&b->desc[i], seg))
 		return NULL;

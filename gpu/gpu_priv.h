@@ -58,7 +58,7 @@ int gx_engine_gather_hook(struct gx_engine_queue *q, const struct gx_gather *use
 struct gx_block_mem {
 	alignas(GX_CACHE_LINE) uint32_t status;
 	alignas(GX_CACHE_LINE) uint64_t cnt;
-	alignas(GX_CACHE_LINE) struct gx_seg seg[GX_BLOCK_SEGS_MAX];
+	alignas(GX_CACHE_LINE) struct gx_dest seg[GX_BLOCK_SEGS_MAX];
 	struct gx_desc desc[GX_BLOCK_DESCS_MAX];
 	struct gx_desc_aux aux[GX_BLOCK_DESCS_MAX];
 	struct gx_cut cut[GX_UNITS_MAX + 1]; /* written at launch by the CUDA backend */

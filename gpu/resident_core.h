@@ -290,14 +290,14 @@ static inline void gx_res_single(struct gx_res_job *job)
 	const struct gx_block *b = &arg->block;
 	uint32_t at = arg->only ? 0 : b->aux[0].seg;
 	const struct gx_desc *d = b->desc;
-	struct gx_seg seg;
+	struct gx_dest seg;
 
 	if (b->nr != 1 || at >= b->nr_seg || !d->len)
 		return;
 	seg = b->seg[at];
 	if (!gx_desc_fits(d, &seg))
 		return;
-	arg->seg0 = (struct gx_seg){seg.dst_base + d->dst_off, d->len};
+	arg->seg0 = (struct gx_dest){seg.dst_base + d->dst_off, d->len};
 	arg->only = 1;
 	arg->len = d->len;
 	arg->block.src_base += d->src_off;

@@ -54,7 +54,7 @@ struct gx_unpack_arg {
 	const struct gx_cut *cut; /* [nr_unit + 1], in memory the GPU reads; used when len is 0 */
 	uint32_t len;	  /* not 0: every descriptor has this length, the last may have less */
 	uint32_t nr_unit; /* at least 1, also for a block without descriptors */
-	struct gx_seg
+	struct gx_dest
 		seg0; /* the only destination, when only is not 0: aux[] and seg[] are not read */
 	uint32_t only;
 	uint32_t crc; /* some descriptors are to be checked; none is divided */
@@ -87,7 +87,7 @@ struct gx_split {
 };
 
 /* Does the descriptor stay inside its destination? No sum here can overflow. */
-GX_HD int gx_desc_fits(const struct gx_desc *d, const struct gx_seg *seg)
+GX_HD int gx_desc_fits(const struct gx_desc *d, const struct gx_dest *seg)
 {
 	return d->dst_off <= seg->dst_len && d->len <= seg->dst_len - d->dst_off;
 }
@@ -138,7 +138,7 @@ GX_HD uint32_t gx_cut_end(const struct gx_cut *to)
  * @seg: its destination, NULL when the descriptor names none that exists
  */
 GX_HD struct gx_piece gx_piece_get(const struct gx_block *b, const struct gx_desc *d,
-				   const struct gx_seg *seg, uint32_t i, const struct gx_cut *from,
+				   const struct gx_dest *seg, uint32_t i, const struct gx_cut *from,
 				   const struct gx_cut *to)
 {
 	struct gx_piece p = {0, 0, 0, GX_BLOCK_OK};

@@ -198,7 +198,7 @@ __device__ static struct gx_piece piece_make(const struct gx_unpack_arg *arg,
 {
 	const struct gx_block *b = &arg->block;
 	struct gx_piece none = {0, 0, 0, GX_BLOCK_OK};
-	struct gx_seg seg = arg->seg0;
+	struct gx_dest seg = arg->seg0;
 	struct gx_desc d;
 
 	if (i >= end)

@@ -17,7 +17,7 @@ static void copy_fill(struct gx_block *b, const char *src, char *dst, uint32_t l
 	*b->cnt = 1;
 	b->desc[0] = (struct gx_desc){0, len, 0};
 	b->aux[0] = (struct gx_desc_aux){0};
-	b->seg[0] = (struct gx_seg){(uintptr_t)dst, len};
+	b->seg[0] = (struct gx_dest){(uintptr_t)dst, len};
 	b->bytes = len;
 	b->hints = GX_HINT_WEIGHT | GX_HINT_LEN | GX_HINT_SEG0;
 	b->hint_len = len;

@@ -129,7 +129,7 @@ static unsigned block_seg(struct gx_block *b, const struct block_frag *frag)
 			return i - 1;
 	if (b->nr_seg < GX_BLOCK_SEGS_MAX)
 		b->seg[b->nr_seg++] =
-			(struct gx_seg){.dst_base = frag->dst_base, .dst_len = frag->dst_len};
+			(struct gx_dest){.dst_base = frag->dst_base, .dst_len = frag->dst_len};
 	else
 		return GX_BLOCK_SEGS_MAX;
 	return b->nr_seg - 1;

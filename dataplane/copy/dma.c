@@ -147,7 +147,7 @@ static void kernel_fill(struct gx_block *b, void *dst, const void *src, uint64_t
 	b->nr = b->nr_seg = 1;
 	b->desc[0] = (struct gx_desc){.len = (uint32_t)len};
 	b->aux[0] = (struct gx_desc_aux){0};
-	b->seg[0] = (struct gx_seg){(uintptr_t)dst, len};
+	b->seg[0] = (struct gx_dest){(uintptr_t)dst, len};
 	*b->cnt = 1;
 	b->bytes = len;
 	b->hints = GX_HINT_WEIGHT | GX_HINT_LEN | GX_HINT_SEG0;

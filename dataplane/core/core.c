@@ -20,7 +20,7 @@
 /* Programs have arrays of these, so no version of the library may change their size. */
 _Static_assert(sizeof(struct gx_op) == 120 && offsetof(struct gx_op, flags) == 4 &&
 		       offsetof(struct gx_op, user) == 8 && offsetof(struct gx_op, stream) == 96 &&
-		       offsetof(struct gx_op, reserved) == 104,
+		       offsetof(struct gx_op, segs) == 104,
 	       "gx_op is frozen");
 _Static_assert(sizeof(struct gx_comp) == 88 && offsetof(struct gx_comp, status) == 8 &&
 		       offsetof(struct gx_comp, ep) == 16 && offsetof(struct gx_comp, off) == 64 &&
@@ -204,13 +204,26 @@ GX_EXPORT uint64_t gx_now(void)
 
 /* ---- operations ---- */
 
+/* An operation that is a list, or nothing that gx knows. */
+static int op_check_list(const struct gx_op *op)
+{
+	if (op->flags & ~OP_FLAGS)
+		return gx_fail(-EINVAL, "gx_op.flags 0x%x are not known", op->flags);
+	if (op->reserved)
+		return gx_fail(-EINVAL, "gx_op.reserved is not 0: begin with a struct of zeros");
+	if (op->kind != GX_OP_PUT && op->kind != GX_OP_GET)
+		return gx_fail(-EINVAL, "only a PUT or a GET can be a list");
+	if (op->stream)
+		return gx_fail(-EINVAL, "gx_op.stream: a list cannot wait for a stream");
+	if (!op->list)
+		return gx_fail(-EINVAL, "gx_op.nr_segs is %u, and .segs is NULL", op->nr_segs);
+	return OP_IS_LIST;
+}
+
 int op_check(const struct gx_op *op)
 {
-	if (gx_unlikely((op->flags & ~OP_FLAGS) | op->reserved[0] | op->reserved[1]))
-		return op->flags & ~OP_FLAGS
-			       ? gx_fail(-EINVAL, "gx_op.flags 0x%x are not known", op->flags)
-			       : gx_fail(-EINVAL, "gx_op.reserved is not 0: begin with a struct "
-						  "of zeros");
+	if (gx_unlikely((op->flags & ~OP_FLAGS) | op->nr_segs | op->reserved | (uintptr_t)op->list))
+		return op_check_list(op);
 	if (op->kind < GX_OP_PUT || op->kind > GX_OP_RECV)
 		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
 	if (gx_unlikely(mem_is_dead(op->mem)))

@@ -175,6 +175,7 @@ struct gx_ep {
 	uint32_t comp_mark;	     /* core: comp_head when it detached */
 	bool failed;		     /* core: call_fail() ran */
 	uint32_t stuck_turn;	     /* core: turn of submit.c in which its link had no room */
+	uint32_t list_out;	     /* core: parts of lists that its link has */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
@@ -307,8 +308,9 @@ enum gx_reason core_reason(void);
 int core_struct_take(const char *name, void *own, size_t own_b, const void *user);
 int core_struct_give(const char *name, const void *own, size_t own_b, void *user);
 
-/** op_check() - Is this operation well formed? Any thread. Return: 0, -EINVAL, -EFAULT with
- * gx_error(). */
+/** op_check() - Is this operation well formed? Any thread. Return: 0; OP_IS_LIST: a list, whose
+ * segments list_take() checks; -EINVAL, -EFAULT with gx_error(). */
+#define OP_IS_LIST 1
 int op_check(const struct gx_op *op);
 
 #define CORE_TOKEN_INDEX 0xffffu

@@ -2,6 +2,7 @@
 /*
  * Completions: those of a core, and requests that came back to a queue. Runs on the queue's thread.
  */
+#include "submit/list.h"
 #include "submit/queue.h"
 
 static bool req_done(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
@@ -11,6 +12,8 @@ static bool req_done(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp
 	comp->tag = r->tag;
 	if (r->mark != SUB_NO_MARK)
 		mark_put(q->marks, r->mark);
+	if (gx_unlikely(r->op.list != NULL))
+		list_put(r->op.list);
 	sub_req_put(r);
 	return comp->status || !r->silent;
 }

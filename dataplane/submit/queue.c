@@ -6,6 +6,7 @@
 #include "submit/queue.h"
 
 #include "gx_internal/link.h"
+#include "submit/list.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -26,6 +27,9 @@ static void lane_close(struct sub_lane *l)
 		return;
 	gx_ring_close(l->out);
 	gx_ring_close(l->back);
+	for (uint32_t i = 0; l->reqs && i < l->q->depth; i++)
+		if (l->reqs[i].busy) /* its completion was never taken */
+			list_put(l->reqs[i].op.list);
 	free(l->reqs);
 	free(l->free);
 	free(l);
@@ -316,18 +320,23 @@ int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark)
 int sub_req_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, void **item)
 {
 	struct sub_lane *l = q->lane[ep->core->index];
+	struct gx_list *list = NULL;
 	struct sub_req *r;
 	uint32_t mark;
 	int ret = op_check(op);
 
-	if (!ret && !l->nr_free)
+	if (ret >= 0 && !l->nr_free)
 		ret = -EAGAIN;
+	if (ret == OP_IS_LIST)
+		ret = list_take(q->gx, op, &list);
 	if (!ret)
 		ret = sub_stream_get(q, op, &mark);
 	if (ret)
 		return ret;
 	r = sub_req_get(l);
 	sub_req_fill(r, ep, op, mark, NULL);
+	r->op.list = list;
+	r->op.nr_segs = 0;
 	*item = r;
 	return 0;
 }
@@ -343,6 +352,8 @@ static int ep_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 		if (!ret)
 			ret = gx_unlikely(ops[i].stream) ? submit_stream(ep, &ops[i])
 							 : ep->ops->post(ep, &ops[i], NULL);
+		else if (ret == OP_IS_LIST)
+			ret = submit_list(ep, &ops[i]);
 		if (ret)
 			break;
 	}

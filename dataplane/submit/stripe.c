@@ -29,6 +29,8 @@ static unsigned parts_of(const struct gx_conn *c, const struct gx_op *op)
 {
 	uint64_t chunks = (op->len + c->agreed.chunk_b - 1) / c->agreed.chunk_b;
 
+	if (op->list)
+		return 1;
 	return GX_MIN(GX_MAX(chunks, 1), c->nr_lanes);
 }
 
@@ -79,6 +81,8 @@ static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *o
 	uint32_t mark;
 	void *item;
 
+	if (ret == OP_IS_LIST)
+		ret = 0; /* on one lane: parts_of() */
 	if (!ret && op->kind != GX_OP_PUT && op->kind != GX_OP_GET)
 		ret = gx_fail(-EINVAL,
 			      "only PUT and GET go over all lanes: a SEND and its RECV meet "

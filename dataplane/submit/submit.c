@@ -9,6 +9,7 @@
 #include "submit/submit.h"
 
 #include "gx_internal/link.h"
+#include "submit/list.h"
 #include "submit/queue.h"
 
 #include <assert.h>
@@ -30,9 +31,10 @@ struct sub_wait {
 
 /* A core's part. owner: core */
 struct submit_core {
-	struct gx_queue queue;		      /* of who turns the core */
-	struct sub_lane *lanes;		      /* attached */
-	struct gx_ep *pend;		      /* endpoints with requests that wait for their link */
+	struct gx_queue queue;	/* of who turns the core */
+	struct sub_lane *lanes; /* attached */
+	struct gx_ep *pend;	/* endpoints with requests that wait for their link */
+	struct lists *lists;
 	struct marks *marks;		      /* of the core's queue; NULL: no GPU is open */
 	struct marks *made;		      /* ctl: the same, before the core takes it */
 	struct sub_wait *pool;		      /* [SUBMIT_WAITS] */
@@ -192,7 +194,7 @@ static bool submit_asleep(const void *arg)
 {
 	const struct submit_core *s = ((const struct gx_core *)arg)->submit;
 
-	return !s->lanes && !s->pend && !s->head;
+	return !s->lanes && !s->pend && !s->head && lists_idle(s->lists);
 }
 
 static int submit_on(struct gx_core *core)
@@ -228,11 +230,31 @@ int submit_stream(struct gx_ep *ep, const struct gx_op *op)
 	return wait_add(s, ep, op, NULL, s->marks, mark);
 }
 
+int submit_list(struct gx_ep *ep, const struct gx_op *op)
+{
+	struct gx_core *core = ep->core;
+	struct gx_op mine = *op;
+	int ret;
+
+	if (ep->failed)
+		return -ENOTCONN;
+	if (!core_post_room(core) || submit_on(core))
+		return -EAGAIN;
+	ret = list_take(core->gx, op, &mine.list);
+	if (ret)
+		return ret;
+	mine.nr_segs = 0;
+	ret = lists_begin(core->submit->lists, ep, &mine, NULL);
+	if (ret)
+		list_put(mine.list);
+	return ret;
+}
+
 int submit_cancel(struct gx_ep *ep, uint64_t user)
 {
 	struct submit_core *s = ep->core->submit;
 	struct sub_wait **at = &s->head;
-	int n = 0;
+	int n = lists_cancel(s->lists, ep, user, NULL);
 
 	while (*at) {
 		struct sub_wait *w = *at;
@@ -305,6 +327,8 @@ static int req_post(struct submit_core *s, struct sub_req *r)
 		return wait_add(s, ep, &r->op, r, r->lane->q->marks, r->mark);
 	}
 	r->state = SUB_POSTED;
+	if (gx_unlikely(r->op.list != NULL))
+		return lists_begin(s->lists, ep, &r->op, &r->route);
 	return ep->ops->post(ep, &r->op, &r->route);
 }
 
@@ -350,7 +374,10 @@ static void req_cancel(struct submit_core *s, struct sub_req *r)
 		wait_fail(s, wait_of(s, r), -ECANCELED);
 		break;
 	case SUB_POSTED:
-		r->ep->ops->cancel(r->ep, r->op.user, &r->route);
+		if (r->op.list)
+			lists_cancel(s->lists, r->ep, r->op.user, &r->route);
+		else
+			r->ep->ops->cancel(r->ep, r->op.user, &r->route);
 		break;
 	}
 }
@@ -456,6 +483,7 @@ void submit_ep_fail(struct gx_ep *ep, int err)
 	struct sub_req *r;
 
 	err = err ? err : -ECONNRESET;
+	lists_ep_fail(s->lists, ep, err);
 	while (*at) {
 		struct sub_wait *w = *at;
 
@@ -534,6 +562,8 @@ static bool submit_poll(void *arg, uint64_t now_ns)
 		worked |= pend_run(s, now_ns);
 	if (s->head)
 		worked |= waits_run(s, now_ns);
+	if (!lists_idle(s->lists))
+		worked |= lists_run(s->lists);
 	return worked;
 }
 
@@ -547,6 +577,7 @@ static void submit_drop(void *submit, struct drop *d)
 	for (struct sub_lane *l = s->lanes; l; l = l->next)
 		for (uint32_t n = 0; n < SUB_PER_REQUEST * l->q->depth && lane_take(s, l); n++)
 			;
+	lists_drop(s->lists);
 	while (*at) {
 		struct sub_wait *w = *at;
 
@@ -558,7 +589,7 @@ static void submit_drop(void *submit, struct drop *d)
 	for (struct gx_ep *ep = s->pend; ep; ep = ep->pend_next)
 		for (struct sub_req *r = ep->pend_head, *next; r; r = next) {
 			next = r->next;
-			if (!mem_is_dead(r->op.mem))
+			if (!mem_is_dead(r->op.mem) && !list_is_dead(r->op.list, 0))
 				continue;
 			pend_remove(ep, r);
 			req_fail(r, -ECANCELED);
@@ -583,6 +614,8 @@ int submit_core_open(struct gx_core *core)
 	s->turn = 1; /* endpoints begin with stuck_turn 0 */
 	s->queue.core = core;
 	core->submit = s;
+	if (lists_open(core, &s->lists))
+		return -ENOMEM;
 	return core_dropper_add(core, submit_drop, s);
 }
 
@@ -591,6 +624,7 @@ void submit_core_close(struct gx_core *core)
 	if (!core->submit)
 		return;
 	marks_end(core->submit->made, core->gx->opts.gpu->timeout_ns);
+	lists_close(core->submit->lists);
 	free(core->submit->pool);
 	free(core->submit);
 	core->submit = NULL;

@@ -3,6 +3,7 @@
  * Functions of submit/ for the rest of the data plane: posting to queues, operations that wait for a
  * stream of the user, and messages cut over lanes. queue.c posts and cancels, for the thread that
  * turns the core and for others; submit.c is the core's half of the latter. stripe.c cuts messages,
+ * list.c has lists of segments,
  * comps.c takes completions, marks.c has the flags that streams write. Private to dataplane/.
  */
 #ifndef GX_SUBMIT_H
@@ -33,8 +34,11 @@ bool submit_end_all(struct gx *gx);
 /** submit_stream() - gx_post() of one operation (checked by the caller) that names a stream.
  * Return: 0, -EAGAIN, -ENOTCONN, -ENODEV (no GPU), -EINVAL (gx cannot wait for this stream). */
 int submit_stream(struct gx_ep *ep, const struct gx_op *op);
+/** submit_list() - gx_post() of one list (checked by the caller). Return: 0, -EAGAIN, -ENOTCONN,
+ * or what list_take() says. */
+int submit_list(struct gx_ep *ep, const struct gx_op *op);
 /** submit_cancel() - As a link's cancel, for operations of gx_post() that still wait for a
- * stream. */
+ * stream, and for lists. */
 int submit_cancel(struct gx_ep *ep, uint64_t user);
 /** submit_ep_fail() - The endpoint fails: end operations that its link has not seen yet. Before the
  * link's ep_fail(). */

@@ -99,6 +99,7 @@ struct gx_conn;	 /* a connection to a peer process */
 struct gx_ep;	 /* a connection's end on one core (a lane) */
 struct gx_mem;	 /* registered memory */
 struct gx_queue; /* takes operations, returns completions */
+struct gx_list;	 /* segments, prepared for posts */
 
 /** gx_version() - "0.2.0". gx_api_version() - GX_API_VERSION of the library, to compare with the
  * header's. The text is static. */
@@ -606,6 +607,13 @@ enum gx_op_flag {
 			   * the completion of a later one says nothing of a silent one */
 };
 
+#define GX_SEGS_MAX 65536u /* of a list */
+/** struct gx_seg - A segment of a list: .len bytes. */
+struct gx_seg {
+	struct gx_mem *mem;		      /* NULL: .off is an address of the host */
+	uint64_t off, token, remote_off, len; /* token, remote_off: the peer's region, and in it */
+};
+
 /** struct gx_op - One operation. Begin with zeros: struct gx_op op = {0}; C++: gx_op op = {}. gx
  * reads it during the post alone; the bytes that it names are gx's until the last completion. */
 struct gx_op {
@@ -625,8 +633,28 @@ struct gx_op {
 				 peer time-out holds */
 	void *stream; /* CUDA stream (CUstream). gx reads or writes the buffer after the work that
 		       * the stream has so far. NULL: at once. See below */
-	uint64_t reserved[2]; /* 0 */
+	/* A list of segments, in place of .addr to .remote_off; see gx_list_open(). Both NULL: none */
+	union {
+		const struct gx_seg
+			*segs;	      /* .nr_segs of them; gx reads them during the post alone */
+		struct gx_list *list; /* .nr_segs 0: of gx_list_open() */
+	};
+	uint32_t nr_segs, reserved; /* reserved: 0 */
 };
+
+/**
+ * gx_list_open() - Prepare 1 to GX_SEGS_MAX segments, 64 GiB in all, for posts with gx_op.list by any
+ * thread, several at a time. Any thread.
+ * A list is one PUT or GET: its completion has the .len of the whole. Segments land in any order; gx
+ * merges neighbours. They begin as the endpoint has room, of which half stays for other operations.
+ * After the first error none begins any more, and some bytes may have landed. GX_OP_LOCAL comes just
+ * before DONE; an immediate when all bytes are visible, with .len 0 at the last segment's place. No
+ * .stream. A core has at most 256 lists under way. gx_post_striped(): on one lane, lanes take turns.
+ * Return: 0, -EINVAL (number of segments; one outside of its .mem, or without memory), -ENOMEM.
+ */
+int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct gx_list **out);
+/** gx_list_close() - Once. The list goes when its posts have completed. NULL is fine. Any thread. */
+void gx_list_close(struct gx_list *list);
 
 enum gx_comp_kind {
 	GX_COMP_DONE = 1, /* PUT, SEND: the bytes are visible in the peer's memory (link "verbs":
@@ -652,9 +680,13 @@ struct gx_comp {
 		     * operation's memory was unmapped), -EPERM (gx_host_opts.pull: the kernel no longer
 		     * lets one process read the other) */
 	struct gx_ep *ep;
-	uint64_t user;	      /* of the operation; NOTIFY: 0 */
-	uint64_t len;	      /* bytes that landed */
-	uint64_t tag;	      /* RECV: the sender's */
+	uint64_t user; /* of the operation; NOTIFY: 0 */
+	uint64_t len;  /* bytes that landed */
+	union {
+		uint64_t tag; /* RECV: the sender's */
+		uint64_t seg; /* of a list that failed: index of the segment that failed first; of
+				 neighbours that gx merged: of the first of them */
+	};
 	uint64_t imm;	      /* NOTIFY */
 	uint64_t token, off;  /* NOTIFY: our region and where in it */
 	uint64_t reserved[2]; /* 0 */

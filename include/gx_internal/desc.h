@@ -31,7 +31,7 @@ struct gx_desc_aux {
 
 /* A destination range. The copy refuses a descriptor with dst_off + len > dst_len, and writes
  * nothing. */
-struct gx_seg {
+struct gx_dest {
 	uint64_t dst_base; /* address in the space of the block's GPU */
 	uint64_t dst_len;
 };
@@ -57,7 +57,7 @@ struct gx_block {
 	struct gx_desc *desc;	 /* [GX_BLOCK_DESCS_MAX] */
 	uint64_t *cnt;		 /* [1]: = nr, apart, as in NCCL's metadata */
 	struct gx_desc_aux *aux; /* [GX_BLOCK_DESCS_MAX] */
-	struct gx_seg *seg;	 /* [GX_BLOCK_SEGS_MAX] */
+	struct gx_dest *seg;	 /* [GX_BLOCK_SEGS_MAX] */
 	uint32_t *status;	 /* [1]: GX_BLOCK_*, polled by the CPU */
 	uint64_t bytes;		 /* sum of len, for the launch heuristics */
 	uint32_t hints;		 /* GX_HINT_*: spare the launch from reading the descriptors */

@@ -143,7 +143,7 @@ static uint32_t unit_run(const struct gx_unpack_arg *arg, uint32_t step, uint32_
 		struct gx_desc whole = {0, arg->len, 0};
 		const struct gx_desc *d = blk->desc ? &blk->desc[i] : &whole;
 		uint16_t which = arg->only ? 0 : blk->aux[i].seg;
-		const struct gx_seg *seg = which < blk->nr_seg ? &blk->seg[which] : NULL;
+		const struct gx_dest *seg = which < blk->nr_seg ? &blk->seg[which] : NULL;
 		struct gx_piece p =
 			gx_piece_get(blk, d, arg->only ? &arg->seg0 : seg, i, &from, &to);
 

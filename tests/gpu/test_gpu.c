@@ -109,7 +109,7 @@ static int setup(void **state)
 	for (unsigned i = 0; i < BLOCKS; i++) {
 		assert_int_equal(gx_gpu_block_alloc(gpu, &f->b[i]), 0);
 		f->b[i].src_base = (uintptr_t)f->host;
-		f->b[i].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
+		f->b[i].seg[0] = (struct gx_dest){(uintptr_t)f->dst, DST_B};
 		f->b[i].nr_seg = 1;
 		f->list[i] = &f->b[i];
 	}
@@ -394,7 +394,7 @@ static void unpack__many_segs(void **state)
 	for (unsigned i = 0; i < GX_BLOCK_SEGS_MAX; i++) {
 		uint64_t base = 1000 * i + i % 16;
 
-		f->b[0].seg[i] = (struct gx_seg){(uintptr_t)f->dst + base, 900};
+		f->b[0].seg[i] = (struct gx_dest){(uintptr_t)f->dst + base, 900};
 		desc_add(f, 0, (struct gx_desc){i, 900 - i, i}, false)->seg = i;
 		if (writes())
 			memcpy(f->want + base + i, f->host + i, 900 - i);
@@ -541,7 +541,7 @@ static void unpack__overlapping_segs(void **state)
 
 	f->b[0].nr_seg = 2;
 	f->b[0].seg[0].dst_len = 1000;
-	f->b[0].seg[1] = (struct gx_seg){(uintptr_t)f->dst + 500, 1000};
+	f->b[0].seg[1] = (struct gx_dest){(uintptr_t)f->dst + 500, 1000};
 	desc_add(f, 0, (struct gx_desc){0, 101, 900}, false)->seg = 0;
 	desc_add(f, 0, (struct gx_desc){0, 100, 901}, false)->seg = 1;
 	desc_add(f, 0, (struct gx_desc){0, 100, 900}, true)->seg = 0;
@@ -1307,7 +1307,7 @@ static void resident__refused_blocks_keep_their_status(void **state)
 	for (unsigned i = 0; i < 80; i++) {
 		assert_int_equal(gx_gpu_block_alloc(gpu, &b[i]), 0);
 		b[i].src_base = (uintptr_t)f->host;
-		b[i].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
+		b[i].seg[0] = (struct gx_dest){(uintptr_t)f->dst, DST_B};
 		b[i].nr = b[i].nr_seg = 1;
 		b[i].desc[0] = (struct gx_desc){0, 1 << 20, 0};
 		*b[i].status = GX_BLOCK_OK;
@@ -1352,7 +1352,7 @@ static void rewritten(struct fix *f, uint8_t *pool, bool by_copy)
 	for (unsigned i = 0; i < 40; i++)
 		desc_add(f, 0, (struct gx_desc){i * 409, 401 + i % 9, i * 500 + i % 16}, false);
 	f->b[0].src_base = (uintptr_t)pool;
-	f->b[0].seg[0] = (struct gx_seg){(uintptr_t)f->got, DST_B};
+	f->b[0].seg[0] = (struct gx_dest){(uintptr_t)f->got, DST_B};
 	for (unsigned round = 0; round < (getenv("GX_FAKE_CUDA") ? 100 : 3000); round++) {
 		pool_fill(src, round, 16384);
 		if (by_copy)
@@ -1365,7 +1365,7 @@ static void rewritten(struct fix *f, uint8_t *pool, bool by_copy)
 			assert_memory_equal(f->got + i * 500 + i % 16, src + i * 409, 401 + i % 9);
 	}
 	f->b[0].nr = 0;
-	f->b[0].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
+	f->b[0].seg[0] = (struct gx_dest){(uintptr_t)f->dst, DST_B};
 }
 
 static void resident__pool_rewritten(void **state)
@@ -1417,7 +1417,7 @@ static void resident__lone_blocks(void **state)
 	struct fix *f = *state;
 
 	f->b[0].src_base = (uintptr_t)f->host;
-	f->b[0].seg[0] = (struct gx_seg){(uintptr_t)f->got, DST_B};
+	f->b[0].seg[0] = (struct gx_dest){(uintptr_t)f->got, DST_B};
 	for (unsigned round = 0; round < (getenv("GX_FAKE_CUDA") ? 300 : 4000); round++) {
 		uint32_t nr = round % 3 ? 1 + fix_random(f) % 9 : 1 + fix_random(f) % 140;
 		uint32_t most = round % 4 ? 16384 : 400000;
@@ -1430,7 +1430,7 @@ static void resident__lone_blocks(void **state)
 		lone_check(f, nr, len, turn, bad);
 	}
 	f->b[0].nr = 0;
-	f->b[0].seg[0] = (struct gx_seg){(uintptr_t)f->dst, DST_B};
+	f->b[0].seg[0] = (struct gx_dest){(uintptr_t)f->dst, DST_B};
 }
 
 /* Unordered copies: each list tells its own end, and its end alone. */

@@ -43,7 +43,7 @@ static void plan_block(struct plan *p, unsigned i)
 	b->desc = calloc(GX_BLOCK_DESCS_MAX, sizeof(*b->desc));
 	b->aux = calloc(GX_BLOCK_DESCS_MAX, sizeof(*b->aux));
 	b->seg = calloc(GX_BLOCK_SEGS_MAX, sizeof(*b->seg));
-	b->seg[0] = (struct gx_seg){(uintptr_t)p->dst, DST_B};
+	b->seg[0] = (struct gx_dest){(uintptr_t)p->dst, DST_B};
 	b->nr_seg = 1;
 	p->list[i] = b;
 	p->cut[i] = calloc(GX_UNITS_MAX + 1 + CUT_GUARD, sizeof(struct gx_cut));
@@ -350,7 +350,7 @@ static void res_even__garbage_lengths(void **state)
 
 static void fits__at_the_limits(void **state)
 {
-	struct gx_seg seg = {0x1000, 100};
+	struct gx_dest seg = {0x1000, 100};
 	struct gx_desc d[] = {
 		{0, 100, 0},	    {0, 0, 100},
 		{0, 1, 99}, /* these fit */
@@ -366,7 +366,7 @@ static void fits__at_the_limits(void **state)
 static void piece__out_of_bounds_is_empty(void **state)
 {
 	struct gx_block b = {.src_base = 0x1000, .nr = 1, .nr_seg = 1};
-	struct gx_seg seg = {0x2000, 100};
+	struct gx_dest seg = {0x2000, 100};
 	struct gx_desc d = {0, 101, 0};
 	struct gx_cut from = {0, 0}, to = {1, 0};
 	struct gx_piece p = gx_piece_get(&b, &d, &seg, 0, &from, &to);
@@ -745,7 +745,7 @@ static void res_even__units_end_with_descriptors(void **state)
 {
 	static struct gx_desc desc[200];
 	static struct gx_desc_aux aux[200];
-	struct gx_seg seg = {4096, 1u << 30};
+	struct gx_dest seg = {4096, 1u << 30};
 	struct gx_block b = {.desc = desc, .aux = aux, .seg = &seg, .nr_seg = 1};
 	struct gx_res_job job;
 
@@ -772,7 +772,7 @@ static void res_single__is_a_copy(void **state)
 {
 	struct gx_desc desc = {100, 5000, 200};
 	struct gx_desc_aux aux = {.seg = 1};
-	struct gx_seg seg[] = {{0x10000, 10}, {0x20000, 5200}};
+	struct gx_dest seg[] = {{0x10000, 10}, {0x20000, 5200}};
 	struct gx_block b = {.src_base = 0x1000, .desc = &desc, .aux = &aux, .seg = seg};
 	struct gx_res_job job = {.arg.block = b};
 
@@ -800,7 +800,7 @@ static void res_lay__if_alone(void **state)
 {
 	static struct gx_desc desc[200];
 	static struct gx_desc_aux aux[200];
-	struct gx_seg seg = {4096, 1ull << 40};
+	struct gx_dest seg = {4096, 1ull << 40};
 	struct gx_block b = {.desc = desc, .aux = aux, .seg = &seg, .nr_seg = 1};
 	struct gx_res_shared *sh = calloc(1, sizeof(*sh));
 	struct gx_res_ring r = {.blocks = 4, .shared = sh};

@@ -139,7 +139,7 @@ static void tour_block(const struct tour *t, struct gx_gpu_stream *s, const char
 	assert_int_equal(gx_gpu_block_alloc(t->gpu, &b), 0);
 	tour_step(t, "block_alloc");
 	b.src_base = (uintptr_t)src;
-	b.seg[0] = (struct gx_seg){(uintptr_t)dst, LEN};
+	b.seg[0] = (struct gx_dest){(uintptr_t)dst, LEN};
 	b.desc[0] = (struct gx_desc){.len = 4096};
 	b.nr = b.nr_seg = 1;
 	b.bytes = 4096;
@@ -439,7 +439,7 @@ static void src_type__of_the_fragment(void **state)
 	host = mmap((void *)(uintptr_t)(base + (1u << 30)), 4096, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(host, MAP_FAILED);
-	b.seg[0] = (struct gx_seg){(uintptr_t)to, LEN};
+	b.seg[0] = (struct gx_dest){(uintptr_t)to, LEN};
 	b.desc[0] = (struct gx_desc){.len = 4096};
 	b.nr = b.nr_seg = 1;
 	b.bytes = 4096;
@@ -510,7 +510,7 @@ static void given_open(struct given_up *u, enum gx_unpack unpack, enum gx_stream
 	atomic_store(&held, true);
 	assert_int_equal(u->s->ops->call(u->s, call_hold, NULL, NULL, 0, gx_now_ns()), 0);
 	u->b.src_base = (uintptr_t)u->host;
-	u->b.seg[0] = (struct gx_seg){(uintptr_t)u->dev, LEN};
+	u->b.seg[0] = (struct gx_dest){(uintptr_t)u->dev, LEN};
 	u->b.desc[0] = (struct gx_desc){.len = 1u << 16};
 	u->b.nr = u->b.nr_seg = 1;
 	u->b.bytes = 1u << 16;

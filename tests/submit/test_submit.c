@@ -253,14 +253,12 @@ static void submit__malformed(void **state)
 	op.flags = GX_OP_SILENT << 1; /* a later version's */
 	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 	assert_non_null(strstr(gx_error(), "gx_op.flags 0x8"));
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(op.reserved); i++) {
-		op = good;
-		op.reserved[i] = 1ull << 63;
-		assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
-		assert_non_null(strstr(gx_error(), "gx_op.reserved"));
-		assert_int_equal(common_post(r->ep[0][0], &op, 1), -EINVAL);
-		assert_int_equal(gx_post_striped(queue, gx_ep_conn(r->ep[0][0]), &op, 1), -EINVAL);
-	}
+	op = good;
+	op.reserved = 1u << 31;
+	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "gx_op.reserved"));
+	assert_int_equal(common_post(r->ep[0][0], &op, 1), -EINVAL);
+	assert_int_equal(gx_post_striped(queue, gx_ep_conn(r->ep[0][0]), &op, 1), -EINVAL);
 	op = good;
 	op.stream = &op;
 	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -ENODEV);

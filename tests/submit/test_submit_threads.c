@@ -223,6 +223,45 @@ static void submit_striped__threads_share_a_connection(void **state)
 	posters_run(*state, true, 10);
 }
 
+/* Lists over each link, on an endpoint and striped, with an immediate and without: each block is
+ * there when the list is done. */
+static void submit__lists(void **state)
+{
+	enum { SEGS = 2000, BLOCK = 1024 };
+	struct common_rig *r = *state;
+	struct gx_conn *c = connect_one(r);
+	struct gx_region kv = GX_INIT(kv);
+	static struct gx_seg segs[SEGS];
+	struct gx_queue *q;
+
+	gx_conn_region(c, "kv", 0, &kv);
+	assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
+	for (unsigned round = 0; round < 8; round++) {
+		struct gx_op op = {.kind = GX_OP_PUT, .segs = segs, .nr_segs = SEGS};
+		struct poster p = {.rig = r, .conn = c, .striped = round & 1};
+
+		for (unsigned i = 0; i < KV_B; i++)
+			out[i] = (char)(i / 256 + i + round);
+		memset(in, 0, KV_B);
+		for (unsigned i = 0; i < SEGS; i++)
+			segs[i] = (struct gx_seg){.off = (uintptr_t)out + i * 2 * BLOCK,
+						  .token = kv.token,
+						  .remote_off = (uint64_t)i * 1499 % SEGS * BLOCK,
+						  .len = BLOCK};
+		op.flags = round & 2 ? GX_OP_IMM : 0;
+		assert_true(post_all(&p, q, &op, 1) && wait_all(&p, q, 1));
+		op.kind = GX_OP_GET;
+		op.flags = 0;
+		for (unsigned i = 0; i < SEGS; i++)
+			segs[i].off = (uintptr_t)in + i * 2 * BLOCK;
+		assert_true(post_all(&p, q, &op, 1) && wait_all(&p, q, 1));
+		for (unsigned i = 0; i < SEGS; i++)
+			assert_memory_equal(in + i * 2 * BLOCK, out + i * 2 * BLOCK, BLOCK);
+	}
+	close_queue(q);
+	gx_conn_close(c);
+}
+
 /* (No two operations name the same bytes: who writes them last would be a race.) Queues come and go
  * under load; what is under way when one is closed is cancelled. */
 static void submit_close__under_way(void **state)
@@ -450,6 +489,7 @@ int main(int argc, char *argv[])
 						teardown),
 		cmocka_unit_test_setup_teardown(submit_striped__threads_share_a_connection, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(submit__lists, setup, teardown),
 		cmocka_unit_test_setup_teardown(submit_close__under_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(conn_close__under_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(gx_close__with_queues_left, setup, teardown),

@@ -99,6 +99,7 @@ struct gx_conn;	 /* a connection to a peer process */
 struct gx_ep;	 /* a connection's end on one core (a lane) */
 struct gx_mem;	 /* registered memory */
 struct gx_queue; /* takes operations, returns completions */
+struct gx_list;	 /* segments, prepared for posts */
 
 /** gx_version() - "0.2.0". gx_api_version() - GX_API_VERSION of the library, to compare with the
  * header's. The text is static. */
@@ -211,14 +212,24 @@ int gx_devices(struct gx *gx, unsigned index, struct gx_device *out);
 /* ---- Memory ---- */
 
 enum gx_mem_kind { GX_MEM_HOST, GX_MEM_CUDA };
-enum gx_access { GX_ACCESS_PUT = 1, GX_ACCESS_GET = 2 };
+enum gx_access {
+	GX_ACCESS_PUT = 1,
+	GX_ACCESS_GET = 2,
+	/* Never slower in silence: a peer on this host that takes link "local" maps the memory, or
+	 * gets an error. gx_mem_share() fails where the memory can't be mapped, and a connection of a
+	 * peer that can't map it does, with GX_REASON_LINK. Without this bit packets then carry
+	 * it; the log of the owner and gx_conn_info.why at the peer tell */
+	GX_ACCESS_MAPPED = 4,
+};
 
 /**
  * gx_gpu_open() - Open a GPU before anything is allocated on it. gx_mem_alloc() and gx_mem_reg() do
- * it too. Connections made later over the local link can map the memory of peers' GPUs, and copy
+ * it too, at any time; the first time takes up to seconds, and cores that run go on meanwhile. Connections made later over the local link can map the memory of peers' GPUs, and copy
  * engines serve this context's registered host memory. The next connection times both ways of short
- * copies to this GPU; until then gx uses the copy engines. Before the cores run. [control]
- * Return: 0, -EINVAL, -ENODEV (no such GPU), -EBUSY (a core runs already).
+ * copies to this GPU; until then gx uses the copy engines. A gx_queue made earlier
+ * knows no streams of this GPU (gx_op.stream). [control]
+ * Return: 0, -EINVAL, -ENODEV (no such GPU), -EAGAIN (a core that another thread turns had no turn
+ * within a second: have it turned, and call again).
  */
 int gx_gpu_open(struct gx *gx, int device);
 
@@ -231,8 +242,14 @@ int gx_gpu_open(struct gx *gx, int device);
 int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
 		 struct gx_mem **out);
 /**
- * gx_mem_reg() - Register memory of the caller (host: any; GPU: from cuMemAlloc). The caller keeps
- * it, and keeps it mapped, until gx_mem_free() has returned 0. [control]
+ * gx_mem_reg() - Register memory of the caller. The caller keeps it, and keeps it mapped, until
+ * gx_mem_free() has returned 0. [control]
+ * GPU memory may be of any allocator: cudaMalloc, cuMemCreate, a stream-ordered pool, one allocation
+ * or many behind one another (PyTorch's expandable segments). Peers on this host map it, all of it in
+ * one range, if gx_mem_share() allows puts, but for memory that no process can name to another:
+ * of cuMemCreate without CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR (PyTorch makes it so with
+ * TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC=0 alone), imported itself, or of a pool (cudaMallocAsync). See
+ * GX_ACCESS_MAPPED.
  * Host memory that this process cannot write can be sent from. It can neither receive nor be shared
  * for puts.
  * Return: 0; -EFAULT: this process cannot read host memory at @addr, @len; -EINVAL, -ENOMEM,
@@ -279,7 +296,8 @@ int gx_mem_copy_in(struct gx_mem *mem, uint64_t off, const void *from, uint64_t 
  * when the put ends with an error.
  * @access: GX_ACCESS_ bits
  * Return: 0, -EEXIST (the name is taken), -EINVAL (the name is empty or over 63 bytes, or @mem was
- * freed), -EACCES (puts into memory that cannot be written), -ENOSPC (64 regions).
+ * freed), -EACCES (puts into memory that cannot be written), -ENOSPC (64 regions), -EOPNOTSUPP
+ * (GX_ACCESS_MAPPED, and no peer could map it; the GPU of the bounce pool cannot write there).
  */
 int gx_mem_share(struct gx_mem *mem, const char *name, unsigned access);
 
@@ -589,6 +607,13 @@ enum gx_op_flag {
 			   * the completion of a later one says nothing of a silent one */
 };
 
+#define GX_SEGS_MAX 65536u /* of a list */
+/** struct gx_seg - A segment of a list: .len bytes. */
+struct gx_seg {
+	struct gx_mem *mem;		      /* NULL: .off is an address of the host */
+	uint64_t off, token, remote_off, len; /* token, remote_off: the peer's region, and in it */
+};
+
 /** struct gx_op - One operation. Begin with zeros: struct gx_op op = {0}; C++: gx_op op = {}. gx
  * reads it during the post alone; the bytes that it names are gx's until the last completion. */
 struct gx_op {
@@ -608,8 +633,28 @@ struct gx_op {
 				 peer time-out holds */
 	void *stream; /* CUDA stream (CUstream). gx reads or writes the buffer after the work that
 		       * the stream has so far. NULL: at once. See below */
-	uint64_t reserved[2]; /* 0 */
+	/* A list of segments, in place of .addr to .remote_off; see gx_list_open(). Both NULL: none */
+	union {
+		const struct gx_seg
+			*segs;	      /* .nr_segs of them; gx reads them during the post alone */
+		struct gx_list *list; /* .nr_segs 0: of gx_list_open() */
+	};
+	uint32_t nr_segs, reserved; /* reserved: 0 */
 };
+
+/**
+ * gx_list_open() - Prepare 1 to GX_SEGS_MAX segments, 64 GiB in all, for posts with gx_op.list by any
+ * thread, several at a time. Any thread.
+ * A list is one PUT or GET: its completion has the .len of the whole. Segments land in any order; gx
+ * merges neighbours. They begin as the endpoint has room, of which half stays for other operations.
+ * After the first error none begins any more, and some bytes may have landed. GX_OP_LOCAL comes just
+ * before DONE; an immediate when all bytes are visible, with .len 0 at the last segment's place. No
+ * .stream. A core has at most 256 lists under way. gx_post_striped(): on one lane, lanes take turns.
+ * Return: 0, -EINVAL (number of segments; one outside of its .mem, or without memory), -ENOMEM.
+ */
+int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct gx_list **out);
+/** gx_list_close() - Once. The list goes when its posts have completed. NULL is fine. Any thread. */
+void gx_list_close(struct gx_list *list);
 
 enum gx_comp_kind {
 	GX_COMP_DONE = 1, /* PUT, SEND: the bytes are visible in the peer's memory (link "verbs":
@@ -635,9 +680,13 @@ struct gx_comp {
 		     * operation's memory was unmapped), -EPERM (gx_host_opts.pull: the kernel no longer
 		     * lets one process read the other) */
 	struct gx_ep *ep;
-	uint64_t user;	      /* of the operation; NOTIFY: 0 */
-	uint64_t len;	      /* bytes that landed */
-	uint64_t tag;	      /* RECV: the sender's */
+	uint64_t user; /* of the operation; NOTIFY: 0 */
+	uint64_t len;  /* bytes that landed */
+	union {
+		uint64_t tag; /* RECV: the sender's */
+		uint64_t seg; /* of a list that failed: index of the segment that failed first; of
+				 neighbours that gx merged: of the first of them */
+	};
 	uint64_t imm;	      /* NOTIFY */
 	uint64_t token, off;  /* NOTIFY: our region and where in it */
 	uint64_t reserved[2]; /* 0 */

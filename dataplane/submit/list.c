@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Lists: made by any thread, run by the core that owns the endpoint. A run never has more parts
+ * under way than half of the endpoint's room, so that single operations pass.
+ */
+#include "submit/list.h"
+
+#include "gx_internal/link.h"
+#include "submit/queue.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define LIST_LEN_MAX (1ull << 36) /* bytes, as of any operation */
+#define LIST_RUNS    256	  /* under way on a core, of all its endpoints */
+#define LIST_PARTS   1024	  /* the same for parts */
+#define LIST_BURST   64		  /* parts that a run begins in a turn */
+#define LIST_BURST_B (1u << 20)	  /* bytes after which it begins no other */
+#define LIST_TURN    256	  /* parts that all runs begin in a turn */
+
+struct seg {
+	struct gx_mem *mem;
+	uint64_t off, token, remote_off, len;
+	uint32_t first; /* index of the first of the caller's segments that it was merged from */
+};
+
+/* Frozen, but for .refs. */
+struct gx_list {
+	struct gx *gx;
+	_Atomic unsigned refs; /* gx_list_open(), and posts under way */
+	bool read_only;	       /* a memory can't be written */
+	uint32_t nr;	       /* at least 1 */
+	uint64_t len;
+	struct seg seg[];
+};
+
+struct list_part {
+	struct gx_route route;
+	struct list_run *run; /* NULL: free */
+	struct list_part *next;
+	uint32_t first; /* of struct seg */
+};
+
+struct list_run {
+	struct list_run *next;
+	struct lists *lists;
+	struct gx_ep *ep;	/* not to be used once .over */
+	struct gx_route *route; /* NULL: of the core's queue */
+	struct gx_op op;
+	uint32_t at;  /* segment to begin next */
+	uint32_t out; /* parts under way */
+	uint32_t first;
+	int err; /* of the part that failed first; .first is its segment */
+	bool imm;
+	bool busy; /* its parts may end, but not it */
+	bool over; /* reported */
+};
+
+struct lists {
+	struct gx_core *core;
+	struct list_run *head, **tail;
+	struct list_run *run_free;
+	struct list_part *part_free;
+	struct list_run runs[LIST_RUNS];
+	struct list_part parts[LIST_PARTS];
+};
+
+/* ---- Making a list ---- */
+
+static int seg_check(const struct gx_seg *s, unsigned i)
+{
+	if (s->len > LIST_LEN_MAX)
+		return gx_fail(-EINVAL, "segment %u has %llu bytes: at most 64 GiB", i,
+			       (unsigned long long)s->len);
+	if (gx_unlikely(mem_is_dead(s->mem)))
+		return gx_fail(-EINVAL, "segment %u: its memory was freed", i);
+	if (s->mem && (s->off > s->mem->len || s->len > s->mem->len - s->off))
+		return gx_fail(-EINVAL, "segment %u is outside of the registered memory", i);
+	if (!s->mem && !s->off && s->len)
+		return gx_fail(-EINVAL, "segment %u has no memory", i);
+	return 0;
+}
+
+/* Add a segment to @list: to its last one, or behind. */
+static void list_add(struct gx_list *list, const struct gx_seg *s, unsigned i)
+{
+	struct seg *last = list->nr ? &list->seg[list->nr - 1] : NULL;
+
+	list->len += s->len;
+	list->read_only |= s->mem && s->mem->read_only;
+	if (last && !s->len)
+		return;
+	if (last && last->mem == s->mem && last->token == s->token &&
+	    last->off + last->len == s->off && last->remote_off + last->len == s->remote_off) {
+		last->len += s->len;
+		return;
+	}
+	if (!last || last->len)
+		last = &list->seg[list->nr++];
+	*last = (struct seg){.mem = s->mem,
+			     .off = s->off,
+			     .token = s->token,
+			     .remote_off = s->remote_off,
+			     .len = s->len,
+			     .first = i};
+}
+
+/* A turn that posts a list allocates here: room for the longest list in each queue would be
+ * megabytes that few programs use. A prepared list costs no allocation. */
+static int list_make(struct gx *gx, const struct gx_seg segs[], unsigned n, struct gx_list **out)
+{
+	struct gx_list *list;
+	int ret = 0;
+
+	if (!segs || !n || n > GX_SEGS_MAX)
+		return gx_fail(-EINVAL, "a list of %u segments: 1 to %u", n, GX_SEGS_MAX);
+	list = malloc(sizeof(*list) + n * sizeof(list->seg[0]));
+	if (!list)
+		return gx_fail(-ENOMEM, "no memory for a list of %u segments", n);
+	*list = (struct gx_list){.gx = gx, .refs = 1};
+	for (unsigned i = 0; !ret && i < n; i++) {
+		ret = seg_check(&segs[i], i);
+		if (!ret)
+			list_add(list, &segs[i], i);
+		if (!ret && list->len > LIST_LEN_MAX)
+			ret = gx_fail(-EINVAL, "a list of more than 64 GiB");
+	}
+	if (ret)
+		free(list);
+	else
+		*out = list;
+	return ret;
+}
+
+GX_EXPORT int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n,
+			   struct gx_list **out)
+{
+	return list_make(gx, segs, n, out);
+}
+
+GX_EXPORT void gx_list_close(struct gx_list *list)
+{
+	list_put(list);
+}
+
+int list_take(struct gx *gx, const struct gx_op *op, struct gx_list **out)
+{
+	struct gx_list *list = op->list;
+	int ret = 0;
+
+	if (op->nr_segs)
+		ret = list_make(gx, op->segs, op->nr_segs, &list);
+	else if (list->gx != gx)
+		return gx_fail(-EINVAL, "the list is of another context");
+	else
+		atomic_fetch_add_explicit(&list->refs, 1, memory_order_relaxed);
+	if (!ret && list->read_only && op->kind == GX_OP_GET) {
+		list_put(list);
+		ret = gx_fail(-EFAULT, "a segment's memory cannot be written");
+	}
+	if (!ret)
+		*out = list;
+	return ret;
+}
+
+void list_put(struct gx_list *list)
+{
+	if (list && atomic_fetch_sub_explicit(&list->refs, 1, memory_order_acq_rel) == 1)
+		free(list);
+}
+
+bool list_is_dead(const struct gx_list *list, uint32_t from)
+{
+	for (uint32_t i = from; list && i < list->nr; i++)
+		if (mem_is_dead(list->seg[i].mem))
+			return true;
+	return false;
+}
+
+/* ---- The end of parts and runs ---- */
+
+static void run_err(struct list_run *run, int err, uint32_t first)
+{
+	if (run->err)
+		return;
+	run->err = err;
+	run->first = first;
+}
+
+/* The segment to name when a run ends that none has failed of. */
+static uint32_t run_first(const struct list_run *run)
+{
+	const struct gx_list *list = run->op.list;
+
+	return list->seg[GX_MIN(run->at, list->nr - 1)].first;
+}
+
+static void run_check(struct list_run *run)
+{
+	struct gx_list *list = run->op.list;
+	bool local = sub_comps(&run->op) > 1;
+
+	if (run->busy || run->over || run->out || (!run->err && (run->at < list->nr || run->imm)))
+		return;
+	run->over = true;
+	if (!run->route)
+		run->lists->core->comps_due -= sub_comps(&run->op);
+	core_report(&(struct core_end){.ep = run->ep,
+				       .route = run->route,
+				       .op = run->op.kind,
+				       .status = run->err,
+				       .flags = (run->op.flags & GX_OP_SILENT) |
+						(local ? GX_OP_LOCAL : 0),
+				       .user = run->op.user,
+				       .len = run->err ? 0 : list->len,
+				       .tag = run->err ? run->first : 0});
+	if (!run->route)
+		list_put(list);
+}
+
+static void part_free(struct lists *l, struct list_part *p)
+{
+	p->run->out--;
+	p->run->ep->list_out--;
+	p->run = NULL;
+	p->next = l->part_free;
+	l->part_free = p;
+}
+
+/* A link has ended a part. It may still be within its post. */
+static void part_comp(struct gx_route *route, const struct gx_comp *comp)
+{
+	struct list_part *p = GX_CONTAINER_OF(route, struct list_part, route);
+	struct list_run *run = p->run;
+
+	if (comp->status)
+		run_err(run, comp->status, p->first);
+	part_free(run->lists, p);
+	run_check(run);
+}
+
+/* ---- Feeding the links ---- */
+
+static int part_post(struct list_run *run, const struct seg *s, uint64_t len, unsigned flags)
+{
+	struct lists *l = run->lists;
+	struct list_part *p = l->part_free;
+	struct gx_op op = {.kind = run->op.kind,
+			   .flags = flags,
+			   .user = run->op.user,
+			   .addr = s->mem ? NULL : (void *)(uintptr_t)s->off,
+			   .mem = s->mem,
+			   .off = s->mem ? s->off : 0,
+			   .len = len,
+			   .token = s->token,
+			   .remote_off = s->remote_off,
+			   .imm = run->op.imm,
+			   .deadline_ns = run->op.deadline_ns};
+	int ret;
+
+	if (!p)
+		return -EAGAIN;
+	l->part_free = p->next;
+	p->run = run;
+	p->first = s->first;
+	run->out++;
+	run->ep->list_out++;
+	ret = run->ep->ops->post(run->ep, &op, &p->route);
+	if (!ret)
+		return 0;
+	part_free(l, p);
+	if (ret != -EAGAIN)
+		run_err(run, ret, s->first);
+	return ret;
+}
+
+/* All bytes of the run are visible: the immediate goes by an empty put. */
+static bool run_notify(struct list_run *run)
+{
+	const struct gx_list *list = run->op.list;
+
+	run->imm = false;
+	if (!part_post(run, &list->seg[list->nr - 1], 0, GX_OP_IMM))
+		return true;
+	run->imm = !run->err;
+	return false;
+}
+
+static unsigned run_room(const struct list_run *run)
+{
+	const struct gx_link_room *room = &run->ep->ops->room;
+
+	return (run->op.kind == GX_OP_GET ? room->gets : room->ops) / 2;
+}
+
+/* Return: parts begun. */
+static unsigned run_feed(struct list_run *run)
+{
+	const struct gx_list *list = run->op.list;
+	unsigned n = 0, room = run_room(run);
+	uint64_t bytes = 0;
+
+	run->busy = true;
+	if (run->op.deadline_ns && run->op.deadline_ns <= run->lists->core->now_ns)
+		run_err(run, -ETIMEDOUT, run_first(run));
+	while (!run->err && run->at < list->nr && n < LIST_BURST && bytes < LIST_BURST_B &&
+	       run->ep->list_out < room) {
+		const struct seg *s = &list->seg[run->at];
+
+		if (part_post(run, s, s->len, 0))
+			break;
+		run->at++;
+		bytes += s->len;
+		n++;
+	}
+	if (!run->err && run->imm && run->at == list->nr && !run->out)
+		n += run_notify(run);
+	run->busy = false;
+	return n;
+}
+
+int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struct gx_route *route)
+{
+	struct list_run *run = l->run_free;
+
+	if (ep->failed)
+		return -ENOTCONN;
+	if (!run || (!route && !core_post_room(l->core)))
+		return -EAGAIN;
+	l->run_free = run->next;
+	*run = (struct list_run){.lists = l,
+				 .ep = ep,
+				 .route = route,
+				 .op = *op,
+				 .imm = op->kind == GX_OP_PUT && op->flags & GX_OP_IMM};
+	*l->tail = run;
+	l->tail = &run->next;
+	if (!route)
+		l->core->comps_due += sub_comps(op);
+	run_feed(run);
+	run_check(run);
+	return 0;
+}
+
+bool lists_idle(const struct lists *l)
+{
+	return !l->head;
+}
+
+/* Take runs that are over out of the list. */
+static void lists_sweep(struct lists *l)
+{
+	struct list_run **at = &l->head, *run;
+
+	while ((run = *at)) {
+		if (!run->over) {
+			at = &run->next;
+			continue;
+		}
+		*at = run->next;
+		run->next = l->run_free;
+		l->run_free = run;
+	}
+	l->tail = at;
+}
+
+bool lists_run(struct lists *l)
+{
+	struct list_run *first = l->head;
+	unsigned n = 0;
+
+	for (struct list_run *run = first; run && n < LIST_TURN; run = run->next) {
+		unsigned fed = run->over ? 0 : run_feed(run);
+
+		if (fed)
+			run->ep->ops->kick(run->ep);
+		run_check(run);
+		n += fed;
+	}
+	if (first && first->next) { /* another run begins the next turn */
+		l->head = first->next;
+		first->next = NULL;
+		*l->tail = first;
+		l->tail = &first->next;
+	}
+	lists_sweep(l);
+	return n;
+}
+
+/* ---- Ending runs ---- */
+
+static void parts_cancel(struct lists *l, const struct list_run *run)
+{
+	for (unsigned i = 0; run->out && i < LIST_PARTS; i++)
+		if (l->parts[i].run == run)
+			run->ep->ops->cancel(run->ep, run->op.user, &l->parts[i].route);
+}
+
+int lists_cancel(struct lists *l, struct gx_ep *ep, uint64_t user, const struct gx_route *route)
+{
+	int n = 0;
+
+	for (struct list_run *run = l->head; run; run = run->next) {
+		if (run->over || run->ep != ep || run->op.user != user || run->route != route)
+			continue;
+		run->busy = true;
+		run_err(run, -ECANCELED, run_first(run));
+		parts_cancel(l, run);
+		run->busy = false;
+		run_check(run);
+		n++;
+	}
+	return n;
+}
+
+/* The link then fails the parts that are under way. */
+void lists_ep_fail(struct lists *l, const struct gx_ep *ep, int err)
+{
+	for (struct list_run *run = l->head; run; run = run->next) {
+		if (run->over || run->ep != ep)
+			continue;
+		run_err(run, err, run_first(run));
+		run_check(run);
+	}
+}
+
+void lists_drop(struct lists *l)
+{
+	for (struct list_run *run = l->head; run; run = run->next) {
+		if (run->over || run->err || !list_is_dead(run->op.list, run->at))
+			continue;
+		run_err(run, -ECANCELED, run_first(run));
+		run_check(run);
+	}
+}
+
+/* ---- Control path ---- */
+
+int lists_open(struct gx_core *core, struct lists **out)
+{
+	struct lists *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	l->core = core;
+	l->tail = &l->head;
+	for (unsigned i = LIST_RUNS; i-- > 0;) {
+		l->runs[i].next = l->run_free;
+		l->run_free = &l->runs[i];
+	}
+	for (unsigned i = LIST_PARTS; i-- > 0;) {
+		l->parts[i].route.comp = part_comp;
+		l->parts[i].next = l->part_free;
+		l->part_free = &l->parts[i];
+	}
+	*out = l;
+	return 0;
+}
+
+void lists_close(struct lists *l)
+{
+	for (struct list_run *run = l ? l->head : NULL; run; run = run->next)
+		if (!run->over && !run->route)
+			list_put(run->op.list);
+	free(l);
+}

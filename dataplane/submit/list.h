@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lists of segments. A struct gx_list is what a post needs of a list: checked, neighbours merged.
+ * A run is one post of it on one endpoint: the core feeds its segments to the link as puts or gets
+ * of their own (parts), as room comes, and reports one completion. Private to submit/.
+ */
+#ifndef GX_SUBMIT_LIST_H
+#define GX_SUBMIT_LIST_H
+
+#include "submit/submit.h"
+
+struct lists; /* a core's part. owner: core */
+
+/* -- any thread -- */
+
+/** list_take() - The list of @op, to be given back with list_put(). One that was not prepared is
+ * copied. Return: 0, -EINVAL, -EFAULT, -ENOMEM with gx_error(). */
+int list_take(struct gx *gx, const struct gx_op *op, struct gx_list **out);
+void list_put(struct gx_list *list);			      /* NULL: nothing */
+bool list_is_dead(const struct gx_list *list, uint32_t from); /* was a memory freed? NULL: no */
+
+/* -- control path -- */
+
+int lists_open(struct gx_core *core, struct lists **out); /* 0, -ENOMEM */
+void lists_close(struct lists *l);			  /* NULL: nothing */
+
+/* -- poll core -- */
+
+/** lists_begin() - Begin @op, whose .list came from list_take(). With a route the caller keeps the
+ * list until its completion; without, the run puts it. Return: 0, -EAGAIN, -ENOTCONN. */
+int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struct gx_route *route);
+bool lists_idle(const struct lists *l);
+bool lists_run(struct lists *l); /* feed the links. Return: true: something was done */
+int lists_cancel(struct lists *l, struct gx_ep *ep, uint64_t user, const struct gx_route *route);
+void lists_ep_fail(struct lists *l, const struct gx_ep *ep, int err);
+void lists_drop(struct lists *l); /* end the runs that have yet to post a part of dead memory */
+
+#endif

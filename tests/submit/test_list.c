@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Lists of segments, in virtual time, on the queue of a core and on others. After each case nothing
+ * may be out at either end.
+ */
+#include "sim/sim_rig.h"
+
+#include "submit/submit.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define SEGS  3000
+#define BLOCK 512u
+
+static uint8_t src[SEGS * BLOCK], dst[SEGS * BLOCK];
+static struct gx_seg segs[SEGS];
+static struct gx_queue *queue; /* NULL: the core's */
+
+static struct rig *list_rig(bool other)
+{
+	struct gx_queue_opts opts = GX_INIT(opts);
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .mem_b = 4 << 20});
+
+	queue = NULL;
+	if (other)
+		assert_int_equal(gx_queue_open(r->gx[0], &opts, &queue), 0);
+	rig_fill(src, sizeof(src), 7);
+	memset(dst, RIG_POISON, sizeof(dst));
+	for (unsigned i = 0; i < SEGS; i++) /* backwards there, so that none is a neighbour */
+		segs[i] = (struct gx_seg){.off = (uintptr_t)src + i * BLOCK,
+					  .token = r->peer[0].token,
+					  .remote_off = (SEGS - 1 - i) * BLOCK,
+					  .len = BLOCK};
+	return r;
+}
+
+static struct gx_queue *queue_of(struct rig *r)
+{
+	return queue ? queue : gx_core_queue(r->core[0]);
+}
+
+static struct gx_op put_of(unsigned flags, unsigned n)
+{
+	return (struct gx_op){
+		.kind = GX_OP_PUT, .flags = flags, .user = 5, .segs = segs, .nr_segs = n};
+}
+
+static int post(struct rig *r, const struct gx_op *op)
+{
+	return gx_post(queue_of(r), r->ep[0][0], op, 1);
+}
+
+static struct gx_comp comp_next(struct rig *r)
+{
+	uint64_t end = r->now_ns + SECOND;
+	struct gx_comp comp;
+
+	if (!queue) {
+		rig_comps(r, 0, 1, SECOND);
+		comp = r->last[0][0];
+		rig_forget(r);
+		return comp;
+	}
+	while (!gx_poll(queue, &comp, 1)) {
+		assert_true(r->now_ns < end);
+		rig_turn(r);
+	}
+	return comp;
+}
+
+static void expect(struct rig *r, int status, uint64_t len)
+{
+	struct gx_comp comp = comp_next(r);
+
+	assert_int_equal(comp.kind, GX_COMP_DONE);
+	assert_int_equal(comp.status, status);
+	assert_int_equal(comp.user, 5);
+	assert_int_equal(comp.len, len);
+}
+
+static void list_done(struct rig *r)
+{
+	rig_pass(r, 5 * MS);
+	assert_int_equal(r->nr_last[0], 0);
+	for (unsigned i = 0; gx_queue_close(queue); i++) {
+		assert_true(i < 10000);
+		rig_turn(r);
+	}
+	rig_done(r);
+}
+
+static void blocks_check(struct rig *r)
+{
+	for (unsigned i = 0; i < SEGS; i++)
+		assert_memory_equal(rig_mem(r, 1) + segs[i].remote_off, src + i * BLOCK, BLOCK);
+}
+
+static void put_all(bool other)
+{
+	struct rig *r = list_rig(other);
+	struct gx_op op = put_of(0, SEGS);
+
+	assert_int_equal(post(r, &op), 1);
+	memset(segs, 0, sizeof(segs)); /* read during the post alone */
+	expect(r, 0, sizeof(src));
+	for (unsigned i = 0; i < SEGS; i++)
+		assert_memory_equal(rig_mem(r, 1) + (SEGS - 1 - i) * BLOCK, src + i * BLOCK, BLOCK);
+	list_done(r);
+}
+
+static void list__put_core(void **state)
+{
+	put_all(false);
+}
+
+static void list__put_queue(void **state)
+{
+	put_all(true);
+}
+
+/* A prepared list is under way twice, and closed. Singles pass it. */
+static void list__prepared(void **state)
+{
+	struct rig *r = list_rig(true);
+	struct gx_op op = {.kind = GX_OP_PUT, .user = 5};
+	struct gx_op one = {.kind = GX_OP_PUT,
+			    .user = 6,
+			    .addr = src,
+			    .len = 8,
+			    .token = r->peer[0].token,
+			    .remote_off = 3 << 20};
+	struct gx_list *list;
+
+	assert_int_equal(gx_list_open(r->gx[0], segs, SEGS, &list), 0);
+	op.list = list;
+	assert_int_equal(post(r, &op), 1);
+	assert_int_equal(post(r, &op), 1);
+	assert_int_equal(post(r, &one), 1);
+	gx_list_close(list);
+	assert_int_equal(comp_next(r).user, 6);
+	expect(r, 0, sizeof(src));
+	expect(r, 0, sizeof(src));
+	blocks_check(r);
+	list_done(r);
+}
+
+static void list__get(void **state)
+{
+	struct rig *r = list_rig(false);
+	struct gx_op op = put_of(0, SEGS);
+
+	memcpy(rig_mem(r, 1), src, sizeof(src));
+	for (unsigned i = 0; i < SEGS; i++)
+		segs[i].off = (uintptr_t)dst + segs[i].remote_off;
+	op.kind = GX_OP_GET;
+	assert_int_equal(post(r, &op), 1);
+	expect(r, 0, sizeof(dst));
+	assert_memory_equal(dst, src, sizeof(dst));
+	list_done(r);
+}
+
+/* The immediate comes behind all bytes. */
+static void list__imm(void **state)
+{
+	struct rig *r = list_rig(false);
+	struct gx_op op = put_of(GX_OP_IMM, SEGS);
+
+	op.imm = 77;
+	assert_int_equal(post(r, &op), 1);
+	rig_comps(r, 1, 1, SECOND);
+	assert_int_equal(r->last[1][0].kind, GX_COMP_NOTIFY);
+	assert_int_equal(r->last[1][0].imm, 77);
+	blocks_check(r);
+	rig_comps(r, 0, 1, SECOND);
+	rig_forget(r);
+	list_done(r);
+}
+
+/* Neighbours merge: the whole is one put. */
+static void list__neighbours(void **state)
+{
+	struct rig *r = list_rig(false);
+	struct gx_op op = put_of(0, SEGS);
+	uint64_t before = rig_stat(r, 0, "msgs_tx");
+
+	for (unsigned i = 0; i < SEGS; i++)
+		segs[i].remote_off = i * BLOCK;
+	assert_int_equal(post(r, &op), 1);
+	expect(r, 0, sizeof(src));
+	blocks_check(r);
+	assert_true(rig_stat(r, 0, "msgs_tx") - before <= 1);
+	list_done(r);
+}
+
+static void fails(bool other)
+{
+	struct rig *r = list_rig(other);
+	struct gx_op op = put_of(GX_OP_SILENT | GX_OP_IMM, SEGS);
+	struct gx_comp comp;
+
+	segs[1234].remote_off = 1ull << 40;
+	assert_int_equal(post(r, &op), 1);
+	comp = comp_next(r);
+	assert_int_equal(comp.status, -ERANGE);
+	assert_int_equal(comp.seg, 1234);
+	rig_pass(r, MS);
+	assert_int_equal(r->nr_last[1], 0); /* no immediate */
+	list_done(r);
+}
+
+static void list__first_error(void **state)
+{
+	fails(false);
+	fails(true);
+}
+
+static void cancels(bool other)
+{
+	struct rig *r = list_rig(other);
+	struct gx_op op = put_of(GX_OP_IMM, SEGS);
+
+	assert_int_equal(post(r, &op), 1);
+	rig_turn(r);
+	assert_int_equal(gx_cancel(queue_of(r), r->ep[0][0], 5), 1);
+	expect(r, -ECANCELED, 0);
+	list_done(r);
+}
+
+static void list__cancel(void **state)
+{
+	cancels(false);
+	cancels(true);
+}
+
+static void list__deadline(void **state)
+{
+	struct rig *r = list_rig(false);
+	struct gx_op op = put_of(0, SEGS);
+
+	r->still[1] = true;
+	op.deadline_ns = r->now_ns + MS;
+	assert_int_equal(post(r, &op), 1);
+	expect(r, -ETIMEDOUT, 0);
+	r->still[1] = false;
+	list_done(r);
+}
+
+static void list__mem_free(void **state)
+{
+	struct rig *r = list_rig(false);
+	struct gx_op op = put_of(0, SEGS);
+	struct gx_mem *mem;
+
+	assert_int_equal(gx_mem_alloc(r->gx[0], GX_MEM_HOST, 0, BLOCK, &mem), 0);
+	segs[SEGS - 1].mem = mem;
+	segs[SEGS - 1].off = 0;
+	assert_int_equal(post(r, &op), 1);
+	assert_int_equal(gx_mem_free(mem), 0);
+	expect(r, -ECANCELED, 0);
+	list_done(r);
+}
+
+/* The queue ends with lists under way, and one whose completion nobody took. */
+static void list__queue_close(void **state)
+{
+	struct rig *r = list_rig(true);
+	struct gx_op op = put_of(0, 1);
+
+	assert_int_equal(post(r, &op), 1);
+	rig_pass(r, MS);
+	op.nr_segs = SEGS;
+	assert_int_equal(post(r, &op), 1);
+	rig_turn(r);
+	list_done(r);
+}
+
+static void list__bad(void **state)
+{
+	struct rig *r = list_rig(false);
+	struct gx_op op = put_of(0, SEGS);
+	struct gx_list *list;
+
+	op.kind = GX_OP_SEND;
+	assert_int_equal(post(r, &op), -EINVAL);
+	op = put_of(0, GX_SEGS_MAX + 1);
+	assert_int_equal(post(r, &op), -EINVAL);
+	op = put_of(0, 2);
+	op.segs = NULL;
+	assert_int_equal(post(r, &op), -EINVAL);
+	op = put_of(0, 2);
+	segs[1].len = 1ull << 36; /* with the other one beyond 64 GiB */
+	assert_int_equal(post(r, &op), -EINVAL);
+	segs[1] = (struct gx_seg){.mem = r->mem[0], .off = r->mem[0]->len, .len = 1};
+	assert_int_equal(post(r, &op), -EINVAL);
+	assert_non_null(strstr(gx_error(), "segment 1"));
+	segs[1] = (struct gx_seg){.len = 1};
+	assert_int_equal(post(r, &op), -EINVAL);
+	assert_int_equal(gx_list_open(r->gx[0], segs, 0, &list), -EINVAL);
+	gx_list_close(NULL);
+	list_done(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(list__put_core),    cmocka_unit_test(list__put_queue),
+		cmocka_unit_test(list__prepared),    cmocka_unit_test(list__get),
+		cmocka_unit_test(list__imm),	     cmocka_unit_test(list__neighbours),
+		cmocka_unit_test(list__first_error), cmocka_unit_test(list__cancel),
+		cmocka_unit_test(list__deadline),    cmocka_unit_test(list__mem_free),
+		cmocka_unit_test(list__queue_close), cmocka_unit_test(list__bad),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
