@@ -224,10 +224,11 @@ enum gx_access {
 
 /**
  * gx_gpu_open() - Open a GPU before anything is allocated on it. gx_mem_alloc() and gx_mem_reg() do
- * it too, at any time; the first time takes up to seconds, and cores that run go on meanwhile. Connections made later over the local link can map the memory of peers' GPUs, and copy
- * engines serve this context's registered host memory. The next connection times both ways of short
- * copies to this GPU; until then gx uses the copy engines. A gx_queue made earlier
- * knows no streams of this GPU (gx_op.stream). [control]
+ * it too, at any time; the first time takes up to seconds, and cores that run go on meanwhile.
+ * Connections made later over the local link can map the memory of peers' GPUs, and copy engines
+ * serve this context's registered host memory. The next connection times both ways of short copies to
+ * this GPU; until then gx uses the copy engines. A gx_queue made earlier knows no streams of this GPU
+ * (gx_op.stream). [control]
  * Return: 0, -EINVAL, -ENODEV (no such GPU), -EAGAIN (a core that another thread turns had no turn
  * within a second: have it turned, and call again).
  */
