@@ -348,6 +348,16 @@ static bool mem_may_go(const struct gx_mem *mem)
 	       (!mem->gx->conns || drop_is_done(mem->gx, mem->drop_seq));
 }
 
+static void parts_reap(struct gx_mem *whole)
+{
+	while (whole->parts) {
+		struct gx_mem *part = whole->parts;
+
+		list_del(part);
+		part_destroy(part);
+	}
+}
+
 /* Parts go before their whole. */
 static bool reap_list(struct gx_mem **at, bool all)
 {
@@ -357,7 +367,7 @@ static bool reap_list(struct gx_mem **at, bool all)
 		struct gx_mem *mem = *at;
 
 		if (all)
-			reap_list(&mem->parts, true);
+			parts_reap(mem);
 		if (all ? mem->nr_parts : !mem_may_go(mem)) {
 			at = &mem->next;
 			continue;
@@ -387,12 +397,11 @@ void mem_reap(struct gx *gx, bool all)
 	}
 }
 
-void mem_end(struct gx_mem *mem)
+/* It has no parts. */
+static void end_one(struct gx_mem *mem)
 {
 	struct gx *gx = mem->gx;
 
-	while (mem->parts)
-		mem_end(mem->parts);
 	if (mem->shared) {
 		atomic_store_explicit(&gx->region[mem->token & CORE_TOKEN_INDEX], NULL,
 				      memory_order_release);
@@ -403,6 +412,13 @@ void mem_end(struct gx_mem *mem)
 	list_del(mem);
 	mem_list(mem, &gx->dying);
 	drop_begin(mem);
+}
+
+void mem_end(struct gx_mem *mem)
+{
+	while (mem->parts)
+		end_one(mem->parts);
+	end_one(mem);
 }
 
 /* Peers can no longer name it, and cores end their operations with it. */
