@@ -240,6 +240,9 @@ static void submit__lists(void **state)
 		struct gx_op op = {.kind = GX_OP_PUT, .segs = segs, .nr_segs = SEGS};
 		struct poster p = {.rig = r, .conn = c, .striped = round & 1};
 
+#ifdef __SANITIZE_THREAD__ /* it does not see that a put over one lane is before a get over another */
+		p.striped = false;
+#endif
 		for (unsigned i = 0; i < KV_B; i++)
 			out[i] = (char)(i / 256 + i + round);
 		memset(in, 0, KV_B);
