@@ -273,8 +273,8 @@ struct gx {
 	struct gx_conn *conns;		/* owner: ctl */
 	uint64_t conn_ids;		/* owner: ctl; id of the last connection */
 	struct gx_mem *mems;		/* owner: ctl; no parts, and none that was freed */
-	struct gx_mem *dying;		/* owner: ctl; freed, and still in use. A part comes before
-					   its whole */
+	struct gx_mem *dying;		/* owner: ctl; freed, and still in use. A whole waits for
+					   its parts (.nr_parts) */
 	struct gx_mem *graves, **graves_tail; /* owner: ctl; freed handles, oldest first: gx sees
 						 when the user uses one again */
 	unsigned nr_graves;		      /* owner: ctl */

@@ -27,7 +27,7 @@ static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
 				return;
 			}
 			slot_free(e, e->ops[i].slot);
-			op_finish(e, i, rec->fail.err, e->ops[i].len);
+			op_finish(e, i, rec->fail.err, rec->fail.err ? 0 : e->ops[i].len);
 		}
 		return;
 	}

@@ -75,8 +75,10 @@ static void post_on(struct rig *r, unsigned conn, enum gx_op_kind kind, uint64_t
 static int status_of(struct rig *r, uint64_t user)
 {
 	for (unsigned i = 0; i < r->nr_last[0]; i++)
-		if (r->last[0][i].user == user && r->last[0][i].kind == GX_COMP_DONE)
+		if (r->last[0][i].user == user && r->last[0][i].kind == GX_COMP_DONE) {
+			assert_true(!r->last[0][i].status || !r->last[0][i].len);
 			return r->last[0][i].status;
+		}
 	fail_msg("no completion of %u", (unsigned)user);
 	return 0;
 }
