@@ -5,6 +5,7 @@
  * they do for freed memory (core/drop.c). On the caller's thread, but what ends in _run.
  */
 #include "control/control.h"
+#include "core/le.h"
 
 #include "gx_internal/link.h"
 
@@ -29,21 +30,6 @@ _Static_assert(sizeof(struct gx_key) == KEY_CRC + 4, "it ends with its CRC");
 
 static const uint8_t key_magic[4] = {'g', 'x', 'k', '1'};
 
-static void key_put(uint8_t *b, uint64_t v, unsigned n)
-{
-	for (; n; n--, v >>= 8)
-		*b++ = (uint8_t)v;
-}
-
-static uint64_t key_get(const uint8_t *b, unsigned n)
-{
-	uint64_t v = 0;
-
-	while (n--)
-		v = v << 8 | b[n];
-	return v;
-}
-
 static void key_fill(const struct gx_mem *part, struct gx_key *key)
 {
 	uint8_t *b = key->bytes;
@@ -52,12 +38,12 @@ static void key_fill(const struct gx_mem *part, struct gx_key *key)
 	memcpy(b + KEY_MAGIC, key_magic, sizeof(key_magic));
 	b[KEY_KIND] = (uint8_t)part->kind;
 	b[KEY_ACCESS] = (uint8_t)part->access;
-	key_put(b + KEY_DEVICE, (uint64_t)part->device, 2);
-	key_put(b + KEY_OWNER, part->gx->id, 8);
-	key_put(b + KEY_TOKEN, part->token, 8);
-	key_put(b + KEY_ADDR, (uintptr_t)part->addr, 8);
-	key_put(b + KEY_LEN, part->len, 8);
-	key_put(b + KEY_CRC, gx_crc32c(0, b, KEY_CRC), 4);
+	le16_put(b + KEY_DEVICE, (uint16_t)part->device);
+	le64_put(b + KEY_OWNER, part->gx->id);
+	le64_put(b + KEY_TOKEN, part->token);
+	le64_put(b + KEY_ADDR, (uintptr_t)part->addr);
+	le64_put(b + KEY_LEN, part->len);
+	le32_put(b + KEY_CRC, gx_crc32c(0, b, KEY_CRC));
 }
 
 /* Is it a key, of context @owner? @whose: for people. Return: 0, -EINVAL, -EXDEV with gx_error(). */
@@ -66,12 +52,12 @@ static int key_check(const struct gx_key *key, uint64_t owner, const char *whose
 	const uint8_t *b = key->bytes;
 
 	if (memcmp(b + KEY_MAGIC, key_magic, sizeof(key_magic)) ||
-	    key_get(b + KEY_CRC, 4) != gx_crc32c(0, b, KEY_CRC))
+	    le32_get(b + KEY_CRC) != gx_crc32c(0, b, KEY_CRC))
 		return gx_fail(-EINVAL,
 			       "these %zu bytes are no key of gx_mem_key(): were all of them sent, "
 			       "and are both ends of one version?",
 			       sizeof(*key));
-	if (key_get(b + KEY_OWNER, 8) != owner)
+	if (le64_get(b + KEY_OWNER) != owner)
 		return gx_fail(-EXDEV,
 			       "this key is of another context than %s: of another process, or of "
 			       "an earlier life of this one; ask for a new key",
@@ -211,7 +197,7 @@ static int withdraw_run(void *arg)
 
 GX_EXPORT int gx_key_withdraw(struct gx *gx, const struct gx_key *key)
 {
-	struct key_call call = {.gx = gx, .token = key_get(key->bytes + KEY_TOKEN, 8)};
+	struct key_call call = {.gx = gx, .token = le64_get(key->bytes + KEY_TOKEN)};
 	int ret = key_check(key, gx->id, "this one");
 
 	if (ret)
@@ -237,11 +223,11 @@ GX_EXPORT int gx_conn_key(struct gx_conn *c, const struct gx_key *key, struct gx
 	ret = key_check(key, c->peer.id, "this peer's");
 	if (ret)
 		return ret;
-	full.token = key_get(b + KEY_TOKEN, 8);
-	full.len = key_get(b + KEY_LEN, 8);
-	full.addr = key_get(b + KEY_ADDR, 8);
+	full.token = le64_get(b + KEY_TOKEN);
+	full.len = le64_get(b + KEY_LEN);
+	full.addr = le64_get(b + KEY_ADDR);
 	full.kind = b[KEY_KIND];
-	full.device = (int16_t)key_get(b + KEY_DEVICE, 2);
+	full.device = (int16_t)le16_get(b + KEY_DEVICE);
 	full.access = b[KEY_ACCESS];
 	return core_struct_give("gx_region", &full, sizeof(full), out);
 }

@@ -197,7 +197,7 @@ MUTANTS = {
     "KEY3": ("a key for one connection lets all in",
            [("dataplane/core/core.h", " || (mem->only && mem->only != ep->conn->id)", "")], ["key key__for_one"]),
     "KEY4": ("a key of another context is taken",
-           [("dataplane/control/key.c", "if (key_get(b + KEY_OWNER, 8) != owner)", "if (0)")], ["key key__bad_bytes"]),
+           [("dataplane/control/key.c", "if (le64_get(b + KEY_OWNER) != owner)", "if (0)")], ["key key__bad_bytes"]),
     "KEY5": ("a place is used again at once",
            [("dataplane/control/key.c", "\tdo\n\t\tgx->key_last", "\tgx->key_last = span - 1;\n\tdo\n\t\tgx->key_last")],
            ["key withdraw__places"]),
