@@ -356,7 +356,7 @@ def gpu_local_without_a_gpu(tools):
         # It is told: so one may do it.
         path = clean_path(tools.perf("put", s.addr, "-s", "1M", "-n", "10", "--gpu", "1", "--require", "local"))
         expect((path["link"], path["unpack"], path["engine"]) == ("local", "direct", "auto"), path)
-        expect("--gpu" not in path["why"] and "packets" not in path["why"], path)
+        expect("--gpu" not in path["why"] and "by packets" not in path["why"], path)
         tools.gxperf("put", s.addr, "--require", "local").must(FAILED, "cuda:1", "--gpu 1")
         # The server's mode is what unpacks; sends take packets over any link, and are told nothing of GPUs.
         tools.gxperf("put", s.addr, "--unpack", "d2d").must(USAGE, "the receiving end decides")

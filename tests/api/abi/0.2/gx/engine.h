@@ -85,8 +85,9 @@ struct gx_engine_handle {
 
 /**
  * gx_engine_export() - Name memory of gx_engine_alloc() (by a descriptor, or by cudaIpc with
- * .ipc), or of cuMemAlloc (by cudaIpc). Takes milliseconds; once for each allocation is
- * enough. The memory must outlive its imports.
+ * .ipc), of cuMemCreate (by a descriptor), or of cuMemAlloc (by cudaIpc). Takes milliseconds; once
+ * for each allocation is enough, but a range of several allocations of cuMemCreate is exported for
+ * each import. Memory named by cudaIpc must outlive its imports.
  * Return: 0, and h->fd is the caller's to close; -EOPNOTSUPP (the CPU, or memory that has no name).
  */
 int gx_engine_export(struct gx_engine *e, const void *ptr, size_t len, struct gx_engine_handle *h);
