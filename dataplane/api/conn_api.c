@@ -34,6 +34,69 @@ static int discard_run(void *arg)
 	return 0;
 }
 
+_Static_assert(GX_CONN_DATA_MAX == GX_HELLO_CONN_DATA_MAX, "HELLO carries it");
+
+static int data_check(const char *opts, const void *data, uint32_t len)
+{
+	if (len > GX_CONN_DATA_MAX)
+		return gx_fail(-EINVAL, "%s.data_len is %u: at most %d", opts, len,
+			       GX_CONN_DATA_MAX);
+	if (len && !data)
+		return gx_fail(-EINVAL, "%s.data is NULL, and .data_len is %u", opts, len);
+	return 0;
+}
+
+/* ---- listeners ---- */
+
+GX_EXPORT int gx_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts *user,
+			     struct gx_listener **out)
+{
+	struct gx_listen_opts opts;
+	int ret = core_struct_take("gx_listen_opts", &opts, sizeof(opts), user);
+
+	if (!ret)
+		ret = data_check("gx_listen_opts", opts.data, opts.data_len);
+	if (ret)
+		return ret;
+	if (opts.ask && !gx->opts.on_conn)
+		return gx_fail(-EINVAL, "a listener that asks needs the callback on_conn");
+	return ctl_listen_with(gx, addr, &opts, out);
+}
+
+GX_EXPORT void gx_listener_close(struct gx_listener *l)
+{
+	if (l)
+		ctl_listener_close(l);
+}
+
+GX_EXPORT struct gx_listener *gx_conn_listener(const struct gx_conn *c)
+{
+	return atomic_load_explicit(&c->listener, memory_order_relaxed);
+}
+
+GX_EXPORT int gx_conn_refuse(struct gx_conn *c, const char *why)
+{
+	if (!gx_uring_is_me(c->gx->uring) || !c->asking)
+		return gx_fail(-EINVAL, "a connection can be refused in the callback of "
+					"GX_CONN_EVENT_ASKED alone");
+	c->refused = true;
+	snprintf(c->text, sizeof(c->text), "%.160s", why);
+	return 0;
+}
+
+GX_EXPORT const void *gx_conn_data(const struct gx_conn *c, uint32_t *len)
+{
+	/* The control thread has the peer's HELLO earlier than others may read it. */
+	bool known =
+		atomic_load_explicit(&c->state, memory_order_acquire) != GX_CONN_STATE_CONNECTING ||
+		gx_uring_is_me(c->gx->uring);
+
+	*len = known ? c->peer.data_len : 0;
+	return *len ? c->peer.data : NULL;
+}
+
+/* ---- connections ---- */
+
 GX_EXPORT int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *user,
 			 struct gx_conn **out)
 {
@@ -49,6 +112,9 @@ GX_EXPORT int gx_connect(struct gx *gx, const char *addr, const struct gx_connec
 	if (opts.first_core >= gx->nr_cores)
 		return gx_fail(-EINVAL, "first_core %u: there are %u cores", opts.first_core,
 			       gx->nr_cores);
+	ret = data_check("gx_connect_opts", opts.data, opts.data_len);
+	if (ret)
+		return ret;
 	ret = gx_uring_run_wait(gx->uring, new_run, &call);
 	if (ret)
 		return gx_fail(ret, "no memory for a connection");

@@ -149,7 +149,7 @@ void conn_down(struct gx_conn *c, enum gx_reason reason, int err, const char *fm
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
 	conn_state_set(c, GX_CONN_STATE_DOWN);
-	if (c->gx->opts.on_conn && (c->reported_up || !c->server))
+	if (c->gx->opts.on_conn && (c->reported_up || c->asked || !c->server))
 		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_EVENT_DOWN, err, c->text);
 }
 
@@ -285,7 +285,7 @@ static bool conn_quiet(const struct gx_conn *c)
 /* Does the user hold @c? The user connected it, or on_conn told of it. */
 static bool conn_is_known(const struct gx_conn *c)
 {
-	return !c->server || (c->reported_up && c->gx->opts.on_conn);
+	return !c->server || ((c->reported_up || c->asked) && c->gx->opts.on_conn);
 }
 
 bool conn_is_over(struct gx_conn *c)

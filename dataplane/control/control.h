@@ -7,6 +7,7 @@
 #define GX_CONTROL_H
 
 #include "core/core.h"
+#include "gx/listen.h"
 
 /* -- connections, conn.c: called by ctl.c on the control thread -- */
 
@@ -69,6 +70,10 @@ void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu); /* for copy engi
 int ctl_open(struct gx *gx); /* sets gx->ctl */
 void ctl_close(struct gx *gx);
 int ctl_listen(struct gx *gx, const char *addr); /* port number, -errno with gx_error() */
+/* @opts were checked. NULL: as ctl_listen(). */
+int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts *opts,
+		    struct gx_listener **out);
+void ctl_listener_close(struct gx_listener *l);
 void ctl_listen_stop(struct gx *gx);
 /* Begin the bootstrap of @c, to @addr. Copies @opts. conn_up() or conn_down() tell the result. */
 int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opts *opts);

@@ -29,7 +29,7 @@
 
 static void tick_listeners(struct ctl *ctl)
 {
-	for (struct ctl_listener *l = ctl->listeners; l; l = l->next) {
+	for (struct gx_listener *l = ctl->listeners; l; l = l->next) {
 		listener_spare(l);
 		listener_arm(l);
 	}
@@ -184,27 +184,27 @@ int ctl_open(struct gx *gx)
 	return 0;
 }
 
-/* Return: listeners that are not closed yet. */
+/* Return: listeners of gx_listen() that are not closed yet. */
 static int stop_run(void *arg)
 {
 	struct ctl *ctl = arg;
-	struct ctl_listener *l, *next;
+	struct gx_listener *l, *next;
 	int n = 0;
 
 	for (l = ctl->listeners; l; l = next) {
 		next = l->next;
-		if (listener_is_tcp(l))
+		if (listener_is_tcp(l) && !l->held)
 			listener_close(l);
 	}
 	for (l = ctl->listeners; l; l = l->next)
-		n += listener_is_tcp(l);
+		n += listener_is_tcp(l) && !l->held;
 	return n;
 }
 
 static int close_begin(void *arg)
 {
 	struct ctl *ctl = arg;
-	struct ctl_listener *l, *next;
+	struct gx_listener *l, *next;
 
 	ctl->closing = true;
 	for (l = ctl->listeners; l; l = next) {
@@ -244,12 +244,12 @@ static int close_step(void *arg)
 }
 
 /* Call @fn on the control thread until it returns 0. Return: it did. */
-static bool ctl_settle(struct ctl *ctl, int (*fn)(void *arg))
+static bool ctl_settle(struct ctl *ctl, int (*fn)(void *arg), void *arg)
 {
 	const struct timespec ts = {.tv_nsec = CTL_SETTLE_WAIT_NS};
 
 	for (unsigned i = 0; i < CTL_SETTLE_TRIES; i++) {
-		if (!gx_uring_run_wait(ctl->gx->uring, fn, ctl))
+		if (!gx_uring_run_wait(ctl->gx->uring, fn, arg))
 			return true;
 		if (gx_uring_is_me(ctl->gx->uring))
 			return false;
@@ -267,7 +267,7 @@ void ctl_close(struct gx *gx)
 		return;
 	gx_uring_run_wait(gx->uring, close_begin, ctl);
 	gx->ctl = NULL;
-	if (ctl_settle(ctl, close_step))
+	if (ctl_settle(ctl, close_step, ctl))
 		free(ctl);
 	else /* better leak it than use it after free */
 		gx_err("control: sockets did not close in %u ms", CTL_SETTLE_TRIES);
@@ -318,9 +318,11 @@ static int listen_port(int fd)
 					      : ((struct sockaddr_in *)&sa)->sin_port);
 }
 
-static int listen_start(struct ctl *ctl, int fd)
+/* @opts: NULL: for gx_listen() */
+static int listen_start(struct ctl *ctl, int fd, const struct gx_listen_opts *opts,
+			struct gx_listener **out)
 {
-	struct ctl_listener *l = calloc(1, sizeof(*l));
+	struct gx_listener *l = calloc(1, sizeof(*l));
 	int ret;
 
 	if (!l) {
@@ -331,11 +333,17 @@ static int listen_start(struct ctl *ctl, int fd)
 	l->room = ctl_conn_room;
 	l->accepted = ctl_conn_accepted;
 	l->turn_away = ctl_conn_turn_away;
+	if (opts) {
+		l->held = true;
+		l->ask = opts->ask;
+		l->user = opts->user;
+		l->data_len = (uint8_t)opts->data_len;
+		if (l->data_len)
+			memcpy(l->data, opts->data, l->data_len);
+		*out = l; /* before a callback can ask whose it is */
+	}
 	ret = ctl_listener_start(ctl, l);
-	if (ret)
-		return gx_fail(ret, "cannot listen: %s",
-			       ret == -ENOSPC ? "too many listeners" : strerror(-ret));
-	return 0;
+	return ret ? gx_fail(ret, "cannot listen: %s", strerror(-ret)) : 0;
 }
 
 /* A server needs some descriptors for its clients. Better fail now than at each client. */
@@ -373,7 +381,8 @@ static int listen_unix(struct gx *gx)
 		       strerror(-ret));
 }
 
-int ctl_listen(struct gx *gx, const char *addr)
+int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts *opts,
+		    struct gx_listener **out)
 {
 	struct ctl_addr addrs[CTL_ADDRS_MAX];
 	int n = ctl_addr_resolve(addr, true, addrs), fd = -EINVAL, port, ret, i;
@@ -404,13 +413,45 @@ int ctl_listen(struct gx *gx, const char *addr)
 	if (ret)
 		gx_fd_close(fd);
 	else
-		ret = listen_start(gx->ctl, fd);
+		ret = listen_start(gx->ctl, fd, opts, out);
 	return ret ? ret : port;
 }
 
 void ctl_listen_stop(struct gx *gx)
 {
-	ctl_settle(gx->ctl, stop_run);
+	ctl_settle(gx->ctl, stop_run, gx->ctl);
+}
+
+int ctl_listen(struct gx *gx, const char *addr)
+{
+	return ctl_listen_with(gx, addr, NULL, NULL);
+}
+
+struct listener_end {
+	struct ctl *ctl;
+	struct gx_listener *l;
+	bool begun;
+};
+
+/* Return: 0: it is gone. */
+static int listener_end_run(void *arg)
+{
+	struct listener_end *end = arg;
+
+	if (!end->begun)
+		listener_close(end->l);
+	end->begun = true;
+	for (const struct gx_listener *l = end->ctl->listeners; l; l = l->next)
+		if (l == end->l && l->closing)
+			return 1;
+	return 0;
+}
+
+void ctl_listener_close(struct gx_listener *l)
+{
+	struct listener_end end = {.ctl = l->ctl, .l = l};
+
+	ctl_settle(end.ctl, listener_end_run, &end);
 }
 
 /* ---- Connect ---- */
@@ -558,6 +599,9 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 		return gx_fail(-ENOMEM, "out of memory");
 	cc->conn = c;
 	cc->lanes_max = opts ? opts->lanes : 0;
+	cc->data_len = opts ? (uint8_t)opts->data_len : 0;
+	if (cc->data_len)
+		memcpy(cc->data_out, opts->data, cc->data_len);
 	cc->nr_socks = opts && opts->sockets ? (unsigned)GX_MIN(opts->sockets, UINT8_MAX) : 1;
 	if (cc->nr_socks > GX_SOCKS_MAX) {
 		ret = gx_fail(-EINVAL, "gx_connect_opts.sockets is %u: 1 to %d", opts->sockets,

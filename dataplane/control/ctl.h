@@ -23,8 +23,7 @@
 #define CTL_FRAME_HDR_B	  8
 #define CTL_CONNS_MAX	  1024
 #define CTL_HALF_OPEN_MAX 256 /* accepted and not yet up: beyond it a new one replaces one */
-#define CTL_LISTENERS_MAX 8
-#define CTL_FDS_FREE	  12 /* descriptors for a server and its first client */
+#define CTL_FDS_FREE	  12  /* descriptors for a server and its first client */
 #define CTL_FDS_MAX	  (2 * GX_HELLO_LANES + GX_LINK_FDS_MAX) /* of an exchange, one way */
 #define CTL_ADDRS_MAX	  8					 /* addresses to try for one name */
 #define CTL_USER_MAX	  32768					 /* bytes of a user's message */
@@ -149,6 +148,9 @@ struct ctl_conn {
 	unsigned nr_qps;    /* client: queue pairs for links that have some; 0: the default */
 	char no_share[192]; /* client: why it shares no memory with this server; "": it may */
 	unsigned lanes_max; /* client: 0: no limit */
+	struct gx_listener *listener; /* server: that accepted it; NULL: it was closed */
+	uint8_t data_len;	      /* of data for the peer, in our HELLO */
+	uint8_t data_out[GX_HELLO_CONN_DATA_MAX];
 	struct ctl_addr addrs[CTL_ADDRS_MAX];
 	unsigned nr_addrs, addr; /* client: addresses to try; the one under way */
 	int addr_err;		 /* client: why the last one failed */
@@ -173,25 +175,31 @@ struct ctl_rate {
 };
 
 /* A listening socket. */
-struct ctl_listener {
+struct gx_listener {
 	struct ctl *ctl;
-	struct ctl_listener *next;
+	struct gx_listener *next;
 	struct gx_io io;
 	int fd;
 	bool closing;
 	bool (*room)(struct ctl *ctl);
-	void (*accepted)(struct ctl *ctl, int fd); /* takes @fd over */
+	void (*accepted)(struct gx_listener *l, int fd); /* takes @fd over */
 	/* Tells the peer that no descriptor is left. Takes @fd over. NULL: this listener tells
 	 * nobody. */
 	void (*turn_away)(struct ctl *ctl, int fd);
 	char path[108]; /* to unlink; "": none */
 	int spare;	/* descriptor to give up when none is left, to tell a peer; -1: none */
+	/* gx_listen_with(); the rest is frozen */
+	bool held; /* the program has it */
+	bool ask;
+	uint8_t data_len; /* for clients */
+	uint8_t data[GX_HELLO_CONN_DATA_MAX];
+	void *user;
 };
 
 struct ctl {
 	struct gx *gx;
 	struct gx_io tick;
-	struct ctl_listener *listeners;
+	struct gx_listener *listeners;
 	struct ctl_conn *conns;
 	struct ctl_pass *passes;
 	struct ctl_data *datas;	     /* ends of clients that connect data sockets */
@@ -232,12 +240,13 @@ void ctl_bad(struct ctl *ctl, const char *fmt, ...) __attribute__((format(printf
 /* May another line about peers be logged? Each @rate is for lines of one kind. */
 bool ctl_may_log(struct ctl_rate *rate);
 /* Start to accept on @l, which is malloc()ed. Takes it over; any thread. Return: 0, -ECANCELED
- * while closing, -ENOSPC. */
-int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l);
-void listener_arm(struct ctl_listener *l); /* accept the next */
-void listener_close(struct ctl_listener *l);
-void listener_spare(struct ctl_listener *l);
-bool listener_is_tcp(const struct ctl_listener *l);
+ * while closing. */
+int ctl_listener_start(struct ctl *ctl, struct gx_listener *l);
+void listener_arm(struct gx_listener *l); /* accept the next */
+/* Clients in set-up of whom the program has not heard hear that nobody listens. */
+void listener_close(struct gx_listener *l);
+void listener_spare(struct gx_listener *l);
+bool listener_is_tcp(const struct gx_listener *l);
 
 /* -- ctl_conn.c -- */
 
@@ -337,7 +346,7 @@ void ctl_hello_joined(struct ctl_conn *cc); /* the data sockets are there */
 void ctl_link_say(struct gx_conn *c, const uint8_t *b, uint32_t len);
 void ctl_conn_start(struct ctl_conn *cc); /* client: connect to the first address */
 bool ctl_conn_room(struct ctl *ctl);
-void ctl_conn_accepted(struct ctl *ctl, int fd);
+void ctl_conn_accepted(struct gx_listener *l, int fd);
 void ctl_conn_turn_away(struct ctl *ctl, int fd); /* no descriptors are left; closes @fd */
 void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns);
 /* This thread stood for @stood_ns before @now_ns: give the peer more time. */

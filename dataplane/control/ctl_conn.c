@@ -279,7 +279,8 @@ static void conn_fail(struct ctl_conn *cc, const struct gx_hello_error *e)
 		ctl_conn_close(cc);
 	if (ctl_conn_is_live(cc)) {
 		/* on_conn tells the server's user of connections that were up, of no others. */
-		if (cc->server && !cc->was_up && ctl_may_log(&cc->ctl->refused_rate))
+		if (cc->server && !cc->was_up && e->reason != GX_REASON_REFUSED &&
+		    ctl_may_log(&cc->ctl->refused_rate))
 			gx_warn("peer %s did not come up: %s", ctl_conn_peer(cc), e->text);
 		/* Without memory the peer sees the connection end. */
 		(void)ctl_conn_frame_send(cc, gx_hello_error_put(cc->ctl->frame, e));

@@ -627,8 +627,9 @@ static void server_silent_drop(struct ctl *ctl)
 	pass_close(oldest);
 }
 
-static void server_accepted(struct ctl *ctl, int fd)
+static void server_accepted(struct gx_listener *l, int fd)
 {
+	struct ctl *ctl = l->ctl;
 	struct ctl_pass *p;
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
@@ -671,7 +672,7 @@ static int listen_unix(const char *name)
 
 int ctl_fd_listen(struct ctl *ctl)
 {
-	struct ctl_listener *l;
+	struct gx_listener *l;
 	char name[GX_NAME_MAX];
 	int ret;
 

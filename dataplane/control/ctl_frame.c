@@ -405,8 +405,9 @@ static int accepted_check(struct ctl_conn *cc, const struct sockaddr_storage *sa
 	return 0;
 }
 
-void ctl_conn_accepted(struct ctl *ctl, int fd)
+void ctl_conn_accepted(struct gx_listener *l, int fd)
 {
+	struct ctl *ctl = l->ctl;
 	struct ctl_conn *cc = ctl_conn_new(ctl, true);
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof(sa);
@@ -420,6 +421,9 @@ void ctl_conn_accepted(struct ctl *ctl, int fd)
 	}
 	conn_socket_tune(fd);
 	cc->fd = gx_fd_own(fd);
+	cc->listener = l;
+	cc->data_len = l->data_len;
+	memcpy(cc->data_out, l->data, sizeof(cc->data_out));
 	ctl_conn_goto(cc, CTL_HELLO);
 	cc->born_ns = gx_now_ns();
 	cc->due_ns = cc->born_ns + CTL_STEP_NS;

@@ -73,6 +73,8 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC};
 	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
 	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
+	h->data_len = cc->data_len;
+	memcpy(h->data, cc->data_out, sizeof(h->data));
 	if (cc->server)
 		snprintf(h->unix_name, sizeof(h->unix_name), "%s", cc->ctl->unix_name);
 	hello_links_fill(cc, h);
@@ -512,6 +514,10 @@ static int server_conn_new(struct ctl_conn *cc)
 	if (!cc->conn)
 		return gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "the server is out of memory");
 	cc->conn->ctl = cc;
+	if (cc->listener && cc->listener->held) {
+		atomic_store_explicit(&cc->conn->listener, cc->listener, memory_order_relaxed);
+		atomic_store(&cc->conn->user, cc->listener->user);
+	}
 	return 0;
 }
 
@@ -643,6 +649,24 @@ static int accept_send(struct ctl_conn *cc)
 	return ctl_fd_needed(cc) ? ctl_fd_wait(cc) : lanes_connect(cc);
 }
 
+/* The server's program may refuse the client, or close the connection. Return: a verdict. */
+static int connect_ask(struct ctl_conn *cc)
+{
+	const struct gx_opts *opts = &cc->ctl->gx->opts;
+	struct gx_conn *c = cc->conn;
+
+	if (!cc->listener || !cc->listener->ask)
+		return 0;
+	c->asked = c->asking = true;
+	opts->on_conn(opts->arg, c, GX_CONN_EVENT_ASKED, 0, "");
+	c->asking = false;
+	if (!c->refused || cc->state != CTL_LANES)
+		return 0;
+	c->asked = false;
+	c->user_closed = true;
+	return gx_refuse(GX_REASON_REFUSED, -ECONNREFUSED, "%s", c->text);
+}
+
 static int connect_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
 {
 	struct gx_hello_lanes *l = &cc->setup->local;
@@ -656,8 +680,11 @@ static int connect_take(struct ctl_conn *cc, const struct gx_hello_lanes *want)
 	if (ret)
 		return ret;
 	lanes_crc_by_copy(cc->conn, l);
-	connect_cores_take(cc, l->nr_lanes);
 	lanes_agree(cc->conn, l);
+	ret = connect_ask(cc);
+	if (ret || cc->state != CTL_LANES)
+		return ret;
+	connect_cores_take(cc, l->nr_lanes);
 	return accept_send(cc);
 }
 

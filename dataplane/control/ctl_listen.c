@@ -40,19 +40,19 @@ void ctl_bad(struct ctl *ctl, const char *fmt, ...)
 }
 
 /* Keep a descriptor for the time when no other is left. */
-void listener_spare(struct ctl_listener *l)
+void listener_spare(struct gx_listener *l)
 {
 	if (l->spare < 0)
 		l->spare = gx_fd_own(fcntl(l->fd, F_DUPFD_CLOEXEC, 0));
 }
 
-bool listener_is_tcp(const struct ctl_listener *l)
+bool listener_is_tcp(const struct gx_listener *l)
 {
 	return l->turn_away;
 }
 
 /* Out of descriptors. Tell one waiting client a tick; the others wait for a free descriptor. */
-static void listener_starved(struct ctl_listener *l, int err)
+static void listener_starved(struct gx_listener *l, int err)
 {
 	int fd;
 
@@ -69,7 +69,7 @@ static void listener_starved(struct ctl_listener *l, int err)
 	listener_spare(l);
 }
 
-static void listener_free(struct ctl_listener *l)
+static void listener_free(struct gx_listener *l)
 {
 	if (l->spare >= 0)
 		gx_fd_close(l->spare);
@@ -79,9 +79,9 @@ static void listener_free(struct ctl_listener *l)
 	free(l);
 }
 
-static void listener_drop(struct ctl_listener *l)
+static void listener_drop(struct gx_listener *l)
 {
-	struct ctl_listener **p;
+	struct gx_listener **p;
 
 	for (p = &l->ctl->listeners; *p != l; p = &(*p)->next)
 		;
@@ -89,12 +89,38 @@ static void listener_drop(struct ctl_listener *l)
 	listener_free(l);
 }
 
+/* Has the program heard of this client, or is it of a listener that has no name for the program? */
+static bool client_is_told(const struct gx_listener *l, const struct ctl_conn *cc)
+{
+	return !l->held || cc->was_up || (cc->conn && cc->conn->asked);
+}
+
+static void listener_forget(struct gx_listener *l)
+{
+	struct ctl *ctl = l->ctl;
+
+	ctl->inside++;
+	for (struct ctl_conn *cc = ctl->conns; cc; cc = cc->next) {
+		if (cc->listener != l)
+			continue;
+		cc->listener = NULL;
+		if (ctl_conn_is_live(cc) && !client_is_told(l, cc))
+			ctl_conn_judge(cc, gx_refuse(GX_REASON_NO_SERVER, -ECONNREFUSED,
+						     "the server has stopped to listen there"));
+	}
+	for (struct gx_conn *c = ctl->gx->conns; c; c = c->next)
+		if (atomic_load_explicit(&c->listener, memory_order_relaxed) == l)
+			atomic_store_explicit(&c->listener, NULL, memory_order_relaxed);
+	ctl->inside--;
+}
+
 /* Does not wait: if an accept is under way, its callback does the rest. */
-void listener_close(struct ctl_listener *l)
+void listener_close(struct gx_listener *l)
 {
 	if (l->closing)
 		return;
 	l->closing = true;
+	listener_forget(l);
 	shutdown(l->fd, SHUT_RDWR);
 	if (l->io.held)
 		gx_uring_cancel(l->ctl->gx->uring, &l->io);
@@ -103,7 +129,7 @@ void listener_close(struct ctl_listener *l)
 }
 
 /* The tick calls this again, so after an error the socket waits for it and never spins. */
-void listener_arm(struct ctl_listener *l)
+void listener_arm(struct gx_listener *l)
 {
 	if (!l->closing && !l->io.held && l->room(l->ctl))
 		gx_uring_submit(l->ctl->gx->uring, &l->io);
@@ -111,7 +137,7 @@ void listener_arm(struct ctl_listener *l)
 
 static void listener_done(struct gx_io *io, int res)
 {
-	struct ctl_listener *l = io->arg;
+	struct gx_listener *l = io->arg;
 
 	if (l->closing) {
 		if (res >= 0)
@@ -126,21 +152,18 @@ static void listener_done(struct gx_io *io, int res)
 			gx_debug("control: accept: %s", strerror(-res));
 		return;
 	}
-	l->accepted(l->ctl, res);
+	l->accepted(l, res);
 	listener_arm(l);
 }
 
 static int listener_start(void *arg)
 {
-	struct ctl_listener *l = arg, *other;
+	struct gx_listener *l = arg;
 	struct ctl *ctl = l->ctl;
-	unsigned n = 0;
 
-	for (other = ctl->listeners; other; other = other->next)
-		n++;
-	if (ctl->closing || n >= CTL_LISTENERS_MAX) {
+	if (ctl->closing) {
 		listener_free(l);
-		return ctl->closing ? -ECANCELED : -ENOSPC;
+		return -ECANCELED;
 	}
 	l->next = ctl->listeners;
 	ctl->listeners = l;
@@ -151,7 +174,7 @@ static int listener_start(void *arg)
 	return 0;
 }
 
-int ctl_listener_start(struct ctl *ctl, struct ctl_listener *l)
+int ctl_listener_start(struct ctl *ctl, struct gx_listener *l)
 {
 	l->ctl = ctl;
 	return gx_uring_run_wait(ctl->gx->uring, listener_start, l);

@@ -222,8 +222,9 @@ static bool stats_room(struct ctl *ctl)
 	return n < CLIENTS_MAX;
 }
 
-static void stats_accepted(struct ctl *ctl, int fd)
+static void stats_accepted(struct gx_listener *l, int fd)
 {
+	struct ctl *ctl = l->ctl;
 	struct ctl_client *c = calloc(1, sizeof(*c));
 
 	if (!c) {
@@ -302,7 +303,7 @@ int ctl_stats_listen(struct gx *gx, const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	size_t n = strlen(path);
-	struct ctl_listener *l;
+	struct gx_listener *l;
 	int fd, ret;
 
 	if (!n || (n == 1 && path[0] == '@'))

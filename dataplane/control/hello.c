@@ -217,6 +217,8 @@ uint32_t gx_hello_put(uint8_t *b, const struct gx_hello *h)
 	out_int(&o, nr_regions, 4);
 	for (uint32_t i = 0; i < nr_regions; i++)
 		hello_region_put(&o, &h->regions[i]);
+	out_int(&o, GX_MIN(h->data_len, GX_HELLO_CONN_DATA_MAX), 1);
+	out_bytes(&o, h->data, GX_MIN(h->data_len, GX_HELLO_CONN_DATA_MAX));
 	for (unsigned i = 0; i < GX_LINKS; i++)
 		if (h->links >> i & 1)
 			out_blob(&o, h->offer[i].b, GX_MIN(h->offer[i].len, GX_HELLO_OFFER_MAX));
@@ -249,6 +251,19 @@ static void hello_region_get(struct wire_in *in, struct gx_hello_region *r)
 	r->access = in_int(in, 1);
 	r->device = in_int(in, 2);
 	export_get(in, &r->export, r->len);
+}
+
+/* The program's bytes. */
+static void hello_data_get(struct wire_in *in, struct gx_hello *h)
+{
+	uint8_t len = (uint8_t)in_int(in, 1);
+
+	if (len > sizeof(h->data))
+		in->bad = true;
+	if (in->bad)
+		return;
+	h->data_len = len;
+	in_bytes(in, h->data, len);
 }
 
 static void hello_offer_get(struct wire_in *in, struct gx_hello_offer *offer)
@@ -291,6 +306,7 @@ int gx_hello_get(const uint8_t *b, uint32_t len, struct gx_hello *h)
 	h->nr_regions = in_count(&in, GX_HELLO_REGIONS);
 	for (uint32_t i = 0; i < h->nr_regions; i++)
 		hello_region_get(&in, &h->regions[i]);
+	hello_data_get(&in, h);
 	for (unsigned i = 0; i < 32; i++)
 		if (h->links >> i & 1)
 			hello_offer_get(&in, i < GX_LINKS ? &h->offer[i] : &unknown);

@@ -166,6 +166,7 @@ GX_EXPORT const char *gx_reason_name(enum gx_reason reason)
 		[GX_REASON_SOCKET] = "socket",
 		[GX_REASON_GPU] = "gpu",
 		[GX_REASON_MEMORY] = "memory",
+		[GX_REASON_REFUSED] = "refused",
 	};
 
 	return reason < GX_ARRAY_SIZE(names) ? names[reason] : "unknown";

@@ -202,8 +202,11 @@ struct gx_conn {
 	bool server;	  /* accepted, not connected */
 	bool user_closed; /* gx_conn_close() was called */
 	bool reported_up;
-	unsigned port;		     /* index in gx->port[] */
-	unsigned nr_ways;	     /* several ports, which lanes take in turn; 0: .port alone */
+	bool asked;	  /* on_conn was told GX_CONN_EVENT_ASKED, and has not refused it. ctl */
+	bool asking;	  /* it is being told. ctl */
+	bool refused;	  /* in that callback; .text has the words. ctl */
+	unsigned port;	  /* index in gx->port[] */
+	unsigned nr_ways; /* several ports, which lanes take in turn; 0: .port alone */
 	uint8_t way[GX_HELLO_PORTS]; /* [nr_ways]: these, .port first */
 	const struct gx_link *link;  /* frozen before the first lane is opened */
 	bool link_open;		     /* its open() was called */
@@ -229,6 +232,8 @@ struct gx_conn {
 	char why[256];	/* why the connection takes this path */
 	enum gx_reason path_reason;
 	void *_Atomic user; /* any thread sets and reads it */
+	/* Of gx_listen_with(), that accepted it; NULL: none, or closed. ctl writes it */
+	struct gx_listener *_Atomic listener;
 };
 
 struct gx_port_slot {

@@ -168,15 +168,16 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
 
 /* Frame: u32 length of what follows, u16 type, u16 zero. */
 
-#define GX_HELLO_MAGIC	   0x31307867u /* "gx01" */
-#define GX_HELLO_VERSION   9	       /* of the bootstrap; packets have GX_WIRE_VERSION */
-#define GX_HELLO_FRAME_MAX 65536
-#define GX_HELLO_LANES	   64
-#define GX_HELLO_REGIONS   64
-#define GX_HELLO_PORTS	   8
-#define GX_HELLO_BLOB_MAX  4608
-#define GX_HELLO_OFFER_MAX 320
-#define GX_NAME_MAX	   64 /* with the final 0 */
+#define GX_HELLO_MAGIC	       0x31307867u /* "gx01" */
+#define GX_HELLO_CONN_DATA_MAX 64
+#define GX_HELLO_VERSION       9 /* of the bootstrap; packets have GX_WIRE_VERSION */
+#define GX_HELLO_FRAME_MAX     65536
+#define GX_HELLO_LANES	       64
+#define GX_HELLO_REGIONS       64
+#define GX_HELLO_PORTS	       8
+#define GX_HELLO_BLOB_MAX      4608
+#define GX_HELLO_OFFER_MAX     320
+#define GX_NAME_MAX	       64 /* with the final 0 */
 
 enum gx_hello_type {
 	GX_HELLO_HELLO = 1, /* both ways, first */
@@ -242,6 +243,8 @@ struct gx_hello {
 	} ports[GX_HELLO_PORTS];
 	uint32_t nr_regions;
 	struct gx_hello_region regions[GX_HELLO_REGIONS];
+	uint8_t data_len; /* of the program's connect data */
+	uint8_t data[GX_HELLO_CONN_DATA_MAX];
 	/* Of each link that is offered: what it says of itself, in its own words. */
 	struct gx_hello_offer {
 		uint16_t len;

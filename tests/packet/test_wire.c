@@ -572,6 +572,8 @@ static struct gx_hello *hello_full(void)
 		h->offer[i].len = i == 1 ? 0 : GX_HELLO_OFFER_MAX;
 		memset(h->offer[i].b, 0xe0 + (int)i, h->offer[i].len);
 	}
+	h->data_len = GX_HELLO_CONN_DATA_MAX;
+	memset(h->data, 0xda, sizeof(h->data));
 	h->nr_ports = GX_HELLO_PORTS;
 	for (unsigned i = 0; i < GX_HELLO_PORTS; i++) {
 		name_fill(h->ports[i].name, GX_NAME_MAX, i);
@@ -617,6 +619,24 @@ static void hello_get__round_trip(void **state)
 	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
 	assert_int_equal(hello_get(frame + 8, body, out), 0);
 	assert_memory_equal(in, out, sizeof(*in));
+	free(in);
+	free(out);
+}
+
+/* A peer that says more than there is room for, and has sent it. */
+static void hello_get__data_too_long(void **state)
+{
+	struct gx_hello *in = hello_full(), *out = malloc(sizeof(*out));
+	uint32_t body, links = 0;
+
+	for (unsigned i = 0; i < GX_LINKS; i++)
+		links += 2 + in->offer[i].len;
+	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
+	assert_int_equal(frame[8 + body - links - GX_HELLO_CONN_DATA_MAX - 1],
+			 GX_HELLO_CONN_DATA_MAX);
+	memmove(frame + 8 + body - links + 1, frame + 8 + body - links, links);
+	frame[8 + body - links - GX_HELLO_CONN_DATA_MAX - 1]++;
+	assert_int_equal(hello_get(frame + 8, body + 1, out), -EPROTO);
 	free(in);
 	free(out);
 }
@@ -718,11 +738,12 @@ static void hello_get__exports(void **state)
 	uint32_t body;
 
 	in->nr_regions = 1;
-	in->links = 0; /* the export is the last of it */
+	in->links = 0;
+	in->data_len = 0; /* the export is the last but its length */
 	export_fill(&in->regions[0], GX_EXPORT_MEMFD);
 	body = frame_body(gx_hello_put(frame, in), GX_HELLO_HELLO);
 	assert_int_equal(hello_get(frame + 8, body, out), 0);
-	kind = &frame[8] + body - 25;
+	kind = &frame[8] + body - 26;
 	assert_int_equal(*kind, GX_EXPORT_MEMFD);
 	*kind = GX_EXPORT_CHUNKS + 1;
 	assert_int_equal(hello_get(frame + 8, body, out), -EPROTO);
@@ -1006,6 +1027,7 @@ int main(void)
 		cmocka_unit_test(rec_get__refuses),
 		cmocka_unit_test(rec_get__resend_wraps),
 		cmocka_unit_test(hello_get__round_trip),
+		cmocka_unit_test(hello_get__data_too_long),
 		cmocka_unit_test(hello_get__unknown_link),
 		cmocka_unit_test(hello_get__length),
 		cmocka_unit_test(hello_get__version),

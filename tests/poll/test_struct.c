@@ -9,6 +9,7 @@
 #include <gx/coll.h>
 #include <gx/engine.h>
 #include <gx/gx.h>
+#include <gx/listen.h>
 #include <gx/nic.h>
 #include <gxlab/load.h>
 #include <gxlab/modes.h>
@@ -173,6 +174,16 @@ static int call_connect(void *s)
 	return gx_connect(rig.gx[1], "no port", s, &conn);
 }
 
+static int call_listen(void *s)
+{
+	struct gx_listener *l;
+	int ret = gx_listen_with(rig.gx[0], "127.0.0.1:0", s, &l);
+
+	if (ret > 0)
+		gx_listener_close(l);
+	return ret > 0 ? 0 : ret;
+}
+
 static int call_info(void *s)
 {
 	return gx_conn_info(rig.conn, s);
@@ -307,6 +318,7 @@ static const struct {
 } calls[] = {
 	{"gx_opts", sizeof(struct gx_opts), call_open, gx_error, 0, false},
 	{"gx_connect_opts", sizeof(struct gx_connect_opts), call_connect, gx_error, -EINVAL, false},
+	{"gx_listen_opts", sizeof(struct gx_listen_opts), call_listen, gx_error, 0, false},
 	{"gx_conn_info", sizeof(struct gx_conn_info), call_info, gx_error, 0, true},
 	{"gx_region", sizeof(struct gx_region), call_region, gx_error, 0, true},
 	{"gx_key_opts", sizeof(struct gx_key_opts), call_key, gx_error, 0, false},
@@ -338,7 +350,8 @@ ENDS_WITH(gx_packet_opts, quantum_b);
 ENDS_WITH(gx_gpu_opts, timeout_ns);
 ENDS_WITH(gx_nic_opts, tx_if);
 ENDS_WITH(gx_verbs_opts, reserved);
-ENDS_WITH(gx_connect_opts, user);
+ENDS_WITH(gx_connect_opts, reserved);
+ENDS_WITH(gx_listen_opts, reserved);
 ENDS_WITH(gx_conn_info, reserved);
 ENDS_WITH(gx_region, addr);
 ENDS_WITH(gx_queue_opts, depth);

@@ -36,9 +36,7 @@
  * Limits. A call beyond one of them returns the error in brackets.
  * - an operation: 64 GiB (-EINVAL)
  * - a context: 64 named regions (gx_mem_share(): -ENOSPC), 65,472 keys (gx_mem_key(): -ENOSPC),
- *   1,024 connections (gx_connect(): -ENOSPC),
- *   8 ports (gx_open(): -EINVAL), and 8 listening sockets: one for each gx_listen() and each
- *   gx_stats_listen(), and one that gx opens with the first gx_listen() (-ENOSPC)
+ *   1,024 connections (gx_connect(): -ENOSPC), 8 ports (gx_open(): -EINVAL)
  * - an endpoint: 224 operations under way, of which 64 gets, over every link; gx_conn_info.ops_max
  *   says more. Beyond its room gx_post() takes fewer than it was given.
  *
@@ -115,7 +113,7 @@ const char *gx_strerror(int status);
 
 /* ---- Context ---- */
 
-enum gx_conn_event { GX_CONN_EVENT_UP, GX_CONN_EVENT_DOWN };
+enum gx_conn_event { GX_CONN_EVENT_UP, GX_CONN_EVENT_DOWN, GX_CONN_EVENT_ASKED /* gx/listen.h */ };
 
 /**
  * struct gx_opts - What a context is made of. Zero means the default everywhere. The pointers at the
@@ -405,8 +403,7 @@ int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value);
 
 /**
  * gx_stats_listen() - Serve gx_stats() on a Unix socket: plain text, or HTTP with Prometheus text
- * when the request begins with "GET". The control thread serves. @path: "@name" is abstract.
- * Return: 0, -ENOSPC (8 listening sockets), -errno. [control]
+ * when the request begins with "GET". @path: "@name" is abstract. Return: 0, -errno. [control]
  */
 int gx_stats_listen(struct gx *gx, const char *path);
 /**
@@ -419,10 +416,10 @@ int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *a
 /* ---- Connections ---- */
 
 /** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any). Return: port number,
- * -EINVAL, -EADDRINUSE, -EPERM (not loopback, and not gx_opts.insecure), -ENOSPC (8 listening
- * sockets). [control] */
+ * -EINVAL, -EADDRINUSE, -EPERM (not loopback, and not gx_opts.insecure), -EMFILE. More:
+ * gx_listen_with() (gx/listen.h). [control] */
 int gx_listen(struct gx *gx, const char *addr);
-/** gx_listen_stop() - Accept no more peers, at any address. Connections stay. [control] */
+/** gx_listen_stop() - Accept no more peers by gx_listen(). Connections stay. [control] */
 void gx_listen_stop(struct gx *gx);
 
 /** struct gx_connect_opts - Zero means: as the peer and this context agree. */
@@ -451,8 +448,10 @@ struct gx_connect_opts {
 	const char *link;
 	uint64_t queue_pairs; /* link "verbs": of the connection, all lanes together: 1 to 64, and
 				 one a lane at least; default 4 */
-	void *user; /* gx_conn_user() of the connection from the start, so that the first on_conn
-		       finds it. NULL: an accepted connection looks the same */
+	void *user;	   /* gx_conn_user() from the start, so that the first on_conn finds it */
+	const void *data;  /* gx_conn_data() (gx/listen.h) at the server; in clear */
+	uint32_t data_len; /* at most 64 */
+	uint32_t reserved; /* 0 */
 };
 
 /**
@@ -506,10 +505,11 @@ enum gx_reason {
 	GX_REASON_MTU,		 /* the port's packets are too small */
 	GX_REASON_FULL,		 /* the server has no room: connections, descriptors */
 	GX_REASON_NO_MEMORY,
-	GX_REASON_LINK,	  /* the link or its device failed, at one of the ends */
-	GX_REASON_SOCKET, /* so did a socket beside the connection: Unix, or of link tcp */
-	GX_REASON_GPU,	  /* a GPU failed, or did not end a copy in time */
-	GX_REASON_MEMORY, /* memory of an operation was unmapped */
+	GX_REASON_LINK,	   /* the link or its device failed, at one of the ends */
+	GX_REASON_SOCKET,  /* so did a socket beside the connection: Unix, or of link tcp */
+	GX_REASON_GPU,	   /* a GPU failed, or did not end a copy in time */
+	GX_REASON_MEMORY,  /* memory of an operation was unmapped */
+	GX_REASON_REFUSED, /* the server's program refused it (gx_conn_refuse()) */
 };
 
 /** gx_reason_name() - "peer-silent" for GX_REASON_PEER_SILENT; "unknown". Static. */
@@ -560,7 +560,7 @@ struct gx_ep *gx_conn_ep(struct gx_conn *conn, unsigned lane);
 struct gx_core *gx_ep_core(struct gx_ep *ep);
 struct gx_conn *gx_ep_conn(struct gx_ep *ep);
 /** gx_conn_user_set(), gx_conn_user() - A pointer of the program on a connection. It is NULL at
- * first, or gx_connect_opts.user. */
+ * first, or gx_connect_opts.user, or gx_listen_opts.user. */
 void gx_conn_user_set(struct gx_conn *conn, void *user);
 void *gx_conn_user(const struct gx_conn *conn);
 
