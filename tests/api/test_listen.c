@@ -4,17 +4,17 @@
 
 #include <gx/listen.h>
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define MANY 40 /* more than 8, the limit of earlier versions */
 
-/* What the server's on_conn saw, and what it shall do. */
-static struct {
-	pthread_mutex_t lock;
-	pthread_cond_t cond;
+/* What the server's on_conn saw. The control thread writes @seen; seen_wait() copies it to @now. */
+struct saw {
 	unsigned asked, up, down;
 	enum gx_reason reason; /* of the last DOWN */
 	struct gx_conn *conn;  /* of the last event */
@@ -22,8 +22,15 @@ static struct {
 	void *user;
 	char data[GX_CONN_DATA_MAX];
 	uint32_t data_len;
-	bool refuse, close, close_listener;
-} seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+};
+static struct saw seen, now;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+
+/* What on_conn shall do when it is asked. */
+static struct {
+	_Atomic bool refuse, close, close_listener;
+} act;
 
 struct rig {
 	struct gx *server, *client;
@@ -35,11 +42,11 @@ static void asked_act(struct gx_conn *conn)
 
 	assert_int_equal(gx_conn_info(conn, &info), 0);
 	assert_string_equal(info.port, "shm");
-	if (seen.close_listener)
+	if (act.close_listener)
 		gx_listener_close(gx_conn_listener(conn));
-	if (seen.close)
+	if (act.close)
 		gx_conn_close(conn);
-	if (seen.refuse)
+	if (act.refuse)
 		assert_int_equal(gx_conn_refuse(conn, "no room for you"), 0);
 }
 
@@ -49,7 +56,7 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 	struct gx_conn_info info = GX_INIT(info);
 	const void *data;
 
-	pthread_mutex_lock(&seen.lock);
+	pthread_mutex_lock(&lock);
 	seen.asked += event == GX_CONN_EVENT_ASKED;
 	seen.up += event == GX_CONN_EVENT_UP;
 	seen.down += event == GX_CONN_EVENT_DOWN;
@@ -60,26 +67,28 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 	assert_int_equal(!data, !seen.data_len);
 	if (data)
 		memcpy(seen.data, data, seen.data_len);
-	pthread_mutex_unlock(&seen.lock);
+	gx_conn_info(conn, &info);
+	if (event == GX_CONN_EVENT_DOWN)
+		seen.reason = info.reason;
+	pthread_mutex_unlock(&lock);
 	if (event == GX_CONN_EVENT_ASKED)
 		asked_act(conn);
-	if (event == GX_CONN_EVENT_DOWN) {
-		gx_conn_info(conn, &info);
-		seen.reason = info.reason;
+	if (event == GX_CONN_EVENT_DOWN)
 		gx_conn_close(conn);
-	}
-	pthread_mutex_lock(&seen.lock);
-	pthread_cond_broadcast(&seen.cond);
-	pthread_mutex_unlock(&seen.lock);
+	pthread_mutex_lock(&lock);
+	pthread_cond_broadcast(&cond);
+	pthread_mutex_unlock(&lock);
 }
 
-static void seen_wait(unsigned *count, unsigned n)
+/* @count: of @seen */
+static void seen_wait(const unsigned *count, unsigned n)
 {
-	pthread_mutex_lock(&seen.lock);
+	pthread_mutex_lock(&lock);
 	while (*count < n)
-		pthread_cond_wait(&seen.cond, &seen.lock);
+		pthread_cond_wait(&cond, &lock);
 	assert_int_equal(*count, n);
-	pthread_mutex_unlock(&seen.lock);
+	now = seen;
+	pthread_mutex_unlock(&lock);
 }
 
 static int setup(void **state)
@@ -87,9 +96,8 @@ static int setup(void **state)
 	static struct rig r;
 	struct gx_opts o = {0};
 
-	seen.asked = seen.up = seen.down = 0;
-	seen.refuse = seen.close = seen.close_listener = false;
-	seen.reason = GX_REASON_NONE;
+	act.refuse = act.close = act.close_listener = false;
+	seen = now = (struct saw){0}; /* nothing of gx runs */
 	assert_int_equal(common_gx_open(o, "shm", &r.client), 0);
 	o.server = true;
 	o.on_conn = on_conn;
@@ -154,20 +162,21 @@ static void gx_listen_with__many(void **state)
 		c[i] = dial(r, port[i * (MANY - 1)], NULL, 0);
 		conn_up_wait(c[i]);
 		seen_wait(&seen.up, i + 1);
-		assert_ptr_equal(seen.user, &user[i * (MANY - 1)]);
-		assert_ptr_equal(seen.listener, l[i * (MANY - 1)]);
+		assert_ptr_equal(now.user, &user[i * (MANY - 1)]);
+		assert_ptr_equal(now.listener, l[i * (MANY - 1)]);
 	}
-	assert_ptr_equal(gx_conn_listener(seen.conn), l[MANY - 1]);
+	assert_ptr_equal(gx_conn_listener(now.conn), l[MANY - 1]);
 	gx_listener_close(l[MANY - 1]);
-	assert_null(gx_conn_listener(seen.conn));
+	assert_null(gx_conn_listener(now.conn));
 	assert_int_equal(listen_at(r, port[MANY - 1], NULL, &l[MANY - 1]), port[MANY - 1]);
 	gx_listen_stop(r->server); /* has no part in these */
 	conn_up_wait(dial(r, port[0], NULL, 0));
+	seen_wait(&seen.up, 3);
 	conn_up_wait(dial(r, port[MANY - 1], NULL, 0));
 	seen_wait(&seen.up, 4);
-	assert_null(seen.user);
+	assert_null(now.user);
 	conn_up_wait(c[1]);
-	assert_int_equal(seen.down + seen.asked, 0);
+	assert_int_equal(now.down + now.asked, 0);
 }
 
 static void gx_conn_data__both_ways(void **state)
@@ -189,8 +198,8 @@ static void gx_conn_data__both_ways(void **state)
 	memset(back, 0, sizeof(back)); /* gx has copied it */
 	conn = dial(r, port, there, sizeof(there));
 	seen_wait(&seen.asked, 1);
-	assert_int_equal(seen.data_len, sizeof(there));
-	assert_memory_equal(seen.data, there, sizeof(there));
+	assert_int_equal(now.data_len, sizeof(there));
+	assert_memory_equal(now.data, there, sizeof(there));
 	conn_up_wait(conn);
 	data = gx_conn_data(conn, &len);
 	assert_int_equal(len, sizeof(back));
@@ -198,10 +207,10 @@ static void gx_conn_data__both_ways(void **state)
 	seen_wait(&seen.up, 1);
 	conn_up_wait(dial(r, port, "x", 1));
 	seen_wait(&seen.up, 2);
-	assert_int_equal(seen.data_len, 1);
+	assert_int_equal(now.data_len, 1);
 	conn_up_wait(dial(r, port, NULL, 0));
 	seen_wait(&seen.up, 3);
-	assert_int_equal(seen.data_len, 0);
+	assert_int_equal(now.data_len, 0);
 }
 
 static void gx_conn_refuse__tells_the_client(void **state)
@@ -215,7 +224,7 @@ static void gx_conn_refuse__tells_the_client(void **state)
 
 	o.ask = true;
 	port = listen_at(r, 0, &o, &l);
-	seen.refuse = true;
+	act.refuse = true;
 	for (unsigned i = 0; i < 3; i++) {
 		conn = dial(r, port, NULL, 0);
 		assert_int_equal(gx_conn_wait(conn, COMMON_WAIT_NS), -ECONNREFUSED);
@@ -225,13 +234,13 @@ static void gx_conn_refuse__tells_the_client(void **state)
 		assert_string_equal(gx_reason_name(info.reason), "refused");
 		gx_conn_close(conn);
 	}
-	assert_int_equal(seen.asked, 3);
-	seen.refuse = false;
+	seen_wait(&seen.asked, 3);
+	act.refuse = false;
 	conn_up_wait(dial(r, port, NULL, 0));
 	seen_wait(&seen.up, 1);
-	assert_int_equal(seen.down, 0); /* of those refused nothing more is heard */
-	assert_int_equal(gx_conn_refuse(seen.conn, "too late"), -EINVAL);
-	conn_up_wait(seen.conn);
+	assert_int_equal(now.down, 0); /* of those refused nothing more is heard */
+	assert_int_equal(gx_conn_refuse(now.conn, "too late"), -EINVAL);
+	conn_up_wait(now.conn);
 }
 
 static void asked__program_closes(void **state)
@@ -243,12 +252,12 @@ static void asked__program_closes(void **state)
 
 	o.ask = true;
 	port = listen_at(r, 0, &o, &l);
-	seen.close = true;
+	act.close = true;
 	assert_int_not_equal(gx_conn_wait(dial(r, port, NULL, 0), COMMON_WAIT_NS), 0);
 	seen_wait(&seen.down, 1); /* what was asked and not refused hears its end */
-	assert_int_equal(seen.reason, GX_REASON_CLOSED);
-	assert_int_equal(seen.up, 0);
-	seen.refuse = true; /* after the close: nothing more */
+	assert_int_equal(now.reason, GX_REASON_CLOSED);
+	assert_int_equal(now.up, 0);
+	act.refuse = true; /* after the close: nothing more */
 	assert_int_not_equal(gx_conn_wait(dial(r, port, NULL, 0), COMMON_WAIT_NS), 0);
 	seen_wait(&seen.down, 2);
 }
@@ -263,15 +272,64 @@ static void asked__program_closes_the_listener(void **state)
 
 	o.ask = true;
 	port = listen_at(r, 0, &o, &l);
-	seen.close_listener = true;
+	act.close_listener = true;
 	conn_up_wait(dial(r, port, NULL, 0));
 	seen_wait(&seen.up, 1);
-	assert_null(seen.listener);
+	assert_null(now.listener);
 	for (unsigned i = 0; i < 1000 && listen_at(r, port, NULL, &l) != port; i++)
 		usleep(1000);
-	seen.close_listener = false;
+	act.close_listener = false;
 	conn_up_wait(dial(r, port, NULL, 0));
-	assert_int_equal(seen.asked, 1);
+	assert_int_equal(now.asked, 1);
+}
+
+/* A client that connects and says nothing. */
+static int mute_client(int port)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)port),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct timeval limit = {.tv_sec = 2}; /* the set-up alone would end after 5 s */
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
+/* Who is in set-up there hears so at once; who is up there, and in set-up elsewhere, stays. */
+static void gx_listener_close__refuses_clients_in_setup(void **state)
+{
+	struct rig *r = *state;
+	struct gx_listen_opts o = GX_INIT(o);
+	struct gx_listener *l[2];
+	int port[2], fd[2];
+	struct gx_conn *up;
+	char heard[4096];
+	size_t n = 0;
+	ssize_t ret;
+
+	for (unsigned i = 0; i < 2; i++) {
+		port[i] = listen_at(r, 0, &o, &l[i]);
+		fd[i] = mute_client(port[i]);
+		up = dial(r, port[i], NULL, 0); /* accepted after the mute one */
+		conn_up_wait(up);
+		seen_wait(&seen.up, i + 1);
+	}
+	gx_listener_close(l[1]);
+	while ((ret = recv(fd[1], heard + n, sizeof(heard) - n, 0)) > 0)
+		n += (size_t)ret;
+	assert_int_equal(ret, 0);
+	assert_non_null(memmem(heard, n, "stopped to listen", 17));
+	while ((ret = recv(fd[0], heard, sizeof(heard), MSG_DONTWAIT)) > 0)
+		;
+	assert_int_equal(ret, -1);
+	assert_int_equal(errno, EAGAIN);
+	conn_up_wait(up);
+	seen_wait(&seen.down, 0);
+	close(fd[0]);
+	close(fd[1]);
 }
 
 static void gx_listen_with__errors(void **state)
@@ -308,6 +366,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(gx_conn_refuse__tells_the_client, setup, teardown),
 		cmocka_unit_test_setup_teardown(asked__program_closes, setup, teardown),
 		cmocka_unit_test_setup_teardown(asked__program_closes_the_listener, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(gx_listener_close__refuses_clients_in_setup, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(gx_listen_with__errors, setup, teardown),
 	};
