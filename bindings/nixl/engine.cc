@@ -175,12 +175,17 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &ki
 	return NIXL_SUCCESS;
 }
 
-/* When it returns, no peer reads or writes there any more. */
+/* When it returns, no peer reads or writes there any more. No prepared list that names it is posted
+ * from now on. */
 nixl_status_t Engine::deregisterMem(nixlBackendMD *meta)
 {
 	auto *memory = static_cast<Memory *>(meta);
 	int ret;
 
+	{
+		std::lock_guard guard(queue_lock);
+		*memory->gone = true;
+	}
 	do {
 		ret = gx_mem_free(memory->mem);
 	} while (ret == -EAGAIN);

@@ -26,6 +26,7 @@ struct Memory : nixlBackendMD {
 	struct gx_mem *mem = nullptr; /* ours alone */
 	uint64_t addr = 0;
 	struct gx_key key = {};
+	std::shared_ptr<bool> gone = std::make_shared<bool>(false); /* of Engine.queue_lock */
 };
 
 /* A connection, for as long as the peer or a transfer refers to it. */
@@ -50,10 +51,18 @@ struct Peer {
 
 /* A transfer, prepared once and posted any number of times. Of Engine.queue_lock. */
 struct Xfer : nixlBackendReqH {
+	Xfer() = default;
+	Xfer(const Xfer &) = delete;
+	~Xfer()
+	{
+		for (struct gx_op &op : ops)
+			gx_list_close(op.list);
+	}
 	std::shared_ptr<Link> link;
-	std::vector<struct gx_op> ops;
-	size_t next = 0, out = 0; /* the first that is not posted; under way */
-	int err = 0;		  /* the first */
+	std::vector<struct gx_op> ops;		 /* a prepared list each */
+	std::vector<std::shared_ptr<bool>> gone; /* of our memory that the lists name */
+	size_t next = 0, out = 0;		 /* the first that is not posted; under way */
+	int err = 0;				 /* the first */
 	bool active = false;
 	bool left = false; /* by its owner: freed when nothing is under way */
 	bool notes = false;
@@ -140,6 +149,7 @@ class Engine : public nixlBackendEngine
 
 	nixl_status_t xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
 				const nixl_meta_dlist_t &remote) const;
+	int xfer_add(Xfer &x, nixl_xfer_op_t op, const std::vector<struct gx_seg> &segs) const;
 	void queue_turn() const;
 	void xfer_feed(Xfer &x) const;
 	void xfer_cancel(Xfer &x) const;

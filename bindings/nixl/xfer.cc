@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Transfers: an operation for each descriptor, over all lanes. The notification follows when all of
- * them are done, which says that the bytes are visible at the peer. Calls of NIXL move it on.
+ * Transfers: a prepared list of all descriptors, on a lane of the connection. The notification
+ * follows when it is done, which says that the bytes are visible at the peer. Calls of NIXL move
+ * it on.
  */
 #include "engine.hpp"
 
@@ -10,41 +11,62 @@
 #include <unordered_map>
 
 static constexpr unsigned BURST = 64;
-static constexpr size_t POST_MAX = 4096, NOTE_MAX_B = 4096;
+static constexpr size_t NOTE_MAX_B = 4096;
+static constexpr uint64_t LIST_MAX_B = 1ull << 36;
 
+int Engine::xfer_add(Xfer &x, nixl_xfer_op_t op, const std::vector<struct gx_seg> &segs) const
+{
+	struct gx_op o = {};
+	int ret = gx_list_open(gx, segs.data(), (unsigned)segs.size(), &o.list);
+
+	if (ret)
+		return ret;
+	o.kind = op == NIXL_READ ? GX_OP_GET : GX_OP_PUT;
+	o.user = (uint64_t)&x;
+	x.ops.push_back(o);
+	return 0;
+}
+
+/* One list, unless it has more segments or bytes than a list takes. */
 nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
 				const nixl_meta_dlist_t &remote) const
 {
 	std::unordered_map<const Memory *, struct gx_region> regions;
-	int n = local.descCount();
+	std::vector<struct gx_seg> segs;
+	size_t n = (size_t)local.descCount();
+	uint64_t bytes = 0;
+	int ret = 0;
 
-	if (n != remote.descCount())
+	if (local.descCount() != remote.descCount())
 		return NIXL_ERR_INVALID_PARAM;
-	x.ops.assign((size_t)n, {});
-	for (int i = 0; i < n; i++) {
-		const auto *here = static_cast<const Memory *>(local[(size_t)i].metadataP);
-		const auto *there = static_cast<const Memory *>(remote[(size_t)i].metadataP);
+	segs.reserve(std::min<size_t>(n, GX_SEGS_MAX));
+	for (size_t i = 0; !ret && i < n; i++) {
+		const auto *here = static_cast<const Memory *>(local[i].metadataP);
+		const auto *there = static_cast<const Memory *>(remote[i].metadataP);
 		auto [it, is_new] = regions.try_emplace(there);
-		struct gx_op &o = x.ops[(size_t)i];
 
 		if (is_new) {
 			it->second.size = sizeof(it->second);
-			if (int ret = gx_conn_key(x.link->conn, &there->key, &it->second); ret) {
-				NIXL_ERROR << "key of an agent: " << gx_error();
-				return status_of(ret);
-			}
+			ret = gx_conn_key(x.link->conn, &there->key, &it->second);
 		}
-		if (local[(size_t)i].len != remote[(size_t)i].len)
+		if (local[i].len != remote[i].len)
 			return NIXL_ERR_INVALID_PARAM;
-		o.kind = op == NIXL_READ ? GX_OP_GET : GX_OP_PUT;
-		o.user = (uint64_t)&x;
-		o.mem = here->mem;
-		o.off = local[(size_t)i].addr - here->addr;
-		o.len = local[(size_t)i].len;
-		o.token = it->second.token;
-		o.remote_off = remote[(size_t)i].addr - it->second.addr;
+		if (!i || local[i - 1].metadataP != here)
+			x.gone.push_back(here->gone);
+		if (!ret && (segs.size() == GX_SEGS_MAX || bytes + local[i].len > LIST_MAX_B)) {
+			ret = xfer_add(x, op, segs);
+			segs.clear();
+			bytes = 0;
+		}
+		bytes += local[i].len;
+		segs.push_back({here->mem, local[i].addr - here->addr, it->second.token,
+				remote[i].addr - it->second.addr, local[i].len});
 	}
-	return NIXL_SUCCESS;
+	if (!ret && !segs.empty())
+		ret = xfer_add(x, op, segs);
+	if (ret)
+		NIXL_ERROR << "preparing a transfer: " << gx_error();
+	return status_of(ret);
 }
 
 /* Here the connection is made, if need be, so that postXfer() does not wait. */
@@ -128,9 +150,11 @@ void Engine::xfer_cancel(Xfer &x) const
 
 void Engine::xfer_feed(Xfer &x) const
 {
+	if (std::any_of(x.gone.begin(), x.gone.end(), [](const auto &g) { return *g; }))
+		x.err = x.err ? x.err : -ECANCELED;
 	while (!x.err && x.next < x.ops.size()) {
-		unsigned n = (unsigned)std::min(x.ops.size() - x.next, POST_MAX);
-		int ret = gx_post_striped(queue, x.link->conn, &x.ops[x.next], n);
+		int ret = gx_post_striped(queue, x.link->conn, &x.ops[x.next],
+					  (unsigned)(x.ops.size() - x.next));
 
 		if (ret < 0) {
 			x.err = ret;

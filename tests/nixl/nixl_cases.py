@@ -233,6 +233,21 @@ def case_deregister():
         stop(left, right)
 
 
+def case_deregister_here():
+    """Memory of this side: what was prepared with it is refused, and other transfers go on."""
+    left, right = pair()
+    there = right.array("there", 8192)
+    left.add(right.meta())
+    for name in ("first", "second"):
+        left.array(name, 4096, None, 7)
+        left.prepare(name, "WRITE", name, "right", there, [(0, 0, 1024), (2048, 4096, 2048)])
+        same(left.run(name), "DONE")
+    left.deregister("first")
+    same(left.run("first"), "nixlCancelledError", "of memory that is gone")
+    same(left.run("second"), "DONE", "of the other")
+    stop(left, right)
+
+
 def case_kill():
     """kill -9 of a peer under load; one of its name comes, again and again."""
     left = Node("left")
