@@ -255,8 +255,17 @@ static void context_end(struct context *c)
 	c->queue = NULL;
 	Py_BEGIN_ALLOW_THREADS gx_close(gx);
 	Py_END_ALLOW_THREADS while (c->ops) op_end(c->ops, -ECANCELED);
-	for (struct memory *m = c->mems; m; m = m->next)
-		memory_drop(m);
+	/* An owner's end may run code of Python, and with it memory goes. */
+	for (size_t i = 0, n; i < c->nr_mems; i = n == c->nr_mems ? i + 1 : 0) {
+		struct memory *m = c->mems[i];
+
+		n = c->nr_mems;
+		if (m->mem) {
+			Py_IncRef((PyObject *)m);
+			memory_drop(m);
+			Py_DecRef((PyObject *)m);
+		}
+	}
 	for (Py_ssize_t i = 0; c->conns && i < PyList_Size(c->conns); i++)
 		((struct conn *)PyList_GetItem(c->conns, i))->conn = NULL;
 }
@@ -284,8 +293,8 @@ static PyObject *context_close(PyObject *self, PyObject *unused)
 		return context_forked();
 	if (!c->gx || c->closing)
 		Py_RETURN_NONE;
-	for (struct memory *m = c->mems; m; m = m->next)
-		if (m->views) {
+	for (size_t i = 0; i < c->nr_mems; i++)
+		if (c->mems[i]->views) {
 			PyErr_SetString(
 				PyExc_BufferError,
 				"a memoryview or an array still uses memory of this context");
@@ -329,6 +338,7 @@ static void context_dealloc(PyObject *self)
 		next = w->next;
 		free(w);
 	}
+	free(c->mems);
 	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
 	Py_DECREF(t);
 }

@@ -41,13 +41,14 @@ struct place {
 struct context {
 	PyObject_HEAD struct gx *gx; /* NULL: closed */
 	struct gx_queue *queue;
-	unsigned fork;	 /* forks of this process before it was opened */
-	unsigned busy;	 /* threads in a call of gx without the GIL */
-	bool closing;	 /* no new calls */
-	PyObject *conns; /* list of Connection: those that came up or were asked for */
-	PyObject *came;	 /* list of Connection: accepted, and not taken yet */
-	PyObject *notes; /* list of (Connection, bytes) not taken yet */
-	struct memory *mems;
+	unsigned fork;	      /* forks of this process before it was opened */
+	unsigned busy;	      /* threads in a call of gx without the GIL */
+	bool closing;	      /* no new calls */
+	PyObject *conns;      /* list of Connection: those that came up or were asked for */
+	PyObject *came;	      /* list of Connection: accepted, and not taken yet */
+	PyObject *notes;      /* list of (Connection, bytes) not taken yet */
+	struct memory **mems; /* by address */
+	size_t nr_mems, room_mems;
 	struct op *ops; /* under way */
 	struct context *next;
 	pthread_mutex_t lock; /* of the words */
@@ -64,7 +65,7 @@ struct memory {
 	int device;
 	bool ours;	/* of gx_mem_alloc() */
 	unsigned views; /* buffers of it that Python holds */
-	struct memory *next;
+	uint64_t top;	/* where the furthest of those up to this one in .mems ends */
 };
 
 struct conn {
@@ -76,15 +77,14 @@ struct region {
 	PyObject_HEAD struct gx_region r;
 };
 
-/* One operation of Python: many of gx. */
+/* One operation of Python: a list of gx. */
 struct op {
 	PyObject_HEAD struct context *ctx;
 	struct conn *conn;
 	PyObject *note; /* bytes to send when all is done, or NULL */
 	struct place *places;
 	Py_ssize_t nr_places;
-	Py_ssize_t left; /* operations of gx that have not completed */
-	Py_ssize_t bad;	 /* index of the first that failed, -1 */
+	Py_ssize_t bad; /* index of the block that failed first, -1 */
 	int status;
 	bool done;
 	uint64_t bytes;

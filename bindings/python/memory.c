@@ -2,13 +2,68 @@
 /* gx.Memory: memory that gx knows, the caller's or gx's own, and keys for parts of it. */
 #include "gxpy.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* The first of .mems that begins behind @addr. */
+static size_t mems_behind(const struct context *c, uint64_t addr)
+{
+	size_t lo = 0, hi = c->nr_mems;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (c->mems[mid]->addr <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+static void mems_top(struct context *c, size_t from)
+{
+	uint64_t top = from ? c->mems[from - 1]->top : 0;
+
+	for (size_t i = from; i < c->nr_mems; i++) {
+		struct memory *m = c->mems[i];
+
+		top = m->addr + m->len > top ? m->addr + m->len : top;
+		m->top = top;
+	}
+}
+
+static int memory_link(struct memory *m)
+{
+	struct context *c = m->ctx;
+	size_t at = mems_behind(c, m->addr);
+
+	if (c->nr_mems == c->room_mems) {
+		size_t room = c->room_mems ? 2 * c->room_mems : 64;
+		struct memory **mems = realloc(c->mems, room * sizeof(*mems));
+
+		if (!mems) {
+			PyErr_NoMemory();
+			return -1;
+		}
+		c->mems = mems;
+		c->room_mems = room;
+	}
+	memmove(&c->mems[at + 1], &c->mems[at], (c->nr_mems++ - at) * sizeof(*c->mems));
+	c->mems[at] = m;
+	mems_top(c, at);
+	return 0;
+}
 
 static void memory_unlink(struct memory *m)
 {
-	for (struct memory **p = &m->ctx->mems; *p; p = &(*p)->next)
-		if (*p == m) {
-			*p = m->next;
+	struct context *c = m->ctx;
+
+	for (size_t i = mems_behind(c, m->addr); i-- > 0;)
+		if (c->mems[i] == m) {
+			c->nr_mems--;
+			memmove(&c->mems[i], &c->mems[i + 1], (c->nr_mems - i) * sizeof(*c->mems));
+			mems_top(c, i);
 			return;
 		}
 }
@@ -21,10 +76,14 @@ void memory_drop(struct memory *m)
 
 struct memory *memory_find(struct context *c, uint64_t addr, uint64_t len)
 {
-	for (struct memory *m = c->mems; m; m = m->next)
-		if (m->mem && addr >= m->addr && addr - m->addr <= m->len &&
-		    len <= m->len - (addr - m->addr))
+	for (size_t i = mems_behind(c, addr); i-- > 0;) {
+		struct memory *m = c->mems[i];
+
+		if (m->top < addr + len)
+			break;
+		if (m->mem && addr - m->addr <= m->len && len <= m->len - (addr - m->addr))
 			return m;
+	}
 	return NULL;
 }
 
@@ -87,8 +146,8 @@ PyObject *memory_make(struct context *c, PyObject *obj, uint64_t len, int device
 	m->ctx = c;
 	m->addr = (uint64_t)(uintptr_t)gx_mem_addr(m->mem);
 	m->len = gx_mem_len(m->mem);
-	m->next = c->mems;
-	c->mems = m;
+	if (memory_link(m))
+		Py_CLEAR(m);
 	return (PyObject *)m;
 }
 

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gx.Op: operations of Python. Many of gx's make one, with one completion; their .user is the Op's address
- * in 48 bits, and the index above them. */
+/* gx.Op: an operation of Python, which is a list of gx; its .user is the Op. */
 #include "gxpy.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MANY_MAX 65536
-#define BATCH	 64
-#define POLL	 64
+#define POLL 64
 
 /* ---- Ends ---- */
+
+static void op_let_go(struct op *o)
+{
+	for (Py_ssize_t i = 0; i < o->nr_places; i++)
+		place_close(&o->places[i]);
+	free(o->places);
+	o->places = NULL;
+	o->nr_places = 0;
+}
 
 void op_end(struct op *o, int status)
 {
@@ -19,12 +25,7 @@ void op_end(struct op *o, int status)
 	if (!o->status && o->note && o->conn->conn)
 		o->status = gx_conn_msg(o->conn->conn, PyBytes_AsString(o->note),
 					(uint32_t)PyBytes_Size(o->note));
-	for (Py_ssize_t i = 0; i < o->nr_places; i++)
-		place_close(&o->places[i]);
-	free(o->places);
-	o->places = NULL;
-	o->nr_places = 0;
-	o->left = 0;
+	op_let_go(o);
 	o->done = true;
 	*o->prev = o->next;
 	if (o->next)
@@ -39,17 +40,11 @@ void context_poll(struct context *c)
 
 	while (c->queue && (n = gx_poll(c->queue, comps, POLL)))
 		for (unsigned i = 0; i < n; i++) {
-			struct op *o = (struct op *)(uintptr_t)(comps[i].user & 0xffffffffffffull);
+			struct op *o = (struct op *)(uintptr_t)comps[i].user;
 
-			if (comps[i].kind != GX_COMP_DONE)
-				continue;
-			if (comps[i].status && !o->status) {
-				o->status = comps[i].status;
-				o->bad = (Py_ssize_t)(comps[i].user >> 48);
-			}
-			o->bytes += comps[i].status ? 0 : comps[i].len;
-			if (!--o->left)
-				op_end(o, 0);
+			o->bad = comps[i].status ? (Py_ssize_t)comps[i].seg : -1;
+			o->bytes = comps[i].len;
+			op_end(o, comps[i].status);
 		}
 }
 
@@ -83,115 +78,85 @@ static struct op *op_make(struct conn *k, Py_ssize_t n, PyObject *note)
 	return NULL;
 }
 
-/* The .mem of memory that is registered, else its address. */
-static int op_source(struct op *o, struct gx_op *g, const struct place *p, bool get)
+/* May run code of Python, which may close or free anything. */
+static int op_open(struct op *o, struct gx_seg *segs, PyObject *bufs, const struct region *r,
+		   PyObject *offs, bool get)
 {
-	struct memory *m = memory_find(o->ctx, p->addr, p->len);
+	for (Py_ssize_t i = 0; i < PyList_Size(bufs); i++) {
+		struct place *p = &o->places[i];
 
-	g->len = p->len;
-	if (get && p->readonly) {
-		PyErr_SetString(PyExc_BufferError, "get writes, and this memory is read only");
-		return -1;
-	}
-	if (m && (m->device < 0) == (p->device < 0)) {
-		g->mem = m->mem;
-		g->off = p->addr - m->addr;
-		return 0;
-	}
-	if (p->device < 0) {
-		g->addr = (void *)(uintptr_t)p->addr;
-		return 0;
-	}
-	PyErr_SetString(PyExc_ValueError,
-			"memory of a GPU is registered first: Context.register()");
-	return -1;
-}
-
-static int post_some(struct op *o, const struct gx_op *ops, unsigned n)
-{
-	struct gx_ep *ep = gx_conn_ep(o->conn->conn, 0);
-
-	if (!ep)
-		return -ENOTCONN;
-	return gx_conn_ep(o->conn->conn, 1) ? gx_post_striped(o->ctx->queue, o->conn->conn, ops, n)
-					    : gx_post(o->ctx->queue, ep, ops, n);
-}
-
-/* Gives way while the queue is full. -1: raised, or an error of gx that the op keeps. */
-static int post_all(struct op *o, const struct gx_op *ops, unsigned n)
-{
-	unsigned turn = 0;
-
-	for (unsigned done = 0; done < n;) {
-		int ret;
-
-		if (context_check(o->ctx))
+		if (place_open(PyList_GetItem(bufs, i), p))
 			return -1;
-		ret = o->conn->conn ? post_some(o, ops + done, n - done) : -ENOTCONN;
-		if (ret < 0) {
-			fail_call(ret);
+		o->nr_places = i + 1;
+		if (get && p->readonly) {
+			PyErr_SetString(PyExc_BufferError,
+					"get writes, and this memory is read only");
 			return -1;
 		}
-		done += (unsigned)ret;
-		o->left += ret;
-		if (done == n)
-			break;
-		context_poll(o->ctx);
-		if (give_way(turn++))
+		segs[i] = (struct gx_seg){.token = r->r.token, .len = p->len};
+		segs[i].remote_off = PyLong_AsUnsignedLongLong(PyList_GetItem(offs, i));
+		if (PyErr_Occurred())
 			return -1;
 	}
 	return 0;
 }
 
-static void op_begin(struct op *o)
+/* The .mem of memory that is registered, else its address. */
+static int op_fill(struct op *o, struct gx_seg *segs)
 {
+	for (Py_ssize_t i = 0; i < o->nr_places; i++) {
+		const struct place *p = &o->places[i];
+		struct memory *m = memory_find(o->ctx, p->addr, p->len);
+		bool known = m && (m->device < 0) == (p->device < 0);
+
+		segs[i].mem = known ? m->mem : NULL;
+		segs[i].off = known ? p->addr - m->addr : p->addr;
+		if (!known && p->device >= 0) {
+			PyErr_SetString(PyExc_ValueError,
+					"memory of a GPU is registered first: Context.register()");
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static int op_post_once(struct op *o, const struct gx_op *g)
+{
+	struct gx_conn *conn = o->conn->conn;
+	struct gx_ep *ep = conn ? gx_conn_ep(conn, 0) : NULL;
+
+	if (!ep)
+		return -ENOTCONN;
+	return gx_conn_ep(conn, 1) ? gx_post_striped(o->ctx->queue, conn, g, 1)
+				   : gx_post(o->ctx->queue, ep, g, 1);
+}
+
+/* Gives way while the queue is full, and then memory may come and go. -1: raised. */
+static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
+{
+	for (unsigned turn = 0;; turn++) {
+		int ret;
+
+		if (context_check(o->ctx) || op_fill(o, segs))
+			return -1;
+		ret = op_post_once(o, g);
+		if (ret < 0) {
+			fail_call(ret);
+			return -1;
+		}
+		if (ret)
+			break;
+		context_poll(o->ctx);
+		if (give_way(turn))
+			return -1;
+	}
+	/* The context's list of those that are under way holds it. */
 	Py_IncRef((PyObject *)o);
-	o->left = 1; /* until all are posted */
 	o->next = o->ctx->ops;
 	o->prev = &o->ctx->ops;
 	if (o->next)
 		o->next->prev = &o->next;
 	o->ctx->ops = o;
-}
-
-/* What was posted goes on to its end when a later part raises; places are gx's until then. */
-static PyObject *op_posted(struct op *o, int ret)
-{
-	if (ret && !o->status)
-		o->status = -ECANCELED;
-	if (!o->done && !--o->left)
-		op_end(o, 0);
-	if (!ret)
-		return (PyObject *)o;
-	Py_DECREF(o);
-	return NULL;
-}
-
-static int many_post(struct op *o, PyObject *bufs, struct region *r, PyObject *offs,
-		     enum gx_op_kind kind)
-{
-	Py_ssize_t n = PyList_Size(bufs);
-	struct gx_op ops[BATCH];
-	unsigned k = 0;
-
-	for (Py_ssize_t i = 0; i < n; i++) {
-		struct place *p = &o->places[i];
-		struct gx_op *g = &ops[k++];
-
-		*g = (struct gx_op){.kind = kind, .token = r->r.token};
-		g->user = (uint64_t)i << 48 | (uint64_t)(uintptr_t)o;
-		g->remote_off = PyLong_AsUnsignedLongLong(PyList_GetItem(offs, i));
-		if (PyErr_Occurred() || place_open(PyList_GetItem(bufs, i), p))
-			return -1;
-		o->nr_places = i + 1;
-		if (op_source(o, g, p, kind == GX_OP_GET))
-			return -1;
-		if (k < BATCH && i + 1 < n)
-			continue;
-		if (post_all(o, ops, k) || o->status)
-			return PyErr_Occurred() ? -1 : 0;
-		k = 0;
-	}
 	return 0;
 }
 
@@ -199,8 +164,9 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *region, PyO
 			   PyObject *note, enum gx_op_kind kind)
 {
 	struct gx_conn_info info = GX_INIT(info);
+	struct gx_op g = {.kind = kind};
+	struct gx_seg *segs;
 	struct op *o;
-	int ret;
 
 	if (context_check(k->ctx))
 		return NULL;
@@ -211,7 +177,7 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *region, PyO
 		return NULL;
 	}
 	if (PyList_Size(bufs) != PyList_Size(offs) || PyList_Size(bufs) < 1 ||
-	    PyList_Size(bufs) > MANY_MAX) {
+	    PyList_Size(bufs) > (Py_ssize_t)GX_SEGS_MAX) {
 		PyErr_SetString(PyExc_ValueError, "as many offsets as blocks, 1 to 65,536");
 		return NULL;
 	}
@@ -221,9 +187,17 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *region, PyO
 	o = op_make(k, PyList_Size(bufs), note);
 	if (!o)
 		return NULL;
-	op_begin(o);
-	ret = many_post(o, bufs, (struct region *)region, offs, kind);
-	return op_posted(o, ret);
+	segs = malloc((size_t)PyList_Size(bufs) * sizeof(*segs));
+	g.user = (uint64_t)(uintptr_t)o;
+	g.segs = segs;
+	g.nr_segs = (uint32_t)PyList_Size(bufs);
+	if (!segs)
+		PyErr_NoMemory();
+	if (!segs || op_open(o, segs, bufs, (struct region *)region, offs, kind == GX_OP_GET) ||
+	    op_post(o, &g, segs))
+		Py_CLEAR(o);
+	free(segs);
+	return (PyObject *)o;
 }
 
 static PyObject *many_args(PyObject *self, PyObject *args, PyObject *kw, enum gx_op_kind kind)
@@ -362,8 +336,8 @@ static void op_dealloc(PyObject *self)
 	PyTypeObject *t = Py_TYPE(self);
 
 	PyObject_GC_UnTrack(self);
+	op_let_go((struct op *)self);
 	op_clear(self);
-	free(((struct op *)self)->places);
 	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
 	Py_DECREF(t);
 }

@@ -175,6 +175,49 @@ class Pair(unittest.TestCase):
         with self.assertRaises(BufferError):
             self.conn.get(b"readonly", self.region)
 
+    def test_many_memories(self):
+        """Blocks of registered memory are found among many, also where registrations overlap."""
+        data = bytearray(os.urandom(SIZE))
+        whole = self.near.register(data)
+        parts = [self.near.register(memoryview(data)[i:i + 64]) for i in range(0, SIZE, 128)]
+        for round_ in range(2):
+            views = [memoryview(data)[i:i + 96] for i in range(0, SIZE, 128)]
+            self.conn.put_many(views, self.region, range(0, SIZE, 128)).wait(10)
+            for i in range(0, SIZE, 128):
+                self.assertEqual(bytes(self.pages)[i:i + 96], data[i:i + 96])
+            for part in parts[::2] if not round_ else [whole]:
+                part.free()
+            data[:] = os.urandom(SIZE)
+        del views
+
+    def test_owner_ends_with_context(self):
+        """The only reference to memory is its owner, which ends as the context closes."""
+        for _ in range(10):
+            owner = Owner(4096)
+            owner.mem = self.near.register(owner)
+            ref = weakref.ref(owner)
+            del owner
+            self.assertIsNotNone(ref())
+        self.near.close()
+        gc.collect()
+        self.assertIsNone(ref())
+
+    def test_block_that_closes(self):
+        """A block whose memory is asked for closes the context, or frees memory that an earlier block named."""
+        class Closer:
+            def __init__(self, what):
+                self.what = what
+
+            def __dlpack_device__(self):
+                self.what()
+                raise BufferError("no")
+
+        part = self.near.register(bytearray(4096))
+        with self.assertRaises(BufferError):
+            self.conn.put_many([(part.addr, 8), Closer(part.free)], self.region, [0, 0])
+        with self.assertRaises(BufferError):
+            self.conn.put_many([b"12345678", Closer(self.near.close)], self.region, [0, 0])
+
     def test_tuples(self):
         a = array.array("Q", range(8))
         where = a.buffer_info()[0]
