@@ -27,9 +27,13 @@ int give_way(unsigned turn)
 {
 	struct timespec t = {.tv_nsec = turn < 2000 ? 20000 : 500000};
 
-	Py_BEGIN_ALLOW_THREADS if (turn < 100) sched_yield();
-	else nanosleep(&t, NULL);
-	Py_END_ALLOW_THREADS return PyErr_CheckSignals();
+	Py_BEGIN_ALLOW_THREADS
+	if (turn < 100)
+		sched_yield();
+	else
+		nanosleep(&t, NULL);
+	Py_END_ALLOW_THREADS
+	return PyErr_CheckSignals();
 }
 
 PyObject *context_forked(void)
@@ -224,9 +228,10 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	o.on_conn = on_conn;
 	o.on_msg = on_msg;
 	o.arg = c;
-	Py_BEGIN_ALLOW_THREADS ret = gx_begin(c, &o);
-	Py_END_ALLOW_THREADS if (ret)
-	{
+	Py_BEGIN_ALLOW_THREADS
+	ret = gx_begin(c, &o);
+	Py_END_ALLOW_THREADS
+	if (ret) {
 		fail_call(ret);
 		Py_DECREF(c);
 		return NULL;
@@ -248,13 +253,17 @@ static void context_end(struct context *c)
 		}
 	c->closing = true;
 	while (c->busy) {
-		Py_BEGIN_ALLOW_THREADS nanosleep(&(struct timespec){.tv_nsec = (long)MS_NS}, NULL);
+		Py_BEGIN_ALLOW_THREADS
+		nanosleep(&(struct timespec){.tv_nsec = (long)MS_NS}, NULL);
 		Py_END_ALLOW_THREADS
 	}
 	c->gx = NULL;
 	c->queue = NULL;
-	Py_BEGIN_ALLOW_THREADS gx_close(gx);
-	Py_END_ALLOW_THREADS while (c->ops) op_end(c->ops, -ECANCELED);
+	Py_BEGIN_ALLOW_THREADS
+	gx_close(gx);
+	Py_END_ALLOW_THREADS
+	while (c->ops)
+		op_end(c->ops, -ECANCELED);
 	/* An owner's end may run code of Python, and with it memory goes. */
 	for (size_t i = 0, n; i < c->nr_mems; i = n == c->nr_mems ? i + 1 : 0) {
 		struct memory *m = c->mems[i];
@@ -405,8 +414,10 @@ static int conn_wait(struct context *c, struct conn *k, double timeout)
 			return -1;
 		}
 		c->busy++;
-		Py_BEGIN_ALLOW_THREADS ret = gx_conn_wait(conn, 20 * MS_NS);
-		Py_END_ALLOW_THREADS c->busy--;
+		Py_BEGIN_ALLOW_THREADS
+		ret = gx_conn_wait(conn, 20 * MS_NS);
+		Py_END_ALLOW_THREADS
+		c->busy--;
 		if (PyErr_CheckSignals())
 			return -1;
 	} while (ret == -EINPROGRESS && gx_now() < until);
@@ -522,8 +533,10 @@ static PyObject *context_withdraw(PyObject *self, PyObject *args)
 		return fail(-EINVAL, "a key has 64 bytes", GX_REASON_NONE);
 	memcpy(key.bytes, bytes, sizeof(key.bytes));
 	c->busy++;
-	Py_BEGIN_ALLOW_THREADS ret = gx_key_withdraw(c->gx, &key);
-	Py_END_ALLOW_THREADS c->busy--;
+	Py_BEGIN_ALLOW_THREADS
+	ret = gx_key_withdraw(c->gx, &key);
+	Py_END_ALLOW_THREADS
+	c->busy--;
 	if (ret)
 		return fail_call(ret);
 	Py_RETURN_NONE;

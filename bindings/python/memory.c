@@ -98,8 +98,10 @@ static int memory_end(struct memory *m)
 		return 0;
 	m->mem = NULL; /* no other thread begins with it */
 	c->busy++;
-	Py_BEGIN_ALLOW_THREADS ret = gx_mem_free(mem);
-	Py_END_ALLOW_THREADS c->busy--;
+	Py_BEGIN_ALLOW_THREADS
+	ret = gx_mem_free(mem);
+	Py_END_ALLOW_THREADS
+	c->busy--;
 	if (ret)
 		m->mem = mem;
 	else
@@ -113,9 +115,13 @@ static int mem_new(struct context *c, struct memory *m, struct place *p, uint64_
 	int device = m->device < 0 ? 0 : m->device, ret;
 
 	c->busy++;
-	Py_BEGIN_ALLOW_THREADS if (m->ours) ret = gx_mem_alloc(c->gx, kind, device, len, &m->mem);
-	else ret = gx_mem_reg(c->gx, kind, device, (void *)(uintptr_t)p->addr, p->len, &m->mem);
-	Py_END_ALLOW_THREADS c->busy--;
+	Py_BEGIN_ALLOW_THREADS
+	if (m->ours)
+		ret = gx_mem_alloc(c->gx, kind, device, len, &m->mem);
+	else
+		ret = gx_mem_reg(c->gx, kind, device, (void *)(uintptr_t)p->addr, p->len, &m->mem);
+	Py_END_ALLOW_THREADS
+	c->busy--;
 	return ret;
 }
 

@@ -47,6 +47,7 @@ static const struct gx_link_conn_ops absent_conn_ops = {
 	.prove = link_none_prove,
 	.up = link_none_conn,
 	.tick = link_none_tick,
+	.key = link_none_key,
 	.take = link_none_take,
 	.fault = link_none_fault,
 	.push = link_none_conn,

@@ -23,7 +23,8 @@ enum {
 	KEY_TOKEN = 16, /* u64; its random bits are the generation */
 	KEY_ADDR = 24,	/* u64 */
 	KEY_LEN = 32,	/* u64 */
-	KEY_ZERO = 40,	/* 20 bytes */
+	KEY_MAPS = 40,	/* u8 1: peers on the owner's host may map it */
+	KEY_ZERO = 41,	/* 19 bytes */
 	KEY_CRC = 60,	/* u32 CRC-32C of the bytes before */
 };
 _Static_assert(sizeof(struct gx_key) == KEY_CRC + 4, "it ends with its CRC");
@@ -43,6 +44,8 @@ static void key_fill(const struct gx_mem *part, struct gx_key *key)
 	le64_put(b + KEY_TOKEN, part->token);
 	le64_put(b + KEY_ADDR, (uintptr_t)part->addr);
 	le64_put(b + KEY_LEN, part->len);
+	b[KEY_MAPS] = part->gx->maps && part->len && !part->until_ns && !part->only &&
+		      (part->kind != GX_MEM_HOST || part->whole->fd >= 0);
 	le32_put(b + KEY_CRC, gx_crc32c(0, b, KEY_CRC));
 }
 
@@ -212,6 +215,43 @@ GX_EXPORT int gx_key_withdraw(struct gx *gx, const struct gx_key *key)
 
 /* ---- At the peer ---- */
 
+/* The key may be reached as a region is: the link asks. */
+struct key_taken {
+	struct gx *gx;
+	uint64_t conn, token;
+	bool maps;
+};
+
+static void taken_run(void *arg)
+{
+	struct key_taken *t = arg;
+	struct gx_conn *c = t->gx->conns;
+
+	while (c && c->id != t->conn) /* it may have ended since */
+		c = c->next;
+	if (c && conn_state(c) == GX_CONN_STATE_UP)
+		c->link->conn->key(c, t->token, t->maps);
+	free(t);
+}
+
+/* Without memory packets serve it. */
+static void key_taken(const struct gx_conn *c, uint64_t token, bool maps)
+{
+	struct key_taken *t;
+
+	if (c->link->conn->key == link_none_key ||
+	    (!maps && atomic_load_explicit(&c->key_missed, memory_order_relaxed)))
+		return;
+	t = malloc(sizeof(*t));
+	if (!t)
+		return;
+	*t = (struct key_taken){c->gx, c->id, token, maps};
+	if (gx_uring_is_me(c->gx->uring))
+		taken_run(t);
+	else if (gx_uring_run(c->gx->uring, taken_run, t))
+		free(t);
+}
+
 GX_EXPORT int gx_conn_key(struct gx_conn *c, const struct gx_key *key, struct gx_region *out)
 {
 	const uint8_t *b = key->bytes;
@@ -229,5 +269,6 @@ GX_EXPORT int gx_conn_key(struct gx_conn *c, const struct gx_key *key, struct gx
 	full.kind = b[KEY_KIND];
 	full.device = (int16_t)le16_get(b + KEY_DEVICE);
 	full.access = b[KEY_ACCESS];
+	key_taken(c, full.token, b[KEY_MAPS]);
 	return core_struct_give("gx_region", &full, sizeof(full), out);
 }

@@ -344,6 +344,9 @@ static bool mem_is_told(const struct gx_mem *mem)
 /* Without connections no core has an operation under way. */
 static bool mem_may_go(const struct gx_mem *mem)
 {
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		if (gx_links[l]->mem->busy(mem))
+			return false;
 	return !mem->nr_parts && !mem_must_stay(mem) && !mem_is_told(mem) &&
 	       (!mem->gx->conns || drop_is_done(mem->gx, mem->drop_seq));
 }
@@ -724,13 +727,14 @@ static int share(struct share_call *call)
 		call->ticket[l] = NULL;
 	}
 	/* If the kernel cannot protect it from writing, do not export it: packets carry it. */
-	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 &&
+	if (mem->kind == GX_MEM_HOST && mem->fd >= 0 && !mem->sealed &&
 	    gx_memfd_freeze(mem->fd, !(access & GX_ACCESS_PUT))) {
 		if (access & GX_ACCESS_MAPPED)
 			return gx_fail(-EOPNOTSUPP, "region '%s': the kernel seals no memfd", name);
 		close(mem->fd);
 		mem->fd = -1;
 	}
+	mem->sealed = true;
 	memcpy(mem->name, name, strlen(name) + 1);
 	mem->access = access;
 	region_publish(mem, (unsigned)at, r);

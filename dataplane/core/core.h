@@ -49,6 +49,7 @@ struct gx_mem {
 	bool own;	    /* gx_mem_alloc() made it */
 	bool read_only;	    /* memory of gx_mem_reg() that this process may not write */
 	bool huge;
+	bool sealed; /* ctl: host memory: gx_memfd_freeze() was called, so peers may have .fd */
 	int fd; /* for peers on this host. Host memory: the memfd that backs all of it; GPU memory:
 		   share.fd. -1: none */
 	struct gx_gpu_handle share; /* GPU memory, shared: its name for peers on this host */
@@ -234,6 +235,7 @@ struct gx_conn {
 	void *_Atomic user; /* any thread sets and reads it */
 	/* Of gx_listen_with(), that accepted it; NULL: none, or closed. ctl writes it */
 	struct gx_listener *_Atomic listener;
+	_Atomic bool key_missed; /* .why says that packets serve a key. ctl writes, any reads */
 };
 
 struct gx_port_slot {
@@ -473,6 +475,8 @@ static inline bool unpack_checks(unsigned mode)
 
 /** drop_begin() - Mark @mem dead and tell the cores. ctl. */
 void drop_begin(struct gx_mem *mem);
+/** drop_pass() - Have each core pass a point between two pollers, for drop_is_done(). ctl. */
+uint32_t drop_pass(struct gx *gx);
 /** drop_is_done() - Has every core let go of all that died up to @seq? Any thread. */
 bool drop_is_done(const struct gx *gx, uint32_t seq);
 /** drop_help() - The same, but the calling thread first does this for cores that no other thread

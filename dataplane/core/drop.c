@@ -107,14 +107,12 @@ static void call_drop(struct gx_call *call)
 }
 
 /* Cores look at gx->drops each turn; a call wakes cores that sleep. */
-void drop_begin(struct gx_mem *mem)
+uint32_t drop_pass(struct gx *gx)
 {
-	struct gx *gx = mem->gx;
+	uint32_t seq = atomic_load_explicit(&gx->drops, memory_order_relaxed) + 1;
 
-	mem->drop_seq = atomic_load_explicit(&gx->drops, memory_order_relaxed) + 1;
-	atomic_store_explicit(&mem->dead, true, memory_order_relaxed);
-	/* Pairs with the acquire in core_drop(): the memory is marked dead before. */
-	atomic_store_explicit(&gx->drops, mem->drop_seq, memory_order_release);
+	/* Pairs with the acquire in core_drop(): what the caller took away is gone before. */
+	atomic_store_explicit(&gx->drops, seq, memory_order_release);
 	for (unsigned i = 0; i < gx->nr_cores; i++) {
 		struct gx_core *core = gx->core[i];
 
@@ -125,6 +123,14 @@ void drop_begin(struct gx_mem *mem)
 		if (gx_loop_call(&core->loop, &core->drop_call))
 			atomic_store_explicit(&core->drop_asked, false, memory_order_relaxed);
 	}
+	return seq;
+}
+
+void drop_begin(struct gx_mem *mem)
+{
+	mem->drop_seq = atomic_load_explicit(&mem->gx->drops, memory_order_relaxed) + 1;
+	atomic_store_explicit(&mem->dead, true, memory_order_relaxed);
+	drop_pass(mem->gx);
 }
 
 static bool core_is_past(const struct gx_core *core, uint32_t seq)

@@ -75,6 +75,11 @@ void link_none_mem(struct gx_mem *mem)
 {
 }
 
+bool link_none_busy(const struct gx_mem *mem)
+{
+	return false;
+}
+
 const char *link_none_holder(const struct gx *gx)
 {
 	return NULL;
@@ -141,6 +146,10 @@ int link_none_tick(struct gx_conn *c, uint64_t now_ns,
 	return 0;
 }
 
+void link_none_key(struct gx_conn *c, uint64_t token, bool maps)
+{
+}
+
 int link_none_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 {
 	return -EPROTO;
@@ -190,6 +199,7 @@ const struct gx_link_mem_ops link_none_mem_ops = {
 	.share_put = link_none_share_put,
 	.export = link_none_export,
 	.revoke = link_none_mem,
+	.busy = link_none_busy,
 	.gone = link_none_mem,
 	.holder = link_none_holder,
 };
@@ -208,6 +218,7 @@ const struct gx_link_conn_ops link_none_conn_ops = {
 	.prove = link_none_prove,
 	.up = link_none_conn,
 	.tick = link_none_tick,
+	.key = link_none_key,
 	.take = link_none_take,
 	.fault = link_none_fault,
 	.push = link_none_conn,

@@ -230,6 +230,8 @@ static int local_ctx_open(struct gx *gx)
 
 	if (l)
 		l->pairs = calloc(1, sizeof(*l->pairs));
+	if (l)
+		l->live_fd = -1;
 	gx->link[GX_LINK_LOCAL] = l;
 	return l && l->pairs ? 0 : gx_fail(-ENOMEM, "no memory");
 }
@@ -237,7 +239,7 @@ static int local_ctx_open(struct gx *gx)
 static int local_ctx_start(struct gx *gx)
 {
 	gx->maps = !local_offered(gx);
-	return 0;
+	return gx->maps ? local_keys_open(gx) : 0;
 }
 
 static void local_ctx_close(struct gx *gx)
@@ -247,6 +249,7 @@ static void local_ctx_close(struct gx *gx)
 	if (!l)
 		return;
 	local_peers_close(gx);
+	local_keys_close(gx);
 	free(l->pairs);
 	free(l);
 	gx->link[GX_LINK_LOCAL] = NULL;
@@ -329,9 +332,18 @@ static void local_core_close(struct gx_core *core)
 
 static void local_mem_revoke(struct gx_mem *mem)
 {
+	if (mem->whole) {
+		local_key_revoke(mem);
+		return;
+	}
 	for (struct gx_conn *c = mem->gx->conns; c; c = c->next)
 		if (c->link == &gx_link_local)
 			local_revoke(c, mem);
+}
+
+static const char *local_holder(const struct gx *gx)
+{
+	return gx->maps ? "a peer on this host that is stopped" : NULL;
 }
 
 static void local_export(const struct gx_mem *mem, struct gx_hello_export *e)
@@ -380,7 +392,14 @@ static int local_conn_tick(struct gx_conn *c, uint64_t now_ns,
 			   void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
 	local_count(c);
+	if (local_conn_of(c))
+		local_keys_tick(c);
 	return 0;
+}
+
+static void local_conn_key(struct gx_conn *c, uint64_t token, bool maps)
+{
+	local_key_ask(c, maps ? token : 0);
 }
 
 static bool local_fault(const struct gx_conn *c, int err, char *buf, size_t room)
@@ -422,8 +441,9 @@ static const struct gx_link_mem_ops mem_ops = {
 	.share_put = link_none_share_put,
 	.export = local_export,
 	.revoke = local_mem_revoke,
+	.busy = local_key_busy,
 	.gone = local_mem_gone,
-	.holder = link_none_holder,
+	.holder = local_holder,
 };
 
 static const struct gx_link_conn_ops conn_ops = {
@@ -440,7 +460,8 @@ static const struct gx_link_conn_ops conn_ops = {
 	.prove = link_none_prove,
 	.up = local_conn_up,
 	.tick = local_conn_tick,
-	.take = link_none_take,
+	.key = local_conn_key,
+	.take = local_key_take,
 	.fault = local_fault,
 	.push = link_none_conn,
 	.stop = local_conn_stop,

@@ -28,7 +28,9 @@ struct local_op {
 	char *dst;
 	const struct gx_mem *mem; /* our side; NULL: not registered */
 	uint64_t len, done_b;
-	uint64_t bit; /* of the region in the peer's word revoked */
+	uint64_t bit;	       /* of the region in the peer's word revoked */
+	struct local_map *key; /* the mapping, if it is of a key; NULL: a named region */
+	uint32_t key_no;       /* dma: number of this copy among those of keys */
 	uint64_t token, off, imm;
 	struct dma *dma;	       /* the GPU's copy queue; NULL: this core copies */
 	const struct local_pair *pair; /* dma: places of source and destination; NULL: not known */
@@ -60,6 +62,9 @@ struct local_ep {
 	uint64_t used_ns;	   /* time of the turn that last saw used */
 	struct local_op ops[LOCAL_OPS];
 	unsigned nr_dma, nr_begun;	/* entries of dma; of these, copies under way */
+	uint32_t key_turn;		/* for tx->inside.core */
+	uint32_t key_begun;		/* for tx->inside.begun */
+	bool key_stuck;			/* a GPU has not ended such a copy: the owner must wait */
 	int fail_err;			/* not 0: failed, but copies are under way */
 	struct local_op dma[LOCAL_DMA]; /* in no order */
 };
@@ -107,6 +112,56 @@ static inline bool local_is_revoked(const struct local_ep *e, uint64_t bit)
 {
 	/* Pairs with the release in local_revoke(). */
 	return atomic_load_explicit(e->revoked, memory_order_acquire) & bit;
+}
+
+/* The mapping of @token. NULL: there is none. */
+static inline struct local_map *local_map_of(const struct local_conn *l, uint64_t token)
+{
+	unsigned at = token & CORE_TOKEN_INDEX;
+	struct local_key_page *page;
+	struct local_keys *keys;
+	struct local_map *m;
+
+	if (at < GX_REGIONS_MAX) {
+		m = (struct local_map *)&l->map[at];
+		return m->token == token && m->len ? m : NULL;
+	}
+	/* These pair with the releases in local_key.c. */
+	keys = atomic_load_explicit(&l->keys, memory_order_acquire);
+	page = keys ? atomic_load_explicit(&keys->page[at / LOCAL_KEY_PAGE], memory_order_acquire)
+		    : NULL;
+	m = page ? atomic_load_explicit(&page->map[at % LOCAL_KEY_PAGE], memory_order_acquire)
+		 : NULL;
+	return m && m->token == token ? m : NULL;
+}
+
+static inline bool local_key_holds(const struct local_map *m)
+{
+	return atomic_load(m->live) == m->token;
+}
+
+/* Before a copy by this core with a key's memory: is the key good? If so, the owner waits until
+ * local_key_leave(). */
+static inline bool local_key_enter(struct local_ep *e, const struct local_map *m)
+{
+	/* In the order of all threads before the load: see lane_is_past(). */
+	atomic_exchange(&e->tx->inside.core, ++e->key_turn);
+	if (gx_likely(local_key_holds(m)))
+		return true;
+	atomic_store_explicit(&e->tx->inside.core, ++e->key_turn, memory_order_release);
+	return false;
+}
+
+/* Behind the copy. Return: did the key hold? A put that it began with the key is done. */
+static inline bool local_key_leave(struct local_ep *e, const struct local_map *m, unsigned kind)
+{
+	if (kind == GX_OP_PUT) {
+		atomic_store_explicit(&e->tx->inside.core, ++e->key_turn, memory_order_release);
+		return true;
+	}
+	/* The loads of the copy come before the look at the key. */
+	atomic_exchange(&e->tx->inside.core, ++e->key_turn);
+	return local_key_holds(m);
 }
 
 /* Count an operation that is done: in our counters, and for the peer's. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local link's own state. local_map.c (descriptors of a connection) and local_peer.c (processes
+ * The local link's own state. local_conn.c (descriptors of a connection) and local_peer.c (processes
  * of peers and mappings of their memory) share it, both on the control thread, with the link's
  * endpoints on the polling cores (link_local.h).
  *
@@ -19,7 +19,7 @@
 #include <stdatomic.h>
 
 #define LOCAL_MAGIC   0x636c7867u /* "gxlc" */
-#define LOCAL_VERSION 1
+#define LOCAL_VERSION 2
 
 #define LOCAL_NOTES    256 /* entries of a ring; power of two */
 #define LOCAL_REVOKED  UINT64_MAX
@@ -56,6 +56,13 @@ struct local_ring {
 	struct local_made {
 		alignas(GX_CACHE_LINE) _Atomic uint64_t puts, gets, bytes;
 	} made;
+	/* Copies of memory that keys name: the receiver's gx_key_withdraw() waits for them. The
+	 * sender writes it, and may lie; see local_key.c. */
+	struct local_inside {
+		alignas(GX_CACHE_LINE) _Atomic uint32_t core; /* odd: a core is in a copy */
+		_Atomic uint32_t begun;			      /* copies by copy engines so far */
+		_Atomic uint32_t oldest; /* of these, the first that has not ended; .begun: none */
+	} inside;
 	/* Pulls: bit of a message's place: the sender has taken its memory back. The sender writes
 	 * it. */
 	alignas(GX_CACHE_LINE) _Atomic uint64_t taken[GX_WIRE_DONE_WORDS];
@@ -106,7 +113,7 @@ struct local_peer {
 	unsigned nr_held;
 };
 
-/* A region of the peer in a mapping. */
+/* A region of the peer in a mapping. owner: ctl; frozen once cores can find it, but .users */
 struct local_map {
 	uint64_t token;
 	uint64_t len;	    /* of the region; 0: this entry is free */
@@ -119,6 +126,35 @@ struct local_map {
 	char *seen[GX_GPUS_MAX];
 	uint8_t place;	       /* as in struct local_mem */
 	struct local_mem *mem; /* ctl */
+	/* Of a key: the peer's word that is .token while the key is good. NULL: a named region */
+	const _Atomic uint64_t *live;
+	_Atomic uint32_t users; /* cores: operations under way with it, if it is of a key */
+	struct local_map *next; /* ctl: in local_conn.old */
+	uint32_t drop_seq; /* ctl: there; when all cores are past it, no operation with it begins */
+};
+
+/* Mappings for keys, by place in the owner's table. Cores read it while the control thread adds. */
+#define LOCAL_KEY_PAGE 64
+struct local_key_page {
+	struct local_map *_Atomic map[LOCAL_KEY_PAGE];
+};
+struct local_keys {
+	struct local_key_page *_Atomic page[GX_KEYS_MAX / LOCAL_KEY_PAGE];
+};
+
+/* The owner's look at one lane of the peer, see local_key.c. */
+struct local_lane {
+	uint64_t past; /* no copy of it is under way that began before this withdrawal */
+	uint64_t look; /* the withdrawal that the values below are for; 0: none */
+	uint32_t core, begun;
+};
+
+/* Tokens of keys that wait for their turn to be asked for. */
+struct local_asks {
+	uint64_t *token;
+	uint32_t head, tail, room; /* free-running; room: a power of two, or 0 */
+	uint32_t out;		   /* asked, and not answered yet */
+	uint64_t made, again;	   /* tokens so far; of these, asked for once more */
 };
 
 /* Local half of a connection. owner: ctl until the lanes are attached, then frozen; the cores own
@@ -129,7 +165,7 @@ struct local_conn {
 	struct local_rings *tx; /* the peer's; we write */
 	size_t rings_b;
 	int rings_fd;
-	int fds[LOCAL_FDS_MAX]; /* to send to the peer; [0] is rings_fd */
+	int fds[LOCAL_FDS_MAX]; /* to send to the peer; [0] is rings_fd, [1] of our live keys */
 	unsigned nr_fds;
 	unsigned nr_maps;
 	char miss[128];		 /* the first region that is not mapped, and why; "": all are */
@@ -143,6 +179,18 @@ struct local_conn {
 		uint64_t puts, gets, bytes;
 	} told; /* ctl: the peer's copies over all lanes that our counters have */
 	struct local_map map[GX_REGIONS_MAX]; /* index: token % GX_REGIONS_MAX */
+	/* Keys of the peer. ctl, but what cores read is atomic */
+	struct local_keys *_Atomic keys; /* NULL: none was mapped yet */
+	const _Atomic uint64_t *live;	 /* [GX_KEYS_MAX], the peer's: tokens that are good */
+	struct local_map *old;		 /* of keys that are gone, until no core uses them */
+	struct local_asks asks;
+	int sock; /* descriptors of keys come and go here; -1: none */
+	/* Our keys, as the peer has asked for them. ctl */
+	uint64_t *answered; /* bits by place; NULL: none */
+	uint64_t want;	    /* the last withdrawal that the peer heard of */
+	struct local_lane lane[GX_HELLO_LANES];
+	struct gx_mem **shown_mem; /* the memory behind keys for puts */
+	unsigned nr_shown_mem;
 };
 
 /* Its part of a context. owner: ctl, but .pairs */
@@ -154,6 +202,11 @@ struct local_ctx {
 	unsigned nr_peer_maps;	   /* mappings of their memory */
 	uint64_t stuck_b;	   /* bytes of it that a GPU has not finished with */
 	uint64_t held_b;	   /* bytes of our memory that processes hold, see local_lost() */
+	/* Our keys that peers have mapped. [GX_KEYS_MAX]: the token, while it is good; peers read it.
+	 * NULL: none can be mapped */
+	_Atomic uint64_t *live;
+	int live_fd;	  /* of it, for reading */
+	uint64_t revokes; /* withdrawals of such keys so far */
 };
 
 static inline struct local_ctx *local_ctx(const struct gx *gx)
@@ -197,12 +250,51 @@ uint8_t local_place(int device); /* @device < 0: LOCAL_PLACE_UNKNOWN */
 /* Time the pairs of places that @c's mappings add and nobody has timed, some milliseconds each.
  * After half a second it leaves the rest to the next connection. */
 void local_pairs_time(struct gx_conn *c);
+void local_pair_time(struct gx *gx, const struct local_map *m); /* of one mapping */
 /* Pair @i in words, for people. Any thread. A pair whose timing is under way may or may not count
  * as timed. Return: bytes; 0: not timed; -1: there are no more. */
 int local_pair_text(const struct gx *gx, unsigned i, char *buf, size_t room);
 
+/* local_map.c; ctl */
+
+/* Any GPU of ours: memory registered with one is registered with all. NULL: none is open. */
+struct gx_gpu *local_gpu_any(const struct gx *gx);
+/* Map the memory of region @r, by the descriptor @fd, if its export has one. Return: 0; -EOPNOTSUPP: packets
+ * carry it; -EPROTO, -ENOMEM, with gx_error(). */
+int local_mem_map(struct gx_conn *c, const struct gx_hello_region *r, int fd,
+		  struct local_mem **out);
+/* @map: bytes [@off, @off + @len) of @r, which lies in @mem. */
+void local_map_fill(struct local_map *map, const struct gx_hello_region *r, struct local_mem *mem,
+		    uint64_t off, uint64_t len);
+/* A descriptor of @mem for a peer that may @access it. Return: it, -errno with gx_error(). */
+int local_export_fd(const struct gx_mem *mem, unsigned access);
+
+/* local_key.c; ctl */
+
+int local_keys_open(struct gx *gx); /* the table of our live keys. Return: 0, -errno */
+void local_keys_close(struct gx *gx);
+/* The peer's table. Takes @fd over. Return: 0, -EPROTO, -ENOMEM with gx_error(). */
+int local_live_map(struct local_conn *l, int fd);
+/* The peer's key with @token was taken: have it mapped. 0: the owner cannot let peers map it. */
+void local_key_ask(struct gx_conn *c, uint64_t token);
+int local_key_take(struct gx_conn *c, const uint8_t *b, uint32_t len); /* slot take() */
+void local_keys_tick(struct gx_conn *c);    /* end mappings that no core uses any more */
+void local_keys_release(struct gx_conn *c); /* no core turns an endpoint of it: end all */
+void local_keys_free(struct local_conn *l);
+void local_key_revoke(struct gx_mem *part);	/* the key of @part is withdrawn: tell peers */
+bool local_key_busy(const struct gx_mem *part); /* may a copy of a peer be under way there? */
+void local_keys_hold(struct gx_conn *c);	/* the peer may write to what it was shown */
+void local_keys_forget(struct gx *gx, const struct gx_mem *mem); /* it is about to be freed */
+
 /* local_peer.c; ctl */
 
+void local_mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m); /* a user less */
+void local_peer_put(struct gx *gx, struct local_peer *p); /* a connection less */
+bool local_peer_has_ended(const struct local_peer *p);
+void local_hold(struct gx *gx, struct local_peer *p, struct gx_mem *mem); /* it may write to @mem */
+void local_held_say(const struct gx_conn *c,
+		    unsigned before);  /* if it may write to more than @before */
+void local_unheld(struct gx_mem *mem); /* @mem is about to be freed */
 /* Find a mapping like @like, and count @c as its user. NULL: the caller must map. */
 struct local_mem *local_mem_find(struct gx_conn *c, const struct local_mem *like);
 /* Add a mapping that @c uses and others can find. NULL: out of memory; the caller keeps it. */
@@ -219,8 +311,8 @@ bool link_local_poll(void *link, uint64_t now_ns); /* the poller */
 bool link_local_asleep(const void *link);
 void link_local_drop(void *link, struct drop *d); /* end operations with dead memory */
 
-/* -- the local link's half of a connection: descriptors and mappings; control thread, local_map.c
- * and local_peer.c -- */
+/* -- the local link's half of a connection: descriptors and mappings; control thread, local_conn.c,
+ * local_map.c and local_peer.c -- */
 
 /** local_offered() - NULL, or the reason why this context does not offer the local link. */
 const char *local_offered(const struct gx *gx);

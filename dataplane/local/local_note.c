@@ -45,10 +45,11 @@ static void notes_tell(struct local_ep *e)
 }
 
 /* Copy the entry out, then check it: does it name a region of ours that peers may write, and lie
- * inside? */
-static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_comp *comp)
+ * inside? Return: 0, -ESTALE: it did; else nonsense. */
+static int note_get(struct local_ep *e, const struct local_note *n, struct gx_comp *comp)
 {
 	struct gx_mem *mem;
+	int ret;
 
 	comp->kind = GX_COMP_NOTIFY;
 	comp->op = GX_OP_PUT;
@@ -59,8 +60,9 @@ static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_c
 	comp->off = *(const volatile uint64_t *)&n->off;
 	comp->len = *(const volatile uint64_t *)&n->len;
 	comp->imm = *(const volatile uint64_t *)&n->imm;
-	if (core_region(&e->pkt.ep, comp->token, GX_ACCESS_PUT, comp->off, comp->len, &mem))
-		return false;
+	ret = core_region(&e->pkt.ep, comp->token, GX_ACCESS_PUT, comp->off, comp->len, &mem);
+	if (ret)
+		return ret;
 	/* The user reads the bytes next, and their line is still in the other core's cache. */
 	if (mem->kind == GX_MEM_HOST) {
 		uintptr_t at = (uintptr_t)mem->addr + comp->off;
@@ -69,7 +71,7 @@ static bool note_get(struct local_ep *e, const struct local_note *n, struct gx_c
 		e->rx_guess = 2 * at - e->rx_at;
 		e->rx_at = at;
 	}
-	return true;
+	return 0;
 }
 
 static void note_bad(struct local_ep *e)
@@ -94,14 +96,16 @@ bool local_notes_take(struct local_ep *e)
 	struct gx_core *core = e->pkt.ep.core;
 	uint32_t first = e->rx_next, end = first + LOCAL_NOTES_TAKE;
 	const struct local_note *n;
+	int ret;
 
 	for (; e->rx_next != end && core_comp_room(core); e->rx_next++) {
 		n = note_next(e);
 		if (!note_is(n, e->rx_next))
 			break;
-		if (note_get(e, n, core_comp_next(core)))
+		ret = note_get(e, n, core_comp_next(core));
+		if (!ret)
 			core->comp_head++;
-		else
+		else if (ret != -ESTALE) /* what was withdrawn since tells nobody */
 			note_bad(e);
 	}
 	if (e->rx_next == first)

@@ -23,6 +23,9 @@ void local_op_report(struct local_ep *e, const struct local_op *op)
 				       .user = op->user,
 				       .len = op->status ? 0 : op->len,
 				       .tag = op->tag});
+	/* Pairs with the acquire in local_keys_tick(): no byte of the mapping is touched any more. */
+	if (op->key)
+		atomic_fetch_sub_explicit(&op->key->users, 1, memory_order_release);
 }
 
 /* ---- Copies by this core ---- */
@@ -52,6 +55,26 @@ static bool op_end(struct local_ep *e, const struct local_op *op)
 	return true;
 }
 
+static void op_stale(struct local_ep *e, struct local_op *op)
+{
+	op->status = -ESTALE;
+	gx_stat_add(local_stats(e), GX_STAT_STALE, 1);
+}
+
+static void op_copy(struct local_ep *e, struct local_op *op, uint64_t n)
+{
+	if (op->key && !local_key_enter(e, op->key)) {
+		op_stale(e, op);
+		return;
+	}
+	if (op->len >= LOCAL_STREAM_B)
+		gx_copy_stream(op->dst + op->done_b, op->src + op->done_b, n);
+	else
+		gx_copy(op->dst + op->done_b, op->src + op->done_b, n);
+	if (op->key && !local_key_leave(e, op->key, op->kind))
+		op_stale(e, op);
+}
+
 /* Copy one slice of @op. Return: has it ended? */
 static bool op_slice(struct local_ep *e, struct local_op *op)
 {
@@ -60,10 +83,9 @@ static bool op_slice(struct local_ep *e, struct local_op *op)
 	if (!op->status && n && local_is_revoked(e, op->bit))
 		op->status = -ESTALE;
 	if (!op->status && n) {
-		if (op->len >= LOCAL_STREAM_B)
-			gx_copy_stream(op->dst + op->done_b, op->src + op->done_b, n);
-		else
-			gx_copy(op->dst + op->done_b, op->src + op->done_b, n);
+		op_copy(e, op, n);
+		if (op->status)
+			return op_end(e, op);
 		op->done_b += n;
 		e->link->budget_b -= GX_MIN(e->link->budget_b, (uint32_t)n);
 		if (op->done_b < op->len)
@@ -106,17 +128,46 @@ static bool pair_kernel(const struct local_pair *p)
 	return p && atomic_load_explicit(&p->kernel, memory_order_acquire);
 }
 
+/* A copy with a key's memory is about to begin: the owner waits for it from here on. */
+static void dma_key_begin(struct local_ep *e, struct local_op *op)
+{
+	op->key_no = e->key_begun++;
+	/* In the order of all threads before the look at the key: see lane_is_past(). */
+	atomic_exchange(&e->tx->inside.begun, e->key_begun);
+}
+
+/* It has ended, or does not begin: which is the oldest now? */
+static void dma_key_end(struct local_ep *e)
+{
+	uint32_t oldest = e->key_begun;
+
+	for (unsigned i = 0; i < e->nr_dma; i++) {
+		const struct local_op *op = &e->dma[i];
+
+		if (op->key && op->begun && (int32_t)(op->key_no - oldest) < 0)
+			oldest = op->key_no;
+	}
+	if (!e->key_stuck)
+		atomic_store_explicit(&e->tx->inside.oldest, oldest, memory_order_release);
+}
+
 void local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
 {
 	if (!op->status && local_is_revoked(e, op->bit))
 		op->status = -ESTALE;
 	if (!op->status && dma_err(op->dma))
 		op->status = -EIO;
-	if (op->status || !dma_copy(op->dma, op->dst, op->src, op->len, pair_kernel(op->pair),
-				    now_ns, &op->ticket))
+	if (op->status)
 		return;
-	op->begun = true;
-	e->nr_begun++;
+	if (op->key)
+		dma_key_begin(e, op);
+	if (op->key && !local_key_holds(op->key))
+		op_stale(e, op);
+	op->begun = !op->status && dma_copy(op->dma, op->dst, op->src, op->len,
+					    pair_kernel(op->pair), now_ns, &op->ticket);
+	e->nr_begun += op->begun;
+	if (op->key && !op->begun)
+		dma_key_end(e);
 }
 
 /* If the GPU failed, it may still write later: the operation fails, and the mapping stays. */
@@ -128,12 +179,18 @@ static bool dma_has_ended(struct local_ep *e, struct local_op *op)
 		if (!dma_err(op->dma))
 			return false;
 		op->status = -EIO;
+		e->key_stuck |= op->key != NULL;
 		atomic_store_explicit(&local_conn_of(e->pkt.ep.conn)->stuck, true,
 				      memory_order_release);
 	}
 	op->begun = false;
 	op->done_b = op->len;
 	e->nr_begun--;
+	if (!op->key)
+		return true;
+	if (op->kind == GX_OP_GET && !op->status && !local_key_holds(op->key))
+		op_stale(e, op);
+	dma_key_end(e);
 	return true;
 }
 

@@ -78,24 +78,28 @@ static void pair_both_ways(struct gx *gx, struct gx_gpu *by, uint8_t ours,
 		pair_time(gx, by, m->place, ours, until_ns);
 }
 
+static void map_time(struct gx *gx, const struct local_map *m, uint64_t until_ns)
+{
+	if (!local_ctx(gx)->pairs || gx->opts.gpu->copy != GX_COPY_AUTO || !m->len || !m->gpu)
+		return;
+	if (m->is_gpu)
+		pair_both_ways(gx, m->gpu, 0, m, until_ns);
+	for (unsigned d = 0; d < GX_GPUS_MAX; d++)
+		if (gx->gpu[d] && (!m->is_gpu || m->seen[d]))
+			pair_both_ways(gx, gx->gpu[d], (uint8_t)(1 + d), m, until_ns);
+}
+
 void local_pairs_time(struct gx_conn *c)
 {
 	uint64_t until_ns = gx_now_ns() + PAIRS_NS;
-	struct gx *gx = c->gx;
 
-	if (!local_ctx(gx)->pairs || gx->opts.gpu->copy != GX_COPY_AUTO)
-		return;
-	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
-		const struct local_map *m = &local_conn_of(c)->map[i];
+	for (unsigned i = 0; i < GX_REGIONS_MAX; i++)
+		map_time(c->gx, &local_conn_of(c)->map[i], until_ns);
+}
 
-		if (!m->len || !m->gpu)
-			continue;
-		if (m->is_gpu)
-			pair_both_ways(gx, m->gpu, 0, m, until_ns);
-		for (unsigned d = 0; d < GX_GPUS_MAX; d++)
-			if (gx->gpu[d] && (!m->is_gpu || m->seen[d]))
-				pair_both_ways(gx, gx->gpu[d], (uint8_t)(1 + d), m, until_ns);
-	}
+void local_pair_time(struct gx *gx, const struct local_map *m)
+{
+	map_time(gx, m, gx_now_ns() + PAIRS_NS);
 }
 
 /* "host", "cuda:1" */

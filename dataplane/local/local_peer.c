@@ -9,7 +9,10 @@
  */
 #include "local/local.h"
 
+#include "gx_internal/fork.h"
+
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +96,7 @@ static void peer_free(struct gx *gx, struct local_peer *p)
 	free(p);
 }
 
-static void peer_put(struct gx *gx, struct local_peer *p)
+void local_peer_put(struct gx *gx, struct local_peer *p)
 {
 	if (!--p->nr_conns && !p->nr_held)
 		peer_free(gx, p);
@@ -138,6 +141,7 @@ void local_meet(struct gx_conn *c, int sock)
 	if (p)
 		p->nr_conns++;
 	local_conn_of(c)->peer = p;
+	local_conn_of(c)->sock = gx_fd_own(fcntl(sock, F_DUPFD_CLOEXEC, 0));
 	local_conn_of(c)->uid =
 		cred.uid; /* a process may have another one at its next connection */
 	local_pull_offer(c);
@@ -247,7 +251,7 @@ static void held_count(struct gx *gx)
 	gx_stat_set(&gx->ctl_stats, GX_STAT_QUARANTINED_B, l->stuck_b + l->held_b);
 }
 
-static void mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
+void local_mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
 {
 	struct local_mem **at = &p->mems;
 
@@ -266,32 +270,6 @@ static void mem_put(struct gx *gx, struct local_peer *p, struct local_mem *m)
 	free(m);
 }
 
-void local_release(struct gx_conn *c)
-{
-	struct local_conn *l = local_conn_of(c);
-
-	if (!l || l->released)
-		return;
-	l->released = true;
-	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
-		struct local_mem *m = l->map[i].mem;
-
-		if (!m)
-			continue;
-		/* A copy may still be under way: the mapping stays until our process ends. */
-		m->stuck |= m->gpu && atomic_load_explicit(&l->stuck, memory_order_acquire);
-		mem_put(c->gx, l->peer, m);
-	}
-}
-
-void local_part(struct gx_conn *c)
-{
-	local_release(c);
-	if (local_conn_of(c)->peer)
-		peer_put(c->gx, local_conn_of(c)->peer);
-	local_conn_of(c)->peer = NULL;
-}
-
 /* ---- Quarantine: the process may be stopped ---- */
 
 static bool held_by(const struct local_peer *p, const struct gx_mem *mem)
@@ -302,13 +280,13 @@ static bool held_by(const struct local_peer *p, const struct gx_mem *mem)
 	return false;
 }
 
-static void hold(struct gx *gx, struct local_peer *p, struct gx_mem *mem)
+/* The peer may write to @mem. */
+void local_hold(struct gx *gx, struct local_peer *p, struct gx_mem *mem)
 {
 	struct gx_hello_export e = {0};
 
 	local_export_fill(mem, &e);
-	if (e.kind == GX_EXPORT_NONE || !(mem->access & GX_ACCESS_PUT) || held_by(p, mem) ||
-	    p->nr_held == LOCAL_HELD_MAX)
+	if (e.kind == GX_EXPORT_NONE || held_by(p, mem) || p->nr_held == LOCAL_HELD_MAX)
 		return;
 	p->held[p->nr_held++] = mem;
 	if (!mem->nr_held++)
@@ -333,17 +311,10 @@ static void held_say(const struct gx_conn *c, const struct local_peer *p)
 		c->peer_name, (int)p->pid, p->held[0]->name, more, (int)p->pid);
 }
 
-void local_lost(struct gx_conn *c)
+void local_held_say(const struct gx_conn *c, unsigned before)
 {
-	struct local_conn *l = local_conn_of(c);
-	struct local_peer *p = l ? l->peer : NULL;
-	unsigned before = p ? p->nr_held : 0;
+	const struct local_peer *p = local_conn_of(c)->peer;
 
-	if (!p || !l->shown || (p->pidfd >= 0 && proc_has_ended(p->pidfd)))
-		return;
-	for (unsigned i = 0; i < c->nr_told; i++)
-		if (c->told[i])
-			hold(c->gx, p, c->told[i]);
 	if (p->nr_held == before)
 		return;
 	held_count(c->gx);
@@ -351,15 +322,16 @@ void local_lost(struct gx_conn *c)
 		held_say(c, p);
 }
 
-void local_mem_gone(struct gx_mem *mem)
+bool local_peer_has_ended(const struct local_peer *p)
+{
+	return p->pidfd >= 0 && proc_has_ended(p->pidfd);
+}
+
+void local_unheld(struct gx_mem *mem)
 {
 	struct local_peer *p, *next;
 	bool held = mem->nr_held;
 
-	for (struct gx_conn *c = mem->gx->conns; c; c = c->next)
-		for (unsigned i = 0; i < c->nr_told; i++)
-			if (c->told[i] == mem)
-				c->told[i] = NULL;
 	for (p = held ? local_ctx(mem->gx)->peers : NULL; p; p = next) {
 		next = p->next;
 		for (unsigned i = p->nr_held; i-- > 0;)

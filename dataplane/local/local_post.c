@@ -10,14 +10,16 @@
 #define LOCAL_INLINE_B (64u << 10) /* gx_post() itself copies up to here */
 
 /* The mapping that @op goes to. NULL: packets carry @op, and report an error in it, if any. */
-static const struct local_map *map_find(const struct local_ep *e, const struct gx_op *op)
+static struct local_map *map_find(const struct local_ep *e, const struct gx_op *op)
 {
-	const struct local_map *m = &e->conn->map[op->token % GX_REGIONS_MAX];
+	struct local_map *m = local_map_of(e->conn, op->token);
 	unsigned access = op->kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
 
-	if (m->token != op->token || !m->len || !(m->access & access))
+	if (!m || !(m->access & access))
 		return NULL;
 	if (op->remote_off > m->len || op->len > m->len - op->remote_off)
+		return NULL;
+	if (m->live && !local_key_holds(m))
 		return NULL;
 	return local_is_revoked(e, m->bit) ? NULL : m;
 }
@@ -47,7 +49,7 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 }
 
 static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_route *route,
-		    const struct local_map *m, char *theirs)
+		    struct local_map *m, char *theirs)
 {
 	char *mine = user->mem ? user->mem->addr + user->off : user->addr;
 	bool put = user->kind == GX_OP_PUT;
@@ -65,21 +67,28 @@ static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_rou
 				.mem = user->mem,
 				.len = user->len,
 				.bit = m->bit,
+				.key = m->live ? m : NULL,
 				.token = user->token,
 				.off = user->remote_off,
 				.imm = user->imm};
+	if (m->live) /* the control thread ends the mapping when it is 0 again */
+		atomic_fetch_add_explicit(&m->users, 1, memory_order_relaxed);
 }
 
 /* Do a small operation at once. It uses no struct local_op, because to write one takes as long as a
- * put of 64 bytes. */
-static void op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *route,
+ * put of 64 bytes. False: its key is no longer good, so the owner says so. */
+static bool op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *route,
 		   const struct local_map *m, bool lone)
 {
 	char *mine = op->mem ? op->mem->addr + op->off : op->addr;
 	char *theirs = m->addr + op->remote_off;
 	bool put = op->kind == GX_OP_PUT;
 
+	if (gx_unlikely(m->live != NULL) && !local_key_enter(e, m))
+		return false;
 	gx_copy(put ? theirs : mine, put ? mine : theirs, op->len);
+	if (gx_unlikely(m->live != NULL) && !local_key_leave(e, m, op->kind))
+		return false;
 	e->link->budget_b -= (uint32_t)op->len;
 	if (put && op->flags & GX_OP_IMM) {
 		local_note_put(e, op->token, op->remote_off, op->len, op->imm);
@@ -96,6 +105,7 @@ static void op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 				       .user = op->user,
 				       .len = op->len,
 				       .tag = op->tag});
+	return true;
 }
 
 /* A put of one line or less, the first in this turn: its latency counts more than the rate. */
@@ -131,7 +141,7 @@ static const struct local_pair *op_pair(const struct local_ep *e, const struct g
 	return op->kind == GX_OP_PUT ? &all->pair[ours][m->place] : &all->pair[m->place][ours];
 }
 
-static int post_dma(struct local_ep *e, const struct gx_op *user, const struct local_map *m,
+static int post_dma(struct local_ep *e, const struct gx_op *user, struct local_map *m,
 		    struct dma *dma, char *theirs, struct gx_route *route)
 {
 	struct local_op *op = &e->dma[e->nr_dma];
@@ -153,7 +163,7 @@ static int post_dma(struct local_ep *e, const struct gx_op *user, const struct l
 int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route)
 {
 	struct local_ep *e = local_of(ep);
-	const struct local_map *m;
+	struct local_map *m;
 	struct local_op *op;
 	struct dma *dma;
 	char *theirs;
@@ -178,10 +188,8 @@ int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *rout
 	e->used = true;
 	if (dma)
 		return post_dma(e, user, m, dma, theirs, route);
-	if (op_is_now(e, user)) {
-		op_now(e, user, route, m, lone);
-		return 0;
-	}
+	if (op_is_now(e, user))
+		return op_now(e, user, route, m, lone) ? 0 : gx_link_pkt_ops.post(ep, user, route);
 	if (e->tail - e->head == LOCAL_OPS)
 		return -EAGAIN;
 	op = &e->ops[e->tail++ % LOCAL_OPS];

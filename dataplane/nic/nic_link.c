@@ -348,6 +348,7 @@ static const struct gx_link_mem_ops mem_ops = {
 	.share_put = link_none_share_put,
 	.export = link_none_export,
 	.revoke = link_none_mem,
+	.busy = link_none_busy,
 	.gone = tcp_tx_dev_put,
 	.holder = nic_mem_holder,
 };

@@ -207,6 +207,7 @@ const struct gx_link_conn_ops tcp_conn_ops = {
 	.prove = link_none_prove,
 	.up = link_none_conn,
 	.tick = tcp_tick,
+	.key = link_none_key,
 	.take = link_none_take,
 	.fault = tcp_conn_fault,
 	.push = tcp_conn_push,

@@ -579,6 +579,7 @@ static const struct gx_link_mem_ops mem_ops = {
 	.share_put = verbs_share_drop,
 	.export = link_none_export,
 	.revoke = verbs_revoke,
+	.busy = link_none_busy,
 	.gone = verbs_gone,
 	.holder = verbs_holder,
 };
@@ -597,6 +598,7 @@ static const struct gx_link_conn_ops conn_ops = {
 	.prove = verbs_conn_prove,
 	.up = verbs_up,
 	.tick = verbs_tick,
+	.key = link_none_key,
 	.take = verbs_conn_mend,
 	.fault = verbs_fault,
 	.push = link_none_conn,

@@ -337,10 +337,13 @@ int gx_mem_key(struct gx_mem *mem, const struct gx_key_opts *opts, struct gx_key
  * gx_key_withdraw() - Take a key back. When this returns 0, no peer reads or writes its part by that
  * key any more, and none ever will: operations under way have ended there with -ESTALE or -ECANCELED,
  * and later ones do with -ESTALE, before a byte moves. Other keys of the same memory go on. [control]
- * The call waits as gx_mem_free() does for memory of the caller: for the next turn of each core.
+ * The call waits as gx_mem_free() does for memory of the caller: for the next turn of each core. Over
+ * link local it also waits for peers that have mapped the memory, until each has left the copy that it
+ * is in: microseconds, or the peer time-out if a process is stopped there. That one may finish a put,
+ * at most 256 KiB, when it goes on; gx warns of it by name, and counts the memory as quarantined.
  * Return: 0, -ESTALE (it was withdrawn before, or its memory freed), -EXDEV (it is of another
- * context), -EINVAL (these bytes are no key), -EAGAIN (a core was not turned; the key is refused from
- * now on, but what had begun may go on: have the core turned, and call again).
+ * context), -EINVAL (these bytes are no key), -EAGAIN (a core was not turned, or a peer on this host is
+ * stopped; the key is refused from now on, but what had begun may go on: have the core turned, and call again).
  */
 int gx_key_withdraw(struct gx *gx, const struct gx_key *key);
 
@@ -582,8 +585,12 @@ struct gx_region {
 int gx_conn_region(struct gx_conn *conn, const char *name, unsigned index, struct gx_region *out);
 
 /**
- * gx_conn_key() - The region that a key of this peer names. No word to the peer, and nothing to give
- * back: whether the key still holds, each operation learns there. Any thread.
+ * gx_conn_key() - The region that a key of this peer names. No round trip, and nothing to give back:
+ * whether the key still holds, each operation learns there. Any thread.
+ * Over link local gx then asks the peer to have the memory mapped, where that can be done: memory of
+ * gx_mem_alloc() or of a GPU, no lease, and no .conn. Until the answer, some 100 us, and else for good,
+ * operations by this key take packets; then gx_conn_info.why says so. A peer on this host that may use a
+ * key maps all of the memory that the key is a part of.
  * Return: 0, -ENOTCONN (the connection has not been up yet), -EINVAL (these bytes are no key, or were
  * changed), -EXDEV (a key of another context than this peer's: of another process, or of one that the
  * peer had before it came back).

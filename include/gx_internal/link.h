@@ -88,6 +88,8 @@ struct gx_link_mem_ops {
 	void (*export)(const struct gx_mem *mem, struct gx_hello_export *e);
 	/* The user frees it: have peers that know it as a region let go of it. */
 	void (*revoke)(struct gx_mem *mem);
+	/* After revoke(): may a peer still be reading or writing there? */
+	bool (*busy)(const struct gx_mem *mem);
 	void (*gone)(struct gx_mem *mem); /* nothing of gx names it any more */
 	/* [any] What of this link may hold memory that was freed, for people; NULL: nothing. */
 	const char *(*holder)(const struct gx *gx);
@@ -141,7 +143,10 @@ struct gx_link_conn_ops {
 	 * can be said any more. Return: 0; -errno: the connection is lost. */
 	int (*tick)(struct gx_conn *c, uint64_t now_ns,
 		    void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len));
-	/* What tick() of the peer says. Return: 0, -EPROTO. */
+	/* The peer's key with @token was taken: have its memory reached as a region's is. @maps: its owner
+	 * could let peers map it. */
+	void (*key)(struct gx_conn *c, uint64_t token, bool maps);
+	/* What tick() and key() of the peer say. Return: 0, -EPROTO. */
 	int (*take)(struct gx_conn *c, const uint8_t *b, uint32_t len);
 	/* A fault of a lane, or tick()'s, in words. Return: false: the link has no word of its own for it. */
 	bool (*fault)(const struct gx_conn *c, int err, char *buf, size_t room);
@@ -212,7 +217,7 @@ struct gx_link {
 	const struct gx_ep_ops *ep;
 };
 
-#define GX_LINK_FDS_MAX (1 + GX_HELLO_REGIONS)
+#define GX_LINK_FDS_MAX (2 + GX_HELLO_REGIONS)
 
 /* By enum gx_link_id; none is NULL. */
 extern const struct gx_link *const gx_links[GX_LINKS];
@@ -234,6 +239,7 @@ void link_none_share_keep(struct gx_mem *mem, void *ticket);
 void link_none_share_put(struct gx *gx, void *ticket);
 void link_none_export(const struct gx_mem *mem, struct gx_hello_export *e);
 void link_none_mem(struct gx_mem *mem);
+bool link_none_busy(const struct gx_mem *mem);
 const char *link_none_holder(const struct gx *gx);
 const char *link_none_may(const struct gx *gx);
 uint32_t link_none_offer(const struct gx *gx, bool server, uint8_t *b);
@@ -248,6 +254,7 @@ int link_none_connect(struct gx_conn *c, const int fds[], unsigned n);
 int link_none_prove(struct gx_conn *c);
 int link_none_tick(struct gx_conn *c, uint64_t now_ns,
 		   void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len));
+void link_none_key(struct gx_conn *c, uint64_t token, bool maps);
 int link_none_take(struct gx_conn *c, const uint8_t *b, uint32_t len);
 bool link_none_is_over(const struct gx_conn *c);
 bool link_none_fault(const struct gx_conn *c, int err, char *buf, size_t room);

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define CONNS	32
@@ -39,8 +40,9 @@ struct reader {
 	int odd; /* a status that no get may have */
 };
 
-static uint32_t part[PART_B / 4];
+static uint32_t heap[PART_B / 4], *part = heap;
 static const char *link_name = "packet";
+static bool mapped; /* link local maps the memory of the keys */
 
 static void fill(uint32_t v)
 {
@@ -151,7 +153,7 @@ static void withdraw__while_32_read(void **state)
 	unsigned rounds = getenv("GX_TEST_FULL") ? 100000 : 300;
 	struct reader *r = calloc(1, sizeof(*r));
 	struct common_rig *rig = *state;
-	uint64_t begin_ns = 0, spent_ns = 0, seen;
+	uint64_t begin_ns = 0, spent_ns = 0, seen, copied = 0;
 	pthread_t thread;
 	struct gx_mem *mem;
 	struct gx_key key;
@@ -160,7 +162,11 @@ static void withdraw__while_32_read(void **state)
 	r->gx = rig->client;
 	for (unsigned i = 0; i < CONNS; i++)
 		r->conn[i] = common_gx_connect(rig->client, rig->addr, link_name);
-	assert_int_equal(gx_mem_reg(rig->server, GX_MEM_HOST, 0, part, PART_B, &mem), 0);
+	if (mapped)
+		assert_int_equal(gx_mem_alloc(rig->server, GX_MEM_HOST, 0, PART_B, &mem), 0);
+	else
+		assert_int_equal(gx_mem_reg(rig->server, GX_MEM_HOST, 0, heap, PART_B, &mem), 0);
+	part = gx_mem_addr(mem);
 	fill(2);
 	key = key_new(mem);
 	key_set(&key, 2);
@@ -179,13 +185,17 @@ static void withdraw__while_32_read(void **state)
 	}
 	r->stop = true;
 	pthread_join(thread, NULL);
-	print_message("%s: %u withdrawals, %.1f us each; %llu gets good, %llu stale, %llu wrong\n",
-		      link_name, rounds, (double)spent_ns / rounds / 1e3,
-		      (unsigned long long)r->good, (unsigned long long)r->stale,
-		      (unsigned long long)r->wrong);
+	gx_core_stat(gx_core(rig->client, 0), "local_gets", &copied);
+	print_message(
+		"%s: %u withdrawals, %.1f us each; %llu gets good (%llu by mapping), %llu stale, "
+		"%llu wrong\n",
+		link_name, rounds, (double)spent_ns / rounds / 1e3, (unsigned long long)r->good,
+		(unsigned long long)copied, (unsigned long long)r->stale,
+		(unsigned long long)r->wrong);
 	assert_int_equal(r->wrong, 0);
 	assert_int_equal(r->odd, 0);
 	assert_true(r->stale > 0);
+	assert_int_equal(copied > 0, mapped);
 	assert_int_equal(gx_mem_free(mem), 0);
 	for (unsigned i = 0; i < CONNS; i++)
 		gx_conn_close(r->conn[i]);
@@ -217,7 +227,7 @@ static void keys__many(void **state)
 		at_ns[0] = gx_now();
 		for (unsigned i = 0; i < MANY; i++)
 			assert_int_equal(gx_mem_reg(rig->server, GX_MEM_HOST, 0,
-						    (char *)part + i % 1024, SMALL_B, &mem[i]),
+						    (char *)heap + i % 1024, SMALL_B, &mem[i]),
 					 0);
 		at_ns[1] = gx_now();
 		for (unsigned i = 0; i < MANY; i++)
@@ -268,7 +278,8 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(withdraw__while_32_read),
 	};
 
+	mapped = argc > 1 && !strcmp(argv[1], "mapped");
 	if (argc > 1)
-		link_name = argv[1];
+		link_name = mapped ? "local" : argv[1];
 	return cmocka_run_group_tests_name("withdraw", tests, setup, teardown);
 }

@@ -5,6 +5,7 @@
  * why. Between processes: test_cli_gpu.py.
  */
 #include "copy/dma.h"
+#include "local/link_local.h"
 #include "local/local.h"
 
 #include <gxlab/modes.h>
@@ -502,6 +503,95 @@ static void gpu_open__a_core_without_turns(void **state)
 	rig_free(r);
 }
 
+/* ---- keys: memory of a GPU that no region names ---- */
+
+#define PART_AT 4096u
+#define PART_B	((uint64_t)2 << 20)
+
+/* All of the part by its key, from memory of the client's GPU and back. */
+static void key_moves(struct rig *r, struct gx_mem *whole, uint64_t token)
+{
+	struct gx_op op = {.kind = GX_OP_PUT, .mem = r->client.gpu, .token = token, .len = PART_B};
+	uint64_t before = misses(r);
+
+	image(whole, memset(r->want, 0x0e, KV_B));
+	for (uint64_t i = 0; i < KV_B; i++)
+		r->got[i] = (uint8_t)(i * 13 + 5);
+	image(r->client.gpu, r->got);
+	memcpy(r->want + PART_AT, r->got, PART_B);
+	r->client.nr_done = r->client.nr_failed = 0;
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	image_check(r, whole);
+	image(r->client.gpu, memset(r->got, 0, KV_B));
+	op.kind = GX_OP_GET;
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 2);
+	assert_int_equal(gx_mem_copy_out(r->client.gpu, 0, r->got, PART_B), 0);
+	assert_memory_equal(r->got, r->want + PART_AT, PART_B);
+	assert_int_equal(misses(r), before);
+}
+
+static int old_run(void *arg)
+{
+	return local_conn_of(arg)->old != NULL;
+}
+
+static void key__of_gpu_memory(void **state)
+{
+	struct rig *r = *state;
+	struct gx_region region = GX_INIT(region);
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_op op = {.kind = GX_OP_PUT, .mem = r->client.gpu, .len = PART_B};
+	struct gx_key key, more;
+	struct gx_mem *mem;
+	uint64_t made, maps;
+	unsigned n = 0;
+
+	assert_int_equal(gx_mem_alloc(r->server.gx, GX_MEM_CUDA, devices - 1, KV_B, &mem), 0);
+	o.access = GX_ACCESS_PUT | GX_ACCESS_GET;
+	o.off = PART_AT;
+	o.len = PART_B;
+	assert_int_equal(gx_mem_key(mem, &o, &key), 0);
+	assert_int_equal(gx_conn_key(r->client.conn, &key, &region), 0);
+	UNTIL(r, local_map_of(local_conn_of(r->client.conn), region.token));
+	key_moves(r, mem, region.token);
+	/* Another one needs no descriptor while the mapping lives; then it does again. */
+	made = end_ctl_stat(&r->client, GX_STAT_MAPS_MADE);
+	maps = end_ctl_stat(&r->client, GX_STAT_MAPS);
+	assert_int_equal(gx_mem_key(mem, &o, &more), 0);
+	assert_int_equal(gx_conn_key(r->client.conn, &more, &region), 0);
+	UNTIL(r, local_map_of(local_conn_of(r->client.conn), region.token));
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), made);
+	key_moves(r, mem, region.token);
+	assert_int_equal(gx_key_withdraw(r->server.gx, &key), 0);
+	assert_int_equal(gx_key_withdraw(r->server.gx, &more), 0);
+	UNTIL(r, end_ctl_stat(&r->client, GX_STAT_MAPS) == maps - 1);
+	assert_int_equal(gx_mem_key(mem, &o, &key), 0);
+	assert_int_equal(gx_conn_key(r->client.conn, &key, &region), 0);
+	UNTIL(r, local_map_of(local_conn_of(r->client.conn), region.token));
+	assert_int_equal(end_ctl_stat(&r->client, GX_STAT_MAPS_MADE), made + 1);
+	key_moves(r, mem, region.token);
+	/* Withdrawn while copies are under way: none is when the call returns. */
+	op.token = region.token;
+	r->client.nr_done = 0;
+	while (n < 64 && common_post(r->client.ep, &op, 1) == 1)
+		n++;
+	end_turn(&r->client);
+	while (gx_key_withdraw(r->server.gx, &key) == -EAGAIN) /* they end in turns of the client */
+		end_turn(&r->client);
+	image(mem, memset(r->want, 0x44, KV_B));
+	UNTIL(r, r->client.nr_done == n);
+	image_check(r, mem);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == n + 1);
+	assert_int_equal(r->client.status, -ESTALE);
+	image_check(r, mem);
+	UNTIL(r, !gx_uring_run_wait(r->client.gx->uring, old_run, r->client.conn));
+	assert_int_equal(gx_mem_free(mem), 0);
+}
+
 /* ---- several GPUs, of which not each reaches each: the fake driver's alone ---- */
 
 /* A client with GPUs 0 to @nr - 1, connected to a server whose region lies on GPU @where. */
@@ -722,6 +812,7 @@ static int suite(enum gx_copy_by how, const char *name)
 		TEST(close__under_operations),
 		TEST(maps__once_and_anew),
 		TEST(pairs__timed_once),
+		TEST(key__of_gpu_memory),
 	};
 
 	engine = how;
@@ -738,6 +829,7 @@ static int seg_suite(enum gx_copy_by how)
 		SEG(post__more_than_fit),
 		SEG(close__under_operations),
 		SEG(seg_maps__once_and_anew),
+		SEG(key__of_gpu_memory),
 		cmocka_unit_test(seg_share__without_a_type),
 		cmocka_unit_test(seg_share__to_a_peer_without_a_gpu),
 		cmocka_unit_test(gpu_open__while_cores_run),

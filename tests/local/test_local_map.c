@@ -111,7 +111,7 @@ static void peer_says(struct rig *r, unsigned access, uint64_t len, uint64_t map
 
 	r->conn.peer.nr_regions = 1;
 	*h = (struct gx_hello_region){.name = "kv",
-				      .token = 0x1205,
+				      .token = 0x770005,
 				      .len = len,
 				      .access = (uint8_t)access,
 				      .export = {GX_EXPORT_MEMFD, map_len, OFF, 1}};
@@ -136,6 +136,12 @@ static int rings(uint32_t magic, uint32_t nr_lanes)
 	return fd;
 }
 
+/* A table of good keys as a peer would send it. */
+static int live(void)
+{
+	return memfd(2 << 20, F_SEAL_SHRINK);
+}
+
 static void open_half(struct rig *r)
 {
 	assert_int_equal(local_open(&r->conn, LANES), 0);
@@ -144,12 +150,12 @@ static void open_half(struct rig *r)
 /* Refused, with words that say @what; nothing stays open. */
 static void refused(struct rig *r, int rings_fd, int fd, const char *what)
 {
-	const int fds[] = {rings_fd, fd};
+	const int fds[] = {rings_fd, live(), fd};
 
 	if (!local_conn_of(&r->conn))
 		open_half(r);
 
-	assert_int_equal(local_connect(&r->conn, fds, 2), -EPROTO);
+	assert_int_equal(local_connect(&r->conn, fds, 3), -EPROTO);
 	assert_non_null(strstr(gx_error(), what));
 	local_close(&r->conn);
 	assert_int_equal(common_fds_count(), r->nr_fds);
@@ -184,7 +190,7 @@ static void export_fill__kinds(void **state)
 	assert_int_equal(mine.kind, GX_EXPORT_NONE);
 }
 
-/* Rings, then what is exported, in the order that was told; who may only read cannot map to write,
+/* Rings, the keys that are good, which peers read only, then what is exported, in the order that was told; who may only read cannot map to write,
  * not even through a descriptor opened anew. */
 static void fds__rights(void **state)
 {
@@ -194,14 +200,15 @@ static void fds__rights(void **state)
 	void *p;
 
 	open_half(r);
-	assert_int_equal(local_fds(&r->conn, fds), 3);
-	p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0);
+	assert_int_equal(local_fds(&r->conn, fds), 4);
+	assert_true(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[1], 0) == MAP_FAILED);
+	p = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fds[2], 0);
 	assert_true(p != MAP_FAILED);
 	strcpy(p, "through the descriptor");
 	assert_string_equal(gx_mem_addr(r->put), "through the descriptor");
 	munmap(p, LEN);
-	assert_true(mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fds[2], 0) == MAP_FAILED);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[2]);
+	assert_true(mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, fds[3], 0) == MAP_FAILED);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fds[3]);
 	again = open(path, O_RDWR | O_CLOEXEC);
 	if (again >= 0) {
 		assert_true(mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0) ==
@@ -210,11 +217,11 @@ static void fds__rights(void **state)
 		close(again);
 	}
 	strcpy(gx_mem_addr(r->get), "ours to write");
-	p = mmap(NULL, LEN, PROT_READ, MAP_SHARED, fds[2], 0);
+	p = mmap(NULL, LEN, PROT_READ, MAP_SHARED, fds[3], 0);
 	assert_true(p != MAP_FAILED);
 	assert_string_equal(p, "ours to write");
 	munmap(p, LEN);
-	assert_true(ftruncate(fds[1], 4096) < 0); /* sealed */
+	assert_true(ftruncate(fds[2], 4096) < 0); /* sealed */
 }
 
 /* Freed between the HELLO and the descriptors: the peer must not touch it, and if it counts on a
@@ -227,7 +234,7 @@ static void open__freed_since_the_hello(void **state)
 	r->conn.told[0] = NULL;
 	atomic_store(&r->get->dead, true);
 	open_half(r);
-	assert_int_equal(local_fds(&r->conn, fds), 3);
+	assert_int_equal(local_fds(&r->conn, fds), 4);
 	assert_int_equal(local_conn_of(&r->conn)->rx->hdr.revoked, 5);
 	atomic_store(&r->get->dead, false);
 	local_close(&r->conn);
@@ -292,16 +299,16 @@ static void count__what_the_peer_says(void **state)
 static void connect__maps(void **state)
 {
 	struct rig *r = *state;
-	int fds[] = {rings(LOCAL_MAGIC, LANES), memfd(LEN, F_SEAL_SHRINK)};
-	int peer = fcntl(fds[1], F_DUPFD_CLOEXEC, 0);
+	int fds[] = {rings(LOCAL_MAGIC, LANES), live(), memfd(LEN, F_SEAL_SHRINK)};
+	int peer = fcntl(fds[2], F_DUPFD_CLOEXEC, 0);
 	const struct local_map *m;
 	char seen[8];
 
 	peer_says(r, GX_ACCESS_PUT | GX_ACCESS_GET, LEN - OFF, LEN);
-	assert_int_equal(local_fds_due(&r->conn.peer), 2);
+	assert_int_equal(local_fds_due(&r->conn.peer), 3);
 	open_half(r);
-	assert_int_equal(local_connect(&r->conn, fds, 2), 0);
-	m = &local_conn_of(&r->conn)->map[0x1205 % GX_REGIONS_MAX];
+	assert_int_equal(local_connect(&r->conn, fds, 3), 0);
+	m = &local_conn_of(&r->conn)->map[0x770005 % GX_REGIONS_MAX];
 	assert_int_equal(m->len, LEN - OFF);
 	assert_int_equal(m->bit, 1);
 	memcpy(m->addr, "first", 6);
@@ -343,8 +350,8 @@ static void connect__numbers_of_descriptors(void **state)
 	int fds[LOCAL_FDS_MAX];
 
 	peer_says(r, GX_ACCESS_PUT, LEN - OFF, LEN);
-	for (unsigned n = 0; n < 4; n++) {
-		if (n == 2)
+	for (unsigned n = 0; n < 5; n++) {
+		if (n == 3)
 			continue;
 		open_half(r);
 		for (unsigned i = 0; i < n; i++)
@@ -359,29 +366,29 @@ static void connect__numbers_of_descriptors(void **state)
 static void connect__a_region_of_terabytes(void **state)
 {
 	struct rig *r = *state;
-	int fds[] = {rings(LOCAL_MAGIC, LANES), memfd(1ull << 46, F_SEAL_SHRINK)};
+	int fds[] = {rings(LOCAL_MAGIC, LANES), live(), memfd(1ull << 46, F_SEAL_SHRINK)};
 
 	peer_says(r, GX_ACCESS_PUT, (1ull << 46) - OFF, 1ull << 46);
 	open_half(r);
 	/* Mapped or not is the system's business; no page of it is. */
-	local_connect(&r->conn, fds, 2);
+	local_connect(&r->conn, fds, 3);
 }
 
 /* Two tokens in one place of the table: the second is left to packets. */
 static void connect__tokens_that_collide(void **state)
 {
 	struct rig *r = *state;
-	int fds[] = {rings(LOCAL_MAGIC, LANES), memfd(LEN, F_SEAL_SHRINK),
+	int fds[] = {rings(LOCAL_MAGIC, LANES), live(), memfd(LEN, F_SEAL_SHRINK),
 		     memfd(LEN, F_SEAL_SHRINK)};
 
 	peer_says(r, GX_ACCESS_PUT, LEN - OFF, LEN);
 	r->conn.peer.regions[1] = r->conn.peer.regions[0];
-	r->conn.peer.regions[1].token += 3 * GX_REGIONS_MAX;
+	r->conn.peer.regions[1].token += 3 * (CORE_TOKEN_INDEX + 1);
 	r->conn.peer.nr_regions = 2;
 	open_half(r);
-	assert_int_equal(local_connect(&r->conn, fds, 3), 0);
+	assert_int_equal(local_connect(&r->conn, fds, 4), 0);
 	assert_int_equal(local_conn_of(&r->conn)->nr_maps, 1);
-	assert_int_equal(local_conn_of(&r->conn)->map[0x1205 % GX_REGIONS_MAX].token, 0x1205);
+	assert_int_equal(local_conn_of(&r->conn)->map[0x770005 % GX_REGIONS_MAX].token, 0x770005);
 }
 
 /* ---- What several connections with one process share ---- */
@@ -426,6 +433,7 @@ static int meet_child(struct gx_conn *c)
 
 static void child_end(int peer)
 {
+	shutdown(peer, SHUT_RDWR); /* the connection has it, too */
 	close(peer);
 	assert_true(wait(NULL) > 0);
 }
@@ -433,13 +441,13 @@ static void child_end(int peer)
 /* @c's peer tells one region, of @id, that lies in @fd. */
 static const struct local_map *map_one(struct gx_conn *c, const struct rig *r, uint64_t id, int fd)
 {
-	int fds[] = {rings(LOCAL_MAGIC, LANES), fcntl(fd, F_DUPFD_CLOEXEC, 0)};
+	int fds[] = {rings(LOCAL_MAGIC, LANES), live(), fcntl(fd, F_DUPFD_CLOEXEC, 0)};
 
 	c->peer.nr_regions = 1;
 	c->peer.regions[0] = r->conn.peer.regions[0];
 	c->peer.regions[0].export.map_id = id;
-	assert_int_equal(local_connect(c, fds, 2), 0);
-	return &local_conn_of(c)->map[0x1205 % GX_REGIONS_MAX];
+	assert_int_equal(local_connect(c, fds, 3), 0);
+	return &local_conn_of(c)->map[0x770005 % GX_REGIONS_MAX];
 }
 
 static void opened(struct rig *r, struct gx_conn *c)
