@@ -46,6 +46,11 @@ def main():
     if keeper.returncode:
         sys.exit(f"the keeper ended with {keeper.returncode}")
 
+    said = subprocess.run(f"{WHERE}/example_blocks decode | {WHERE}/example_blocks prefill", shell=True, capture_output=True, text=True,
+                          timeout=LIMIT_S).stderr
+    expect(said, "decode: done, block 0 begins with 255")
+    expect(said, "prefill: done")
+
     addr = address()
     server = start("example_epoll", addr)
     expect(client(server, "example", addr, "mem"), "hello through a polling core")

@@ -171,6 +171,9 @@ class Node:
             return self.end()
         return call
 
+    def signal(self, number):
+        os.kill(self.process.pid, number)
+
     def kill(self):
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.join()
