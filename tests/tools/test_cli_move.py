@@ -291,6 +291,32 @@ def move_latency(tools):
 
 
 @case
+def move_blocks(tools):
+    """Lists of blocks, prepared and not, over each link; sizes that are no multiple of the places."""
+    with Server(tools, "--port", "shm", "--port", "udp") as s:
+        for way in (("--link", "local"), ("--link", "packet"), ("--port", "udp"), ("--link", "tcp")):
+            for get in ((), ("--get",)):
+                rows = tools.perf("blocks", s.addr, *way, *get, "-b", "1", "-e", "5001", "-f", "5000", "-n", "9", "--depth", "3").clean()
+                kind = "get" if get else "put"
+                expect([(r["op"], r["size_b"]) for r in rows] ==
+                       [(f"{kind} {how}", size) for size in (1, 5000) for how in ("prepared", "unprepared")], rows)
+                for r in rows:
+                    expect(r["blocks"] == 256 and r["count"] == 9 and r["depth"] == 3, r)
+                    expect(r["checked_b"] == 3 * 256 * r["size_b"], r)
+                    expect(r["p50_us"] > 0 and r["post_ns"] > 0, r)
+                    expect(abs(r["GB_s"] * 1e9 - r["blocks_s"] * r["size_b"]) <= 2e-5 * r["GB_s"] * 1e9, r)
+        for nr in (1, 4096):
+            for row in tools.perf("blocks", s.addr, "--blocks", nr, "-s", "1K", "-n", "100", "--offset", "13").clean():
+                expect(row["blocks"] == nr and row["p99_us"] >= row["p50_us"] > 0, row)
+        # Each place takes part, so that it can be checked.
+        for row in tools.perf("blocks", s.addr, "-s", "4K", "-D", "0.001", "-w", "0", "--depth", "4").clean():
+            expect(row["count"] >= 4, row)
+        for row in tools.perf("blocks", s.addr, "-n", "3", "--depth", "8").clean():
+            expect(row["count"] == 3 and row["checked_b"] == 3 * 256 * 16384, row)
+        tools.gxperf("blocks", s.addr, "-s", "64K", "--blocks", "4096").must(FAILED, "67108864")
+
+
+@case
 def move_servers_defaults(tools):
     """As little as one can say."""
     with Server(tools, "--cores", "any", mem="kv=host:16M") as s: # room for four cores of each end

@@ -115,7 +115,7 @@ def usage_nic_memory(tools):
 @case
 def usage_options_are_one(tools):
     """No option has the name or the letter of another."""
-    subs = ("info put get send lat allgather alltoall unpack h2d p2p compare overlap ipc demo").split()
+    subs = ("info put get send lat blocks allgather alltoall unpack h2d p2p compare overlap ipc demo").split()
     for program, args in [(tools.gxd, [])] + [(tools.perf, [sub]) for sub in subs]:
         text = program(*args, "--help").must(OK).out
         names = [n for line in text.splitlines() for n in re.findall(r"(?<!\S)--?[\w-]+", line[:28])
@@ -147,6 +147,15 @@ def usage_gxperf(tools):
             (["send", "127.0.0.1:1", "--file", "/etc/passwd"], ["file"]),
             (["send", "127.0.0.1:1", "--stripe"], ["stripe"]),
             (["lat", "127.0.0.1:1", "-q", "2"], ["-q"]),
+            (["blocks"], ["server"]),
+            (["blocks", "127.0.0.1:1", "-q", "2"], ["-q"]),
+            (["blocks", "127.0.0.1:1", "--blocks", "0"], ["--blocks", "0"]),
+            (["blocks", "127.0.0.1:1", "--blocks", "65537"], ["65537"]),
+            (["blocks", "127.0.0.1:1", "-s", "0"], ["1 byte"]),
+            (["blocks", "127.0.0.1:1", "-s", "1G", "--blocks", "65"], ["64 GiB"]),
+            (["blocks", "127.0.0.1:1", "--depth", "65"], ["--depth", "64"]),
+            (["blocks", "127.0.0.1:1", "--same-place"], ["--same-place"]),
+            (["put", "127.0.0.1:1", "--blocks", "2"], ["--blocks"]),
             (["allgather"], ["-g", "--rank"]),
             (["allgather", "-g", "0"], ["0"]),
             (["allgather", "-g", "2", "--rank", "0", "--ranks", "2"], ["-g", "--rank"]),
@@ -177,7 +186,7 @@ def usage_line_to_paste(tools):
 @case
 def usage_headings(tools):
     """No heading of a help without options, and none of what means nothing there."""
-    for command in ("put", "lat", "allgather", "alltoall"):
+    for command in ("put", "lat", "blocks", "allgather", "alltoall"):
         lines = tools.run(tools.gxperf_path, command, "--help").must(OK).out.splitlines()
         heads = [i for i, line in enumerate(lines) if re.match(r" \S.*:$", line)]
         expect(len(heads) == (5 if "all" in command else 4) and all(re.match(r" {2}", lines[i + 1]) for i in heads), lines)
@@ -187,7 +196,7 @@ def usage_headings(tools):
 
 @case
 def usage_exit_of_help(tools):
-    for command in ("info", "put", "get", "send", "lat", "allgather", "alltoall", "demo"):
+    for command in ("info", "put", "get", "send", "lat", "blocks", "allgather", "alltoall", "demo"):
         expect("Usage: gxperf " + command in tools.run(tools.gxperf_path, command, "--help").must(OK).out)
 
 # --- what can go wrong ------------------------------------------------------------------------------------

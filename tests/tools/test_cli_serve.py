@@ -244,7 +244,8 @@ def stop_keeps_what_was_measured(tools):
     """The row under way becomes one of less time; those before it are there."""
     with Server(tools) as s:
         args = (s.addr, "--cores", CLIENT_CPU)
-        for command, signo in (("put", signal.SIGINT), ("get", signal.SIGTERM), ("send", signal.SIGINT), ("lat", signal.SIGTERM)):
+        for command, signo in (("put", signal.SIGINT), ("get", signal.SIGTERM), ("send", signal.SIGINT), ("lat", signal.SIGTERM),
+                               ("blocks", signal.SIGINT)):
             with measuring(tools, command, *args, "-s", "4K", "-D", "60") as proc:
                 proc.send_signal(signo)
                 stopped(proc, signo, 1, True)

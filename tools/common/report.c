@@ -612,6 +612,8 @@ void report_cells(struct report *report, const struct report_row *row,
 		       cells[i].text ? js_string(cells[i].text) : js_real(cells[i].v));
 	js_set(doc, "checked_b", js_pack("I", (long long)row->checked_b));
 	js_set(doc, "wrong", row->checked ? js_pack("I", (long long)row->wrong) : js_string(NULL));
+	if (row->interrupted)
+		js_set(doc, "interrupted", js_pack("b", 1));
 	pthread_mutex_lock(&report_lock);
 	report_progress_end(report);
 	if (report->opts.format == REPORT_TABLE)

@@ -39,6 +39,9 @@ static const struct argp_child plain_groups[] = {{&perf_server_argp},
 						 {&perf_tune_argp},
 						 {&perf_report_argp},
 						 {0}};
+static const struct argp_child blocks_groups[] = {
+	{&perf_server_argp}, {&perf_conn_argp}, {&perf_traffic_argp}, {&perf_blocks_argp},
+	{&perf_place_argp},  {&perf_tune_argp}, {&perf_report_argp},  {0}};
 static const struct argp_child coll_groups[] = {{&perf_coll_argp},    {&perf_conn_argp},
 						{&perf_traffic_argp}, {&perf_tune_argp},
 						{&perf_report_argp},  {0}};
@@ -71,6 +74,9 @@ static const struct command {
 	{"lat", perf_lat, plain_groups, "HOST:PORT",
 	 "One-way latency: half the round trip of a put and its echo.", true, true,
 	 .stop = STOP_ROW},
+	{"blocks", perf_blocks, blocks_groups, "HOST:PORT",
+	 "Lists of blocks at random places with one notification, prepared and unprepared.", true,
+	 true, .stop = STOP_ROW},
 	{"allgather", perf_coll, coll_groups, "",
 	 "All-gather among ranks: of this process (-g), or one a process.", false, false},
 	{"alltoall", perf_coll, coll_groups, "",
@@ -259,6 +265,7 @@ static const struct argp top_argp = {
 	       "  get HOST:PORT     get data from it\n"
 	       "  send HOST:PORT    send tagged messages\n"
 	       "  lat HOST:PORT     one-way latency\n"
+	       "  blocks HOST:PORT  lists of blocks at random places with one notification\n"
 	       "  allgather, alltoall   collectives among ranks, without a server\n"
 	       "  unpack            fragments into GPU memory, beside the limit\n"
 	       "  h2d               rows from pinned memory into GPU memory, beside the limit\n"

@@ -52,6 +52,8 @@ struct perf_opts {
 	bool check;
 	bool poll_memory;	  /* lat: look at a message's last byte */
 	bool same_place;	  /* put, get: all messages from one place to one place */
+	bool get;		  /* blocks */
+	uint32_t nr_blocks;	  /* blocks: of a list; 0: the default */
 	uint32_t nr_conns, depth; /* depth 0: by size */
 	uint32_t queue_pairs;	  /* link verbs; 0: the default */
 	uint64_t offset;
@@ -105,6 +107,10 @@ void perf_nap(uint64_t ns);
 /** perf_look_nap() - Sleep, between two looks at the cores. Each wakes this thread on a CPU that a core
  * may be using, so the longer the cores have worked since @since_ns, the longer it is. */
 void perf_look_nap(uint64_t since_ns);
+/** perf_job_wait() - Wait for @job, which counts in @count the answers of the server; tell of them
+ * as @what ("echoes"). Return: an enum perf_status. */
+int perf_job_wait(struct perf *perf, struct perf_job *job, _Atomic uint64_t *count, uint64_t size,
+		  const char *what);
 
 /* ---- gxperf_conn.c: a context, its connections ---- */
 
@@ -213,6 +219,7 @@ int perf_verify_reply(struct json_t *reply, struct check_result *res);
 int perf_put(const struct perf_opts *opts, struct report *report);  /* put, get, send */
 int perf_file(const struct perf_opts *opts, struct report *report); /* put, get with --file */
 int perf_lat(const struct perf_opts *opts, struct report *report);
+int perf_blocks(const struct perf_opts *opts, struct report *report);
 int perf_info(const struct perf_opts *opts, struct report *report);
 int perf_demo(const struct perf_opts *opts, struct report *report);
 

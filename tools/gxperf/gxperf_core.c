@@ -23,6 +23,8 @@
 /* Between two looks of the main thread at the cores, at least and at most. */
 #define CORE_LOOK_NS	 2000000
 #define CORE_LOOK_MAX_NS 20000000
+#define CORE_STUCK_NS	 90000000000ull
+#define CORE_TELL_NS	 1000000000ull
 #define CORE_LOOK_PART	 32 /* of the time so far */
 
 static void core_pin(int cpu)
@@ -139,4 +141,35 @@ void perf_look_nap(uint64_t since_ns)
 	if (ns < CORE_LOOK_NS)
 		ns = CORE_LOOK_NS;
 	perf_nap(ns < CORE_LOOK_MAX_NS ? ns : CORE_LOOK_MAX_NS);
+}
+
+int perf_job_wait(struct perf *perf, struct perf_job *job, _Atomic uint64_t *count, uint64_t size,
+		  const char *what)
+{
+	uint64_t begin = gx_now(), moved = begin, told = begin, last = 0, now;
+
+	while (!atomic_load_explicit(&job->done, memory_order_acquire)) {
+		uint64_t n = atomic_load_explicit(count, memory_order_relaxed);
+
+		perf_look_nap(begin);
+		now = gx_now();
+		if (n != last || throttle_rests())
+			moved = now;
+		last = n;
+		if (now - told >= CORE_TELL_NS) {
+			told = now;
+			report_progress(perf->report, "%s of %llu bytes: %.0f s, %llu %s",
+					perf->opts->command, (unsigned long long)size,
+					(double)(now - begin) / 1e9, (unsigned long long)n, what);
+		}
+		/* Only this looks for the end of a server that owes an answer. */
+		if (perf_lost(perf))
+			return PERF_LOST;
+		if (now - moved < CORE_STUCK_NS)
+			continue;
+		report_error(perf->report, "no %s for %u s", what,
+			     (unsigned)(CORE_STUCK_NS / 1000000000u));
+		return PERF_LOST;
+	}
+	return PERF_OK;
 }

@@ -17,17 +17,15 @@
 #include <string.h>
 
 /* in turn, so that no buffer is written before its last completion */
-#define LAT_SLOTS	RPC_POLL_SLOTS
-#define LAT_STRIDE_B	64
-#define LAT_COMPS	16
-#define LAT_SIZE	64
-#define LAT_N		10000
-#define LAT_WARM	1000
-#define LAT_STUCK_NS	90000000000ull
-#define LAT_PROGRESS_NS 1000000000ull
-#define LAT_LOOKS	4096 /* looks at the last byte of an echo, between two turns */
-#define LAT_TURNS	16   /* turns of the core in one step */
-#define LAT_POLL_B	8192 /* up to this size bytes are stored in order, the last one last */
+#define LAT_SLOTS    RPC_POLL_SLOTS
+#define LAT_STRIDE_B 64
+#define LAT_COMPS    16
+#define LAT_SIZE     64
+#define LAT_N	     10000
+#define LAT_WARM     1000
+#define LAT_LOOKS    4096 /* looks at the last byte of an echo, between two turns */
+#define LAT_TURNS    16	  /* turns of the core in one step */
+#define LAT_POLL_B   8192 /* up to this size bytes are stored in order, the last one last */
 
 /** struct lat - Owner: the core's thread during a phase, else main. */
 struct lat {
@@ -53,7 +51,7 @@ struct lat {
 	struct gx_op ready;	/* poll: the next message, stamped, */
 	bool is_ready;		/* if it is that */
 	uint64_t stamps_wrong;	/* echoes with another number */
-	_Atomic uint64_t count; /* echoes in this phase; main reads it for progress */
+	_Atomic uint64_t count; /* echoes in this phase, for perf_job_wait() */
 	int err;
 	struct hist hist;
 };
@@ -272,37 +270,11 @@ static enum perf_step lat_step(struct perf_job *job, uint64_t now)
 
 /* ---- Main ---- */
 
-static int lat_phase_wait(struct lat *lat)
-{
-	uint64_t begin = gx_now(), moved = begin, told = begin, last = 0, count;
-
-	while (!atomic_load_explicit(&lat->job.done, memory_order_acquire)) {
-		perf_look_nap(begin);
-		count = atomic_load_explicit(&lat->count, memory_order_relaxed);
-		if (count != last || throttle_rests())
-			moved = gx_now();
-		last = count;
-		if (gx_now() - told >= LAT_PROGRESS_NS) {
-			told = gx_now();
-			report_progress(lat->perf.report, "lat of %llu bytes: %.0f s, %llu echoes",
-					(unsigned long long)lat->size, (double)(told - begin) / 1e9,
-					(unsigned long long)count);
-		}
-		/* Only this looks for the end of a server that owes an echo. */
-		if (perf_lost(&lat->perf))
-			return PERF_LOST;
-		if (gx_now() - moved < LAT_STUCK_NS)
-			continue;
-		report_error(lat->perf.report, "no echo for %u s",
-			     (unsigned)(LAT_STUCK_NS / 1000000000u));
-		return PERF_LOST;
-	}
-	return lat->err ? perf_op_failed(&lat->perf, "put", lat->err) : PERF_OK;
-}
-
 /* Do @n messages (0: any number), for at most @duration_ns (0: any time). */
 static int lat_phase(struct lat *lat, uint64_t n, uint64_t duration_ns)
 {
+	int ret;
+
 	lat->first = lat->next;
 	lat->limit = n ? lat->next + n : UINT64_MAX;
 	lat->throttled = !n && throttle_on();
@@ -310,7 +282,10 @@ static int lat_phase(struct lat *lat, uint64_t n, uint64_t duration_ns)
 	atomic_store_explicit(&lat->count, 0, memory_order_relaxed);
 	hist_reset(&lat->hist);
 	perf_core_job(&lat->perf.cores[0], &lat->job);
-	return lat_phase_wait(lat);
+	ret = perf_job_wait(&lat->perf, &lat->job, &lat->count, lat->size, "echoes");
+	if (!ret && lat->err)
+		ret = perf_op_failed(&lat->perf, "put", lat->err);
+	return ret;
 }
 
 static uint64_t lat_stride(uint64_t size)

@@ -39,6 +39,8 @@ enum {
 	KEY_STRIPE,
 	KEY_THROTTLE,
 	KEY_NCCL,
+	KEY_BLOCKS,
+	KEY_GET,
 };
 
 /* ---- Values ---- */
@@ -187,7 +189,7 @@ static const struct argp_option tune_options[] = {
 	{NULL, 0, NULL, 0, "How:", OPT_GX_GROUP},
 	{"depth", KEY_DEPTH, "N", 0,
 	 "Messages of a connection and core under way; default 2 for large ones to 64 for small "
-	 "ones",
+	 "ones (blocks: lists, 1 to 64; default 1)",
 	 OPT_GX_GROUP},
 	{"engine", KEY_ENGINE, "ENGINE", 0,
 	 "Who copies over the local link: cpu (host memory), ce (a GPU's copy engines), resident "
@@ -220,11 +222,13 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option traffic_options[] = {
 	{NULL, 0, NULL, 0, "What is moved:", 3},
-	{"size", 's', "SIZE", 0, "Bytes of a message; default 1M (lat: 64); 0 is a size", 3},
+	{"size", 's', "SIZE", 0,
+	 "Bytes of a message; default 1M (lat: 64; blocks: 16K, of a block); 0 is a size", 3},
 	{"begin", 'b', "SIZE", 0, "First size of a sweep", 3},
 	{"end", 'e', "SIZE", 0, "Last size of a sweep; default 64M", 3},
 	{"factor", 'f', "N", 0, "From one size to the next; default 2", 3},
-	{"iterations", 'n', "N", 0, "Messages of a connection and core; default by size", 3},
+	{"iterations", 'n', "N", 0,
+	 "Messages of a connection and core (blocks: lists); default by size", 3},
 	{"warmup", 'w', "N", 0, "Messages before the clock starts", 3},
 	{"duration", 'D', "SECONDS", 0, "Run for so long at each size, instead of -n", 3},
 	{"check", 'c', NULL, 0, "Check payload (this is the default)", 3},
@@ -372,6 +376,25 @@ static error_t file_parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+static const struct argp_option blocks_options[] = {
+	{"blocks", KEY_BLOCKS, "N", 0, "Blocks of a list, 1 to 65536; default 256", 3},
+	{"get", KEY_GET, NULL, 0, "Get the blocks; default: put", 3},
+	{0},
+};
+
+static error_t blocks_parse(int key, char *arg, struct argp_state *state)
+{
+	struct cmdline *c = state->input;
+
+	if (key == KEY_BLOCKS)
+		value_u32("--blocks", arg, 1, GX_SEGS_MAX, &c->perf.nr_blocks, state);
+	else if (key == KEY_GET)
+		c->perf.get = true;
+	else
+		return ARGP_ERR_UNKNOWN;
+	return 0;
+}
+
 static const struct argp_option report_options[] = {
 	{NULL, 0, NULL, 0, "Results:", 5},
 	{"json", 'J', "FILE", 0, "Write a JSON document as well; FILE must not exist", 5},
@@ -453,5 +476,6 @@ const struct argp perf_tune_argp = {
 const struct argp perf_traffic_argp = {.options = traffic_options, .parser = traffic_parse};
 const struct argp perf_place_argp = {.options = place_options, .parser = place_parse};
 const struct argp perf_file_argp = {.options = file_options, .parser = file_parse};
+const struct argp perf_blocks_argp = {.options = blocks_options, .parser = blocks_parse};
 const struct argp perf_report_argp = {.options = report_options, .parser = report_parse};
 const struct argp perf_demo_argp = {.options = demo_options, .parser = demo_parse};

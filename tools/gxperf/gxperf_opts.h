@@ -23,6 +23,7 @@ extern const struct argp perf_conn_argp;    /* path to the server, or to other r
 extern const struct argp perf_traffic_argp; /* messages: sizes, number, time */
 extern const struct argp perf_place_argp;   /* place of payload, at both ends */
 extern const struct argp perf_file_argp;    /* a file as payload; stripes */
+extern const struct argp perf_blocks_argp;  /* lists of blocks */
 extern const struct argp perf_tune_argp;    /* tuning */
 extern const struct argp perf_report_argp;  /* where results go */
 extern const struct argp perf_demo_argp;

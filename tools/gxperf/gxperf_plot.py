@@ -19,7 +19,7 @@ LABELS = {
     "slowdown": "slowdown: time of both / time of the longer alone",
     "keep_comp": "share of its speed alone that the computation keeps",
     "keep_comm": "share of its speed alone that the communication keeps", "ratio": "ratio to the rival",
-    "cores": "cores a side", "sms": "SMs",
+    "cores": "cores a side", "sms": "SMs", "blocks_s": "blocks a second", "post_ns": "nanoseconds a block, post alone",
 }
 
 
