@@ -8,34 +8,28 @@
 
 nixl_status_t status_of(int err)
 {
-	switch (err) {
-	case 0:
-		return NIXL_SUCCESS;
-	case -ENOTCONN:
-	case -ECONNRESET:
-	case -ECONNREFUSED:
-	case -ECONNABORTED:
-	case -ENETUNREACH:
-		return NIXL_ERR_REMOTE_DISCONNECT;
-	case -ETIMEDOUT:
-	case -ECANCELED:
-		return NIXL_ERR_CANCELED;
-	case -ESTALE:
-	case -ENOENT:
-		return NIXL_ERR_NOT_FOUND;
-	case -EXDEV:
-		return NIXL_ERR_MISMATCH;
-	case -EACCES:
-	case -EPERM:
-		return NIXL_ERR_NOT_ALLOWED;
-	case -EINVAL:
-	case -ERANGE:
-	case -EFAULT:
-	case -EMSGSIZE:
-		return NIXL_ERR_INVALID_PARAM;
-	default:
-		return NIXL_ERR_BACKEND;
-	}
+	static const std::map<int, nixl_status_t> statuses = {
+		{0, NIXL_SUCCESS},
+		{-ENOTCONN, NIXL_ERR_REMOTE_DISCONNECT},
+		{-ECONNRESET, NIXL_ERR_REMOTE_DISCONNECT},
+		{-ECONNREFUSED, NIXL_ERR_REMOTE_DISCONNECT},
+		{-ECONNABORTED, NIXL_ERR_REMOTE_DISCONNECT},
+		{-ENETUNREACH, NIXL_ERR_REMOTE_DISCONNECT},
+		{-ETIMEDOUT, NIXL_ERR_CANCELED},
+		{-ECANCELED, NIXL_ERR_CANCELED},
+		{-ESTALE, NIXL_ERR_NOT_FOUND},
+		{-ENOENT, NIXL_ERR_NOT_FOUND},
+		{-EXDEV, NIXL_ERR_MISMATCH},
+		{-EACCES, NIXL_ERR_NOT_ALLOWED},
+		{-EPERM, NIXL_ERR_NOT_ALLOWED},
+		{-EINVAL, NIXL_ERR_INVALID_PARAM},
+		{-ERANGE, NIXL_ERR_INVALID_PARAM},
+		{-EFAULT, NIXL_ERR_INVALID_PARAM},
+		{-EMSGSIZE, NIXL_ERR_INVALID_PARAM},
+	};
+	auto it = statuses.find(err);
+
+	return it == statuses.end() ? NIXL_ERR_BACKEND : it->second;
 }
 
 /* A name that it does not know is an error: a "require" that is spelled wrong would require
@@ -101,11 +95,14 @@ bool Engine::context_open(unsigned nr_cores)
 	if (ret < 0)
 		return false;
 	addr = host + ":" + std::to_string(ret);
-	for (unsigned i = 0; i < nr_cores; i++) {
+	for (unsigned i = 1; i < nr_cores; i++) {
 		if (gx_core_start(gx_core(gx, i)))
 			return false;
 	}
-	return !gx_queue_open(gx, nullptr, &queue);
+	if (gx_queue_open(gx, nullptr, &queue))
+		return false;
+	helper = std::thread(&Engine::help, this);
+	return true;
 }
 
 Engine::Engine(const nixlBackendInitParams *init) : nixlBackendEngine(init)
@@ -127,7 +124,10 @@ Engine::Engine(const nixlBackendInitParams *init) : nixlBackendEngine(init)
 
 Engine::~Engine()
 {
-	for (unsigned i = 0; gx && i < gx_nr_cores(gx); i++)
+	stop = true;
+	if (helper.joinable())
+		helper.join();
+	for (unsigned i = 1; gx && i < gx_nr_cores(gx); i++)
 		gx_core_stop(gx_core(gx, i));
 	peers.clear();
 	for (Xfer *x : active) {

@@ -7,11 +7,13 @@
 #ifndef ENGINE_HPP
 #define ENGINE_HPP
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gx/gx.h>
@@ -29,24 +31,14 @@ struct Memory : nixlBackendMD {
 	std::shared_ptr<bool> gone = std::make_shared<bool>(false); /* of Engine.queue_lock */
 };
 
-/* A connection, for as long as the peer or a transfer refers to it. */
-struct Link {
-	explicit Link(struct gx_conn *conn) : conn(conn)
-	{
-	}
-	Link(const Link &) = delete;
-	~Link()
-	{
-		gx_conn_close(conn);
-	}
-	struct gx_conn *const conn;
-};
+/* A connection, closed when neither the peer nor a transfer refers to it. */
+using Link = std::shared_ptr<struct gx_conn>;
 
 /* An agent by its name. */
 struct Peer {
 	std::mutex lock; /* one thread connects; of .link */
 	std::string addr;
-	std::shared_ptr<Link> link; /* the last one; empty: none yet */
+	Link link; /* the last one; empty: none yet */
 };
 
 /* A transfer, prepared once and posted any number of times. Of Engine.queue_lock. */
@@ -58,7 +50,7 @@ struct Xfer : nixlBackendReqH {
 		for (struct gx_op &op : ops)
 			gx_list_close(op.list);
 	}
-	std::shared_ptr<Link> link;
+	Link link;
 	std::vector<struct gx_op> ops;		 /* a prepared list each */
 	std::vector<std::shared_ptr<bool>> gone; /* of our memory that the lists name */
 	size_t next = 0, out = 0;		 /* the first that is not posted; under way */
@@ -135,6 +127,10 @@ class Engine : public nixlBackendEngine
 	mutable std::mutex queue_lock; /* of all below */
 	struct gx_queue *queue = nullptr;
 	mutable std::deque<Xfer *> active;
+	mutable uint64_t called_ns = 0; /* when NIXL last turned core 0 */
+
+	std::thread helper; /* turns core 0 where nobody calls */
+	std::atomic<bool> stop = false;
 
 	bool options_take(const nixl_b_params_t &params, unsigned *nr_cores);
 	bool context_open(unsigned nr_cores);
@@ -143,14 +139,16 @@ class Engine : public nixlBackendEngine
 	static void on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
 
 	std::shared_ptr<Peer> peer_find(const std::string &agent) const;
-	nixl_status_t peer_link(const std::string &agent, std::shared_ptr<Link> *out) const;
+	nixl_status_t peer_link(const std::string &agent, Link *out) const;
 	nixl_status_t peer_dial(const std::string &agent, Peer &peer) const;
 	bool way_is_right(const std::string &agent, struct gx_conn *conn) const;
 
 	nixl_status_t xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
 				const nixl_meta_dlist_t &remote) const;
 	int xfer_add(Xfer &x, nixl_xfer_op_t op, const std::vector<struct gx_seg> &segs) const;
-	void queue_turn() const;
+	void help();
+	void called() const;
+	bool queue_turn() const;
 	void xfer_feed(Xfer &x) const;
 	void xfer_cancel(Xfer &x) const;
 	void xfer_end(Xfer &x) const;

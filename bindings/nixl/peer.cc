@@ -88,7 +88,7 @@ nixl_status_t Engine::peer_dial(const std::string &agent, Peer &peer) const
 	peer.link.reset();
 	ret = gx_connect(gx, peer.addr.c_str(), &opts, &conn);
 	if (!ret) {
-		auto link = std::make_shared<Link>(conn);
+		Link link(conn, gx_conn_close);
 
 		ret = gx_conn_wait(conn, DIAL_NS);
 		if (!ret && !way_is_right(agent, conn))
@@ -107,7 +107,7 @@ nixl_status_t Engine::peer_dial(const std::string &agent, Peer &peer) const
 }
 
 /* A connection to the agent that is up, made now where there is none. */
-nixl_status_t Engine::peer_link(const std::string &agent, std::shared_ptr<Link> *out) const
+nixl_status_t Engine::peer_link(const std::string &agent, Link *out) const
 {
 	std::shared_ptr<Peer> peer = peer_find(agent);
 	struct gx_conn_info info = GX_INIT(info);
@@ -116,7 +116,7 @@ nixl_status_t Engine::peer_link(const std::string &agent, std::shared_ptr<Link> 
 	if (!peer)
 		return NIXL_ERR_NOT_FOUND;
 	std::lock_guard guard(peer->lock);
-	if (!peer->link || gx_conn_info(peer->link->conn, &info) ||
+	if (!peer->link || gx_conn_info(peer->link.get(), &info) ||
 	    info.state != GX_CONN_STATE_UP) {
 		status = peer_dial(agent, *peer);
 		if (status)
@@ -146,7 +146,7 @@ nixl_status_t Engine::loadRemoteConnInfo(const std::string &agent, const std::st
 
 nixl_status_t Engine::connect(const std::string &agent)
 {
-	std::shared_ptr<Link> link;
+	Link link;
 
 	return peer_link(agent, &link);
 }
@@ -164,7 +164,7 @@ nixl_status_t Engine::getNotifs(notif_list_t &out)
 {
 	{
 		std::lock_guard guard(queue_lock);
-		queue_turn();
+		called();
 	}
 	std::lock_guard guard(notes_lock);
 
@@ -175,12 +175,12 @@ nixl_status_t Engine::getNotifs(notif_list_t &out)
 
 nixl_status_t Engine::genNotif(const std::string &agent, const std::string &msg) const
 {
-	std::shared_ptr<Link> link;
+	Link link;
 	nixl_status_t status;
 
 	if (msg.size() > NOTE_MAX_B)
 		return NIXL_ERR_INVALID_PARAM;
 	status = peer_link(agent, &link);
 	return status ? status
-		      : status_of(gx_conn_msg(link->conn, msg.data(), (uint32_t)msg.size()));
+		      : status_of(gx_conn_msg(link.get(), msg.data(), (uint32_t)msg.size()));
 }

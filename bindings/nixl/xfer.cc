@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <unordered_map>
 
 static constexpr unsigned BURST = 64;
 static constexpr size_t NOTE_MAX_B = 4096;
 static constexpr uint64_t LIST_MAX_B = 1ull << 36;
+static constexpr uint64_t CALLED_NS = 200000, NAP_MIN_NS = 50000, NAP_MAX_NS = 400000;
 
 int Engine::xfer_add(Xfer &x, nixl_xfer_op_t op, const std::vector<struct gx_seg> &segs) const
 {
@@ -47,7 +49,7 @@ nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlis
 
 		if (is_new) {
 			it->second.size = sizeof(it->second);
-			ret = gx_conn_key(x.link->conn, &there->key, &it->second);
+			ret = gx_conn_key(x.link.get(), &there->key, &it->second);
 		}
 		if (local[i].len != remote[i].len)
 			return NIXL_ERR_INVALID_PARAM;
@@ -107,7 +109,7 @@ nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
 	}
 	x.active = true;
 	active.push_back(&x);
-	queue_turn();
+	called();
 	return x.active ? NIXL_IN_PROG : status_of(x.err);
 }
 
@@ -117,7 +119,7 @@ nixl_status_t Engine::checkXfer(nixlBackendReqH *handle) const
 	std::lock_guard guard(queue_lock);
 
 	if (x.active)
-		queue_turn();
+		called();
 	return x.active ? NIXL_IN_PROG : status_of(x.err);
 }
 
@@ -131,7 +133,7 @@ nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 		x->left = true;
 		x->err = x->err ? x->err : -ECANCELED;
 		xfer_cancel(*x);
-		queue_turn();
+		called();
 	} else {
 		delete x;
 	}
@@ -142,7 +144,7 @@ nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 
 void Engine::xfer_cancel(Xfer &x) const
 {
-	struct gx_ep *ep = gx_conn_ep(x.link->conn, 0);
+	struct gx_ep *ep = gx_conn_ep(x.link.get(), 0);
 
 	if (ep)
 		gx_cancel(queue, ep, (uint64_t)&x);
@@ -153,7 +155,7 @@ void Engine::xfer_feed(Xfer &x) const
 	if (std::any_of(x.gone.begin(), x.gone.end(), [](const auto &g) { return *g; }))
 		x.err = x.err ? x.err : -ECANCELED;
 	while (!x.err && x.next < x.ops.size()) {
-		int ret = gx_post_striped(queue, x.link->conn, &x.ops[x.next],
+		int ret = gx_post_striped(queue, x.link.get(), &x.ops[x.next],
 					  (unsigned)(x.ops.size() - x.next));
 
 		if (ret < 0) {
@@ -172,7 +174,7 @@ void Engine::xfer_feed(Xfer &x) const
 void Engine::xfer_end(Xfer &x) const
 {
 	if (!x.err && x.notes)
-		x.err = gx_conn_msg(x.link->conn, x.note.data(), (uint32_t)x.note.size());
+		x.err = gx_conn_msg(x.link.get(), x.note.data(), (uint32_t)x.note.size());
 	if (x.err && !x.left)
 		NIXL_ERROR << "a transfer ended: " << gx_strerror(x.err);
 	x.active = false;
@@ -180,12 +182,16 @@ void Engine::xfer_end(Xfer &x) const
 		delete &x;
 }
 
-/* Take completions, post what waits, end what is done. */
-void Engine::queue_turn() const
+/* Post what waits, turn core 0, take completions, end what is done. Return: it did work. */
+bool Engine::queue_turn() const
 {
 	struct gx_comp comps[BURST];
+	bool worked;
 	unsigned n;
 
+	for (Xfer *x : active)
+		xfer_feed(*x);
+	worked = gx_core_turn(gx_core(gx, 0), gx_now());
 	do {
 		n = gx_poll(queue, comps, BURST);
 		for (unsigned i = 0; i < n; i++) {
@@ -201,12 +207,44 @@ void Engine::queue_turn() const
 	for (size_t i = 0; i < active.size();) {
 		Xfer &x = *active[i];
 
-		xfer_feed(x);
 		if (x.out || (!x.err && x.next < x.ops.size())) {
 			i++;
 			continue;
 		}
 		active.erase(active.begin() + (ptrdiff_t)i);
 		xfer_end(x);
+	}
+	return worked;
+}
+
+/* By a thread of NIXL: a small transfer may be done before the call returns. */
+void Engine::called() const
+{
+	queue_turn();
+	called_ns = gx_now();
+}
+
+/* Two threads that spin for one agent would have no CPU left for the other agent of a small host. So
+ * this one rests while NIXL's threads call, and longer the longer nothing happens. */
+void Engine::help()
+{
+	uint64_t worked_ns = gx_now();
+
+	while (!stop) {
+		uint64_t now = gx_now(), nap = 0;
+		std::unique_lock guard(queue_lock, std::try_to_lock);
+
+		if (!guard || now < called_ns + CALLED_NS) {
+			nap = CALLED_NS;
+			worked_ns = now;
+		} else if (queue_turn()) {
+			worked_ns = now;
+		} else if (now - worked_ns > NAP_MIN_NS) {
+			nap = std::clamp((now - worked_ns) / 2048, NAP_MIN_NS, NAP_MAX_NS);
+		}
+		if (guard)
+			guard.unlock();
+		if (nap)
+			std::this_thread::sleep_for(std::chrono::nanoseconds(nap));
 	}
 }

@@ -79,12 +79,21 @@ static struct op *op_make(struct conn *k, Py_ssize_t n, PyObject *note)
 }
 
 /* May run code of Python, which may close or free anything. */
-static int op_open(struct op *o, struct gx_seg *segs, PyObject *bufs, const struct region *r,
+static int op_open(struct op *o, struct gx_seg *segs, PyObject *bufs, PyObject *regions,
 		   PyObject *offs, bool get)
 {
+	PyObject *region = regions;
+
 	for (Py_ssize_t i = 0; i < PyList_Size(bufs); i++) {
 		struct place *p = &o->places[i];
 
+		if (PyList_Check(regions))
+			region = PyList_GetItem(regions, i);
+		if (!PyObject_TypeCheck(region, region_type)) {
+			PyErr_SetString(PyExc_TypeError,
+					"region is a gx.Region: Connection.region()");
+			return -1;
+		}
 		if (place_open(PyList_GetItem(bufs, i), p))
 			return -1;
 		o->nr_places = i + 1;
@@ -93,7 +102,8 @@ static int op_open(struct op *o, struct gx_seg *segs, PyObject *bufs, const stru
 					"get writes, and this memory is read only");
 			return -1;
 		}
-		segs[i] = (struct gx_seg){.token = r->r.token, .len = p->len};
+		segs[i] =
+			(struct gx_seg){.token = ((struct region *)region)->r.token, .len = p->len};
 		segs[i].remote_off = PyLong_AsUnsignedLongLong(PyList_GetItem(offs, i));
 		if (PyErr_Occurred())
 			return -1;
@@ -160,7 +170,20 @@ static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 	return 0;
 }
 
-static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *region, PyObject *offs,
+static int many_check(PyObject *bufs, PyObject *regions, PyObject *offs)
+{
+	Py_ssize_t n = PyList_Size(bufs);
+
+	if (n >= 1 && n <= (Py_ssize_t)GX_SEGS_MAX && PyList_Size(offs) == n &&
+	    (!PyList_Check(regions) || PyList_Size(regions) == n))
+		return 0;
+	PyErr_SetString(PyExc_ValueError,
+			"1 to 65,536 blocks, as many offsets, and one region or as many");
+	return -1;
+}
+
+/* @regions: a region, or a list of them. */
+static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *regions, PyObject *offs,
 			   PyObject *note, enum gx_op_kind kind)
 {
 	struct gx_conn_info info = GX_INIT(info);
@@ -168,19 +191,10 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *region, PyO
 	struct gx_seg *segs;
 	struct op *o;
 
-	if (context_check(k->ctx))
+	if (context_check(k->ctx) || many_check(bufs, regions, offs))
 		return NULL;
 	if (!k->conn)
 		return fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
-	if (!PyObject_TypeCheck(region, region_type)) {
-		PyErr_SetString(PyExc_TypeError, "region is a gx.Region: Connection.region()");
-		return NULL;
-	}
-	if (PyList_Size(bufs) != PyList_Size(offs) || PyList_Size(bufs) < 1 ||
-	    PyList_Size(bufs) > (Py_ssize_t)GX_SEGS_MAX) {
-		PyErr_SetString(PyExc_ValueError, "as many offsets as blocks, 1 to 65,536");
-		return NULL;
-	}
 	/* GX_COMP_DONE says less there: a message could overtake the bytes. */
 	if (note && note != Py_None && !gx_conn_info(k->conn, &info) && !strcmp(info.link, "verbs"))
 		return fail(-EOPNOTSUPP, "no notify over link verbs yet", GX_REASON_NONE);
@@ -193,7 +207,7 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *region, PyO
 	g.nr_segs = (uint32_t)PyList_Size(bufs);
 	if (!segs)
 		PyErr_NoMemory();
-	if (!segs || op_open(o, segs, bufs, (struct region *)region, offs, kind == GX_OP_GET) ||
+	if (!segs || op_open(o, segs, bufs, regions, offs, kind == GX_OP_GET) ||
 	    op_post(o, &g, segs))
 		Py_CLEAR(o);
 	free(segs);
@@ -203,14 +217,17 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *region, PyO
 static PyObject *many_args(PyObject *self, PyObject *args, PyObject *kw, enum gx_op_kind kind)
 {
 	static char *names[] = {"blocks", "region", "offsets", "notify", NULL};
-	PyObject *bufs, *region, *offs, *note = NULL, *ret = NULL;
+	PyObject *bufs, *regions, *offs, *note = NULL, *ret = NULL;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO|O", names, &bufs, &region, &offs, &note))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO|O", names, &bufs, &regions, &offs, &note))
 		return NULL;
 	bufs = PySequence_List(bufs);
 	offs = bufs ? PySequence_List(offs) : NULL;
-	if (bufs && offs)
-		ret = conn_many((struct conn *)self, bufs, region, offs, note, kind);
+	regions =
+		offs && PySequence_Check(regions) ? PySequence_List(regions) : Py_XNewRef(regions);
+	if (bufs && offs && regions)
+		ret = conn_many((struct conn *)self, bufs, regions, offs, note, kind);
+	Py_XDECREF(regions);
 	Py_XDECREF(bufs);
 	Py_XDECREF(offs);
 	return ret;

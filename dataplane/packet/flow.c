@@ -553,6 +553,31 @@ bool flow_next_lost(struct flow *f, struct flow_pkt *p)
 	return flow_queue_get(f, &f->lost_q, p);
 }
 
+uint64_t flow_nr_sent(const struct flow *f)
+{
+	return f->tx_next;
+}
+
+const struct flow_pkt *flow_at(const struct flow *f, uint64_t place)
+{
+	return &f->sent[place & f->mask];
+}
+
+static uint32_t flow_queue_place(const struct flow *f, const struct flow_queue *q, uint32_t i)
+{
+	return i < q->head - q->tail ? q->slot[(q->tail + i) & f->mask] : FLOW_NO_PLACE;
+}
+
+uint32_t flow_acked_place(const struct flow *f, uint32_t i)
+{
+	return flow_queue_place(f, &f->acked_q, i);
+}
+
+uint32_t flow_lost_place(const struct flow *f, uint32_t i)
+{
+	return flow_queue_place(f, &f->lost_q, i);
+}
+
 /* ---- Receiver ---- */
 
 /* How far @psn lies from the next psn that we expect. The header has its low half only. */

@@ -59,6 +59,14 @@ bool flow_next_lost(struct flow *f, struct flow_pkt *p);
 /* Packets of flow_next_lost() that the peer acknowledged after all (spurious losses), cumulative.
  */
 uint64_t flow_spurious(const struct flow *f);
+/* For congestion control, which names a packet by its place, below twice the window: psns given out
+ * so far; the packet at a place; places of packets that wait in flow_next_acked() and
+ * flow_next_lost(), from @i = 0 on, FLOW_NO_PLACE at the end. */
+#define FLOW_NO_PLACE UINT32_MAX
+uint64_t flow_nr_sent(const struct flow *f);
+const struct flow_pkt *flow_at(const struct flow *f, uint64_t place);
+uint32_t flow_acked_place(const struct flow *f, uint32_t i);
+uint32_t flow_lost_place(const struct flow *f, uint32_t i);
 /* Timers: RACK, tail probe, RTO. FLOW_PROBE: send a PROBE, and say so by flow_sent().
  * flow_next_lost() has the lost packets. */
 enum { FLOW_PROBE = 1, FLOW_RTO = 2 };

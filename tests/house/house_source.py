@@ -57,5 +57,5 @@ def read_tree(top):
             files[name] = (top / name).read_text()
     for path in sorted((top / "docs").rglob("*")):
         if path.is_file():
-            files[path.relative_to(top).as_posix()] = path.read_text() if path.suffix in (".md", ".c") else ""
+            files[path.relative_to(top).as_posix()] = path.read_text() if path.suffix in (".md", ".c", ".py") else ""
     return files

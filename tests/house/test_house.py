@@ -37,13 +37,13 @@ TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "hou
 DATAPLANE_HEADERS = {"block", "core", "ctl", "ctx", "flow", "link", "match", "msg", "port", "rx", "tx", "wire"}
 
 # Leaves: no I/O, no threads, no clock, and none of the others.
-LEAVES = {"flow": "dataplane/packet/flow", "msg": "dataplane/packet/msg", "block": "dataplane/copy/block"}
+LEAVES = {"flow": "dataplane/packet/flow", "msg": "dataplane/packet/msg", "cc": "dataplane/packet/cc", "block": "dataplane/copy/block"}
 LEAF_HEADERS_BANNED = re.compile(
     r"^(sys/(socket|mman|epoll|ioctl|uio|time|types|stat|eventfd|timerfd)\.h|netinet/.*|arpa/.*|net/.*|linux/.*|"
     r"unistd\.h|stdio\.h|pthread\.h|threads\.h|time\.h|fcntl\.h|poll\.h|signal\.h|dlfcn\.h|sched\.h)$")
 # Pure: time is an argument, I/O goes through the seams. Memory is taken when something is opened, not in a turn.
-PURE = (*LEAVES, "wire", "ack", "ask", "bad", "doom", "fetch", "freed", "in", "life", "make", "match", "op", "path", "pull_in", "rec", "rx",
-        "share", "timer", "turn", "tx", "wake")
+PURE = (*LEAVES, "wire", "ack", "ask", "bad", "cc_rate", "cc_swift", "doom", "fetch", "freed", "in", "life", "make", "match", "op", "pace", "path",
+        "pull_in", "rec", "rx", "share", "timer", "turn", "tx", "wake")
 PURE_CALLS_BANNED = re.compile(
     r"\b(gx_now_ns|clock_gettime|gettimeofday|time|rand|random|rand_r|getrandom|usleep|nanosleep|"
     r"pthread_\w+|socket|send|sendto|sendmsg|recv|recvfrom|recvmsg|read|write|open|close|ioctl|mmap|munmap|"
@@ -293,14 +293,14 @@ def reached(house, path):
 
 
 def rule_leaves(house):
-    """flow, msg and block do not know one another and reach no header of I/O, threads or time."""
+    """flow, msg, cc and block do not know one another and reach no header of I/O, threads or time."""
     for leaf in LEAVES:
         for path in (f"{LEAVES[leaf]}.c", f"{LEAVES[leaf]}.h"):
             if path not in house.files:
                 continue
             for line, name in reached(house, path):
                 if not is_libc(name) and stem_of(name) in LEAVES and stem_of(name) != leaf:
-                    house.fail(path, line, f"{name}: flow, msg and block do not include one another")
+                    house.fail(path, line, f"{name}: flow, msg, cc and block do not include one another")
                 elif LEAF_HEADERS_BANNED.match(name):
                     house.fail(path, line, f"<{name}>, reached from this include: a leaf does no I/O")
 
@@ -435,12 +435,12 @@ def rule_doc_options(house):
 
 
 def rule_doc_files(house):
-    """docs/ has pages, a program, and pictures that a page shows; raw results go elsewhere (docs/measured/README.md)."""
+    """docs/ has pages, programs, and pictures that a page shows; raw results go elsewhere (docs/measured/README.md)."""
     shown = {posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) for path, text in house.sources(".md")
              for target in LINK.findall(text)}
     for path in house.files:
-        if path.startswith("docs/") and not path.endswith((".md", ".c")) and not (path.endswith(".svg") and path in shown):
-            house.fail(path, 1, "neither a page nor a picture that a page shows")
+        if path.startswith("docs/") and not path.endswith((".md", ".c", ".py")) and not (path.endswith(".svg") and path in shown):
+            house.fail(path, 1, "neither a page, nor a program, nor a picture that a page shows")
 
 
 def rule_calls(house):

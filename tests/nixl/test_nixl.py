@@ -14,29 +14,9 @@ import sys
 
 PACKAGES = ["nixl==1.5.1", "nixl-cu13==1.5.1", "numpy"]
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "python"))
 
-
-def skip(why):
-    print(why)
-    sys.exit(77)
-
-
-def python_with_wheel(build):
-    """A Python that imports the wheel: the caller's, else one made here."""
-    if "GX_TEST_NIXL_PYTHON" in os.environ:
-        return os.environ["GX_TEST_NIXL_PYTHON"]
-    folder = build / "nixl-wheel"
-    python = folder / "bin" / "python3"
-    if not (folder / "complete").exists():
-        try:
-            subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True, timeout=120, capture_output=True)
-            subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--retries", "0", "--timeout", "20", *PACKAGES], check=True,
-                           timeout=300, capture_output=True)
-        except (subprocess.SubprocessError, OSError) as e:
-            said = (getattr(e, "stderr", None) or str(e).encode()).decode(errors="replace").strip().splitlines()
-            skip(f"NIXL's wheel cannot be had: {said[-1] if said else e}")
-        (folder / "complete").touch()
-    return python
+import wheels  # noqa: E402
 
 
 def main(args):
@@ -44,7 +24,7 @@ def main(args):
         print(__doc__.split("\n\n")[1])
         return 2
     build = pathlib.Path(args[0]).resolve()
-    python = python_with_wheel(build)
+    python = os.environ.get("GX_TEST_NIXL_PYTHON") or wheels.python_with(build / "nixl-wheel", PACKAGES, "--no-deps")
     plugin = build / "bindings" / "nixl" / "libplugin_GX.so"
     done = subprocess.run([python, build / "bindings" / "nixl" / "gx-nixl-install", plugin], capture_output=True, text=True)
     if done.returncode:

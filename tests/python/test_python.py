@@ -79,6 +79,16 @@ class Pair(unittest.TestCase):
         self.conn.get_many(blocks, self.region, offs).wait(20)
         self.assertEqual(back, data)
 
+    def test_many_regions(self):
+        more = self.far.alloc(4096)
+        regions = [self.region, self.conn.region(more.key(off=1024)), self.region]
+        self.assertEqual(self.conn.put_many([b"one", b"two", b"six"], regions, [0, 8, 16]).wait(10), 9)
+        self.assertEqual(bytes(self.pages)[:19], b"one" + bytes(13) + b"six")
+        self.assertEqual(bytes(more)[1032:1035], b"two")
+        for bad in (regions[:2], [self.region, None, self.region], []):
+            with self.assertRaises((TypeError, ValueError)):
+                self.conn.put_many([b"one", b"two", b"six"], bad, [0, 8, 16])
+
     def test_many_names_the_block(self):
         with self.assertRaises(gx.OutOfRange) as e:
             self.conn.put_many([b"a" * 8] * 3, self.region, [0, SIZE, 8], notify=b"no").wait(10)
@@ -332,10 +342,12 @@ class Program(unittest.TestCase):
         self.assertIn("gx ", self.run_python("-m", "gx", "info").stdout)
         self.assertEqual(self.run_python("-m", "gx", "what").returncode, 2)
 
-    def test_example(self):
-        p = self.run_python(str(SOURCE / "bindings/python/examples/kv_cache.py"))
-        self.assertEqual(p.returncode, 0, p.stderr)
-        self.assertIn("decode: b'request 17'", p.stdout)
+    def test_examples(self):
+        for name, words in (("kv_cache", "decode: b'request 17'"), ("blocks", "local True\n")):
+            p = self.run_python(str(SOURCE / f"docs/examples/{name}.py"))
+            self.assertEqual(p.returncode, 0, p.stderr)
+            self.assertIn(words, p.stdout)
+        self.assertIn("withdrawn", p.stdout)
 
     def test_exit_without_close(self):
         p = self.run_python("-c", "import gx; g = gx.Context(); m = g.register(bytearray(4096)); g.listen('127.0.0.1:0')")

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A flow with its congestion control; pace.h has the contract. Runs on the polling core.
+ */
+#include "packet/pace.h"
+
+void pace_sent(struct pace *p, const struct flow *f)
+{
+	for (uint64_t end = flow_nr_sent(f); p->told < end; p->told++) {
+		const struct flow_pkt *pkt = flow_at(f, p->told);
+
+		cc_sent(p->cc, pkt->sent_ns, (uint32_t)p->told, pkt->len);
+	}
+}
+
+void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns, unsigned what)
+{
+	uint64_t spurious = flow_spurious(f);
+	uint32_t place;
+
+	for (uint32_t i = 0; (place = flow_lost_place(f, i)) != FLOW_NO_PLACE; i++)
+		cc_lost(p->cc, now_ns, place);
+	for (uint32_t i = 0; (place = flow_acked_place(f, i)) != FLOW_NO_PLACE; i++)
+		cc_acked(p->cc, now_ns, place);
+	if (spurious != p->spurious)
+		cc_spurious(p->cc, now_ns);
+	p->spurious = spurious;
+	if (what & FLOW_RTO)
+		cc_timeout(p->cc, now_ns);
+	cc_told(p->cc, now_ns);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A flow with its congestion control: tells the controller of all that the flow sends, and of all
+ * that its acknowledgements and timers find. Owner: poll core. All of it only where there is a
+ * controller.
+ */
+#ifndef GX_PACE_H
+#define GX_PACE_H
+
+#include "packet/cc.h"
+#include "packet/flow.h"
+
+struct pace {
+	struct cc *cc;	   /* NULL: none */
+	uint64_t told;	   /* packets that the controller knows, of flow_nr_sent() */
+	uint64_t spurious; /* of flow_spurious() */
+};
+
+/* After packets were sent, and before flow_ack(). */
+void pace_sent(struct pace *p, const struct flow *f);
+/* After flow_ack(), or flow_tick() that returned @what, before packets are taken out. */
+void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns, unsigned what);
+
+#endif

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "packet/cc_rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define WINDOW	 16384
+#define CONTENTS (1u << 24) /* packets that a run may send */
+#define TURN_NS	 2000	    /* between turns of a core that waits */
+
+enum event_kind { EV_DATA, EV_ACK, EV_TIMER };
+
+struct rig_event {
+	uint64_t ns, nr;
+	enum event_kind kind;
+	uint32_t who;
+	uint32_t psn, content;
+	struct gx_wire_ack *ack;
+};
+
+/* ---- Events, in order of time, then of making ---- */
+
+static bool is_before(const struct rig_event *a, const struct rig_event *b)
+{
+	return a->ns < b->ns || (a->ns == b->ns && a->nr < b->nr);
+}
+
+static void event_put(struct rig *r, struct rig_event ev)
+{
+	size_t i = r->nr_events++;
+
+	if (r->nr_events > r->cap_events) {
+		r->cap_events = 2 * r->cap_events + 1024;
+		r->heap = realloc(r->heap, r->cap_events * sizeof(*r->heap));
+		assert_non_null(r->heap);
+	}
+	ev.nr = r->nr_made++;
+	for (; i && is_before(&ev, &r->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		r->heap[i] = r->heap[(i - 1) / 2];
+	r->heap[i] = ev;
+}
+
+static struct rig_event event_get(struct rig *r)
+{
+	struct rig_event first = r->heap[0], last = r->heap[--r->nr_events];
+	size_t i = 0;
+
+	for (;;) {
+		size_t kid = 2 * i + 1;
+
+		if (kid >= r->nr_events)
+			break;
+		if (kid + 1 < r->nr_events && is_before(&r->heap[kid + 1], &r->heap[kid]))
+			kid++;
+		if (is_before(&last, &r->heap[kid]))
+			break;
+		r->heap[i] = r->heap[kid];
+		i = kid;
+	}
+	r->heap[i] = last;
+	return first;
+}
+
+/* ---- A sender's turn ---- */
+
+static void conserved(struct rig *r, struct rig_sender *s)
+{
+	struct cc_state st;
+
+	if (!s->pace.cc)
+		return;
+	cc_state(s->pace.cc, r->now_ns, &st);
+	assert_int_equal(st.in_flight, flow_outstanding(s->tx));
+	assert_int_equal(st.in_flight_b, s->out_b);
+	r->hash = (r->hash ^ st.window_b ^ st.in_flight_b << 20) * 0x9e3779b97f4a7c15ull;
+}
+
+static void send_one(struct rig *r, struct rig_sender *s, uint32_t content, uint32_t len,
+		     uint8_t kind, bool resend)
+{
+	struct flow_pkt p = {.pkt = content, .len = (uint16_t)len, .kind = kind, .resend = resend};
+	uint32_t bytes = len + RIG_HDR_B;
+	struct rig_event ev = {.kind = EV_DATA,
+			       .who = (uint32_t)(s - r->s),
+			       .psn = (uint32_t)flow_sent(s->tx, r->now_ns, &p),
+			       .content = kind == 1 ? content : UINT32_MAX};
+	struct way_fate fate = way_take(&r->way, r->now_ns, bytes, false);
+
+	s->out_b += bytes;
+	if (fate.drop != WAY_PASSES)
+		return;
+	ev.ns = fate.due_ns + s->cfg.rtt_ns / 2;
+	event_put(r, ev);
+	if (fate.dup)
+		event_put(r, ev);
+}
+
+static void taken_out(struct rig *r, struct rig_sender *s)
+{
+	struct flow_pkt p;
+
+	(void)r;
+	while (flow_next_acked(s->tx, &p)) {
+		s->out_b -= p.len + RIG_HDR_B;
+		s->credit_out -= p.kind == 1 && !p.resend;
+		s->known |= p.kind == 3;
+	}
+	while (flow_next_lost(s->tx, &p)) {
+		s->out_b -= p.len + RIG_HDR_B;
+		s->asked &= p.kind == 1 || s->known;
+		if (p.kind != 1)
+			continue;
+		s->credit_out -= !p.resend;
+		s->again[s->again_head++ % (4 * WINDOW)] = p.pkt;
+	}
+}
+
+static bool has_more(const struct rig *r, const struct rig_sender *s)
+{
+	if (!s->known || r->now_ns < s->cfg.start_ns ||
+	    (s->cfg.stop_ns && r->now_ns >= s->cfg.stop_ns))
+		return false;
+	if (s->cfg.total_b && s->next * s->cfg.payload_b >= s->cfg.total_b)
+		return false;
+	return !s->cfg.app_b_s ||
+	       (double)(s->next * s->cfg.payload_b) <
+		       (double)s->cfg.app_b_s * (double)(r->now_ns - s->cfg.start_ns) / 1e9;
+}
+
+static bool has_credit(const struct rig *r, const struct rig_sender *s)
+{
+	return !s->cfg.credit || (s->cfg.credit_ns && r->now_ns >= s->cfg.credit_ns) ||
+	       s->credit_out < s->cfg.credit;
+}
+
+/* Return: something still waits. */
+static bool send_some(struct rig *r, struct rig_sender *s)
+{
+	uint32_t room = flow_room(s->tx);
+
+	if (s->again_head == s->again_tail && !has_more(r, s)) {
+		if (s->pace.cc)
+			cc_short(s->pace.cc, r->now_ns, CC_BY_APP);
+		return false;
+	}
+	if (s->pace.cc)
+		room = GX_MIN(room, cc_room(s->pace.cc, r->now_ns, 64));
+	for (; room; room--) {
+		if (s->again_tail != s->again_head) {
+			send_one(r, s, s->again[s->again_tail++ % (4 * WINDOW)], s->cfg.payload_b,
+				 1, true);
+			s->resent++;
+			continue;
+		}
+		if (!has_more(r, s) || !has_credit(r, s)) {
+			if (s->pace.cc)
+				cc_short(s->pace.cc, r->now_ns,
+					 has_more(r, s) ? CC_BY_CREDIT : CC_BY_APP);
+			break;
+		}
+		assert_true(s->next < CONTENTS);
+		send_one(r, s, (uint32_t)s->next++, s->cfg.payload_b, 1, false);
+		s->credit_out++;
+	}
+	return true;
+}
+
+static uint64_t timer_next(struct rig *r, struct rig_sender *s, bool waits)
+{
+	uint64_t due = GX_MIN(flow_due(s->tx), flow_ack_due_ns(s->rx));
+
+	if (waits && s->pace.cc)
+		due = GX_MIN(due, cc_due(s->pace.cc));
+	else if (waits)
+		due = GX_MIN(due, r->now_ns + 10 * TURN_NS);
+	if (r->now_ns < s->cfg.start_ns)
+		due = GX_MIN(due, s->cfg.start_ns);
+	if (s->cfg.app_b_s && r->now_ns >= s->cfg.start_ns)
+		due = GX_MIN(due, r->now_ns + 10 * TURN_NS);
+	if (s->cfg.credit_ns > r->now_ns)
+		due = GX_MIN(due, s->cfg.credit_ns);
+	return due;
+}
+
+/* Does the core of the sender run? */
+static bool is_off(const struct rig *r, const struct rig_sender *s)
+{
+	return s->cfg.off_ns && r->now_ns % (s->cfg.on_ns + s->cfg.off_ns) >= s->cfg.on_ns;
+}
+
+static void turn(struct rig *r, struct rig_sender *s)
+{
+	uint64_t due;
+	bool waits;
+
+	if (r->now_ns >= flow_due(s->tx)) {
+		unsigned what = flow_tick(s->tx, r->now_ns);
+
+		if (s->pace.cc) {
+			pace_sent(&s->pace, s->tx);
+			pace_told(&s->pace, s->tx, r->now_ns, what);
+		}
+		taken_out(r, s);
+		if (what & FLOW_PROBE)
+			send_one(r, s, 0, 0, 3, false);
+	}
+	if (!s->asked && r->now_ns >= s->cfg.start_ns) {
+		s->asked = true;
+		send_one(r, s, 0, 0, 3, false);
+	}
+	waits = send_some(r, s);
+	if (s->pace.cc)
+		pace_sent(&s->pace, s->tx);
+	conserved(r, s);
+	due = timer_next(r, s, waits);
+	if (due == UINT64_MAX)
+		return;
+	due = GX_MAX(due, r->now_ns + TURN_NS);
+	if (s->timer_ns > r->now_ns && s->timer_ns <= due)
+		return;
+	s->timer_ns = due;
+	event_put(r, (struct rig_event){.ns = due, .kind = EV_TIMER, .who = (uint32_t)(s - r->s)});
+}
+
+/* ---- What comes ---- */
+
+static void ack_send(struct rig *r, struct rig_sender *s)
+{
+	struct rig_event ev = {.kind = EV_ACK,
+			       .who = (uint32_t)(s - r->s),
+			       .ns = r->now_ns + s->cfg.rtt_ns - s->cfg.rtt_ns / 2};
+
+	if (!flow_ack_due(s->rx, r->now_ns))
+		return;
+	ev.ack = calloc(1, sizeof(*ev.ack));
+	assert_non_null(ev.ack);
+	if (flow_ack_build(s->rx, r->now_ns, ev.ack))
+		event_put(r, ev);
+	else
+		free(ev.ack);
+}
+
+static void data_came(struct rig *r, struct rig_sender *s, const struct rig_event *ev)
+{
+	uint32_t c = ev->content;
+
+	if (flow_rx_look(s->rx, ev->psn) != FLOW_RX_NEW) {
+		flow_rx_again(s->rx, r->now_ns);
+		return;
+	}
+	flow_rx_take(s->rx, r->now_ns, ev->psn, true, c == UINT32_MAX);
+	if (c == UINT32_MAX)
+		return;
+	if (s->seen[c / 64] >> (c & 63) & 1) {
+		s->late++;
+		return;
+	}
+	s->seen[c / 64] |= 1ull << (c & 63);
+	s->last_gap_ns = GX_MAX(s->last_gap_ns, r->now_ns - GX_MAX(s->got_ns, r->since_ns));
+	s->got_ns = r->now_ns;
+	if (!s->first_got_ns)
+		s->first_got_ns = r->now_ns;
+	s->got++;
+	s->got_b += s->cfg.payload_b;
+	if (s->cfg.total_b && s->got_b >= s->cfg.total_b && !s->done_ns)
+		s->done_ns = r->now_ns;
+}
+
+static void ack_came(struct rig *r, struct rig_sender *s, struct gx_wire_ack *ack)
+{
+	assert_int_equal(flow_ack(s->tx, r->now_ns, ack), 0);
+	free(ack);
+	if (s->pace.cc)
+		pace_told(&s->pace, s->tx, r->now_ns, 0);
+	taken_out(r, s);
+	turn(r, s);
+}
+
+/* A core that does not run finds what came when it runs again: packets first, as in a turn. */
+static bool put_off(struct rig *r, struct rig_sender *s, const struct rig_event *ev)
+{
+	struct rig_event later = *ev;
+	uint64_t cycle = s->cfg.on_ns + s->cfg.off_ns;
+
+	if (ev->kind == EV_DATA || !is_off(r, s))
+		return false;
+	later.ns = (r->now_ns / cycle + 1) * cycle + (ev->kind == EV_TIMER);
+	event_put(r, later);
+	return true;
+}
+
+static void event_do(struct rig *r, const struct rig_event *ev)
+{
+	struct rig_sender *s = &r->s[ev->who];
+
+	r->now_ns = ev->ns;
+	if (put_off(r, s, ev))
+		return;
+	switch (ev->kind) {
+	case EV_DATA:
+		data_came(r, s, ev);
+		break;
+	case EV_ACK:
+		ack_came(r, s, ev->ack);
+		break;
+	case EV_TIMER:
+		turn(r, s);
+		break;
+	}
+	ack_send(r, s);
+	if (flow_ack_due_ns(s->rx) != UINT64_MAX && flow_ack_due_ns(s->rx) < s->timer_ns) {
+		s->timer_ns = GX_MAX(flow_ack_due_ns(s->rx), r->now_ns + TURN_NS);
+		event_put(r, (struct rig_event){.ns = s->timer_ns,
+						.kind = EV_TIMER,
+						.who = (uint32_t)(s - r->s)});
+	}
+}
+
+/* ---- Open, run, close ---- */
+
+static void sender_open(struct rig_sender *s, const struct rig_sender_cfg *cfg, uint64_t seed)
+{
+	struct flow_cfg fc = {.window = WINDOW, .tx_credit = UINT32_MAX / 2};
+	struct cc_cfg cc = {.kind = cfg->kind,
+			    .places = 2 * WINDOW,
+			    .packet_b = cfg->payload_b + RIG_HDR_B,
+			    .hdr_b = RIG_HDR_B,
+			    .seed = seed};
+
+	*s = (struct rig_sender){.cfg = *cfg};
+	assert_int_equal(flow_open(&fc, &s->tx), 0);
+	fc.ack_every = cfg->ack_every;
+	assert_int_equal(flow_open(&fc, &s->rx), 0);
+	if (cfg->kind != CC_NONE)
+		assert_int_equal(cc_open(&cc, &s->pace.cc), 0);
+	s->again = calloc(4 * WINDOW, sizeof(*s->again));
+	s->seen = calloc(CONTENTS / 64, sizeof(*s->seen));
+	assert_true(s->again && s->seen);
+}
+
+void rig_open(struct rig *r, const struct way_cfg *way, const struct rig_sender_cfg *s, unsigned nr,
+	      uint64_t seed)
+{
+	*r = (struct rig){.nr = nr};
+	assert_true(nr <= RIG_SENDERS);
+	assert_int_equal(way_open(&r->way, way), 0);
+	for (unsigned i = 0; i < nr; i++) {
+		sender_open(&r->s[i], &s[i], seed * 1000003 + i);
+		event_put(r, (struct rig_event){.ns = s[i].start_ns, .kind = EV_TIMER, .who = i});
+	}
+}
+
+void rig_close(struct rig *r)
+{
+	while (r->nr_events)
+		free(event_get(r).ack);
+	for (unsigned i = 0; i < r->nr; i++) {
+		flow_close(r->s[i].tx);
+		flow_close(r->s[i].rx);
+		cc_close(r->s[i].pace.cc);
+		free(r->s[i].again);
+		free(r->s[i].seen);
+	}
+	free(r->heap);
+	way_close(&r->way);
+}
+
+void rig_run(struct rig *r, uint64_t until_ns)
+{
+	while (r->nr_events && r->heap[0].ns <= until_ns) {
+		struct rig_event ev = event_get(r);
+
+		event_do(r, &ev);
+	}
+	r->now_ns = until_ns;
+	way_pass(&r->way, until_ns);
+}
+
+void rig_count_anew(struct rig *r)
+{
+	way_count_anew(&r->way, r->now_ns);
+	r->since_ns = r->now_ns;
+	for (unsigned i = 0; i < r->nr; i++) {
+		struct rig_sender *s = &r->s[i];
+
+		s->got = s->got_b = s->late = s->resent = s->last_gap_ns = 0;
+	}
+}
+
+double rig_b_s(const struct rig *r, unsigned i)
+{
+	return (double)r->s[i].got_b * 1e9 / (double)(r->now_ns - r->since_ns);
+}
+
+double rig_jain(const struct rig *r)
+{
+	double sum = 0, squares = 0;
+
+	for (unsigned i = 0; i < r->nr; i++) {
+		sum += rig_b_s(r, i);
+		squares += rig_b_s(r, i) * rig_b_s(r, i);
+	}
+	return sum * sum / (r->nr * squares);
+}

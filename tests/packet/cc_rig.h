@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Senders with congestion control over one narrow way (net_way.h), in virtual time: flow.c, pace.c
+ * and cc.c as they are shipped. Each sender has a receiver behind the way; acknowledgements come
+ * back after a delay, and none is lost. After each event the rig asserts that the controller counts
+ * under way what is under way. A run is a function of its seed.
+ */
+#ifndef CC_RIG_H
+#define CC_RIG_H
+
+#include "net/net_way.h"
+#include "packet/pace.h"
+
+#define RIG_SENDERS 16
+#define RIG_HDR_B   60 /* of a packet, as on the wire */
+#define RIG_MS	    1000000ull
+#define RIG_S	    1000000000ull
+
+/* What a sender does. */
+struct rig_sender_cfg {
+	enum cc_kind kind;
+	uint32_t payload_b;	/* of a packet */
+	uint64_t rtt_ns;	/* without queues */
+	uint64_t start_ns;	/* it begins to send, ... */
+	uint64_t stop_ns;	/* ... and stops; 0: never */
+	uint64_t total_b;	/* to send; 0: without end */
+	uint64_t app_b_s;	/* the application makes so much; 0: enough */
+	uint32_t credit;	/* packets that the receiver allows under way, ... */
+	uint64_t credit_ns;	/* ... until then; 0: always */
+	uint64_t on_ns, off_ns; /* the core runs, then does not; 0, 0: it always does */
+	uint32_t ack_every;
+};
+
+struct rig_sender {
+	struct rig_sender_cfg cfg;
+	struct flow *tx, *rx;
+	struct pace pace;
+	uint64_t out_b;		   /* under way, as the rig counts */
+	uint64_t next, resent;	   /* first transmissions; resends */
+	uint64_t got, got_b, late; /* contents that came once; since rig_count_anew() */
+	uint64_t first_got_ns, done_ns;
+	uint64_t last_gap_ns, got_ns; /* longest time without a new packet; last one */
+	uint64_t timer_ns;
+	uint32_t *again;
+	uint32_t again_head, again_tail;
+	uint64_t *seen; /* bitmap of contents that came */
+	uint32_t credit_out;
+	uint64_t app_used_b;
+	bool asked, known; /* a probe went out, and came back: as path.c has it */
+};
+
+struct rig {
+	struct way way;
+	struct rig_sender s[RIG_SENDERS];
+	unsigned nr;
+	uint64_t now_ns, since_ns;
+	struct rig_event *heap;
+	size_t nr_events, cap_events;
+	uint64_t nr_made;
+	uint64_t hash; /* of everything that happened */
+};
+
+void rig_open(struct rig *r, const struct way_cfg *way, const struct rig_sender_cfg *s, unsigned nr,
+	      uint64_t seed);
+void rig_close(struct rig *r);
+void rig_run(struct rig *r, uint64_t until_ns);
+void rig_count_anew(struct rig *r);
+double rig_b_s(const struct rig *r, unsigned i); /* payload that came, since rig_count_anew() */
+double rig_jain(const struct rig *r);
+
+#endif
