@@ -4,6 +4,7 @@
  */
 #include "control/control.h"
 #include "copy/dma.h"
+#include "core/note.h"
 #include "submit/submit.h"
 
 #include "gx/log.h"
@@ -277,6 +278,7 @@ static void core_close(struct gx_core *core)
 		gx_links[l]->core->close(core);
 	gx_loop_fini(&core->loop);
 	submit_core_close(core);
+	core_notes_close(core);
 	free(core->comps);
 	free(core);
 }

@@ -4,6 +4,7 @@
  * calls on them are in api/conn_api.c. On the control thread.
  */
 #include "control/control.h"
+#include "core/note.h"
 #include "submit/submit.h"
 
 #include "gx_internal/link.h"
@@ -54,6 +55,7 @@ static void call_fail(struct gx_call *call)
 	ep->failed = true;
 	submit_ep_fail(ep, ep->fail_err);
 	ep->ops->ep_fail(ep, ep->fail_err);
+	notes_fail(ep);
 }
 
 static void ep_ask(struct gx_ep *ep)
@@ -83,8 +85,12 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	ep->port = c->nr_ways ? c->way[lane % c->nr_ways] : c->port;
 	ep->attach.fn = call_attach;
 	ep->fail.fn = call_fail;
-	ret = ep->ops->ep_open(ep, local);
+	ret = notes_open(ep);
+	if (!ret && gx->pool_gpu) /* packets land in its memory; it copies the bytes on */
+		gpu_host_register(&ep->notes->mem, gx->pool_gpu);
+	ret = ret ? gx_fail(ret, "no memory for notes") : ep->ops->ep_open(ep, local);
 	if (ret) {
+		notes_close(ep);
 		ep->ops->ep_free(ep);
 		return ret;
 	}
@@ -306,8 +312,10 @@ bool conn_reap(struct gx_conn *c)
 
 	if ((conn_is_known(c) && !c->user_closed && !gx->closing) || submit_names(gx, c))
 		return false;
-	for (unsigned i = 0; i < c->nr_lanes; i++)
+	for (unsigned i = 0; i < c->nr_lanes; i++) {
+		notes_close(c->ep[i]);
 		c->ep[i]->ops->ep_free(c->ep[i]);
+	}
 	if (c->link_open)
 		c->link->conn->close(c);
 	while (*at != c)

@@ -15,16 +15,17 @@
 #define CORE_LOOK_NS 1000000000ull  /* between two looks at how long its thread has waited */
 #define OP_LEN_MAX   (1ull << 36)   /* offsets on the wire are 32 bits, in units of 16 bytes */
 
-#define OP_FLAGS (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT)
+#define OP_FLAGS     (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT)
+#define OP_ALL_FLAGS (OP_FLAGS | GX_OP_NOTE)
 
 /* Programs have arrays of these, so no version of the library may change their size. */
-_Static_assert(sizeof(struct gx_op) == 120 && offsetof(struct gx_op, flags) == 4 &&
+_Static_assert(sizeof(struct gx_op) == 128 && offsetof(struct gx_op, flags) == 4 &&
 		       offsetof(struct gx_op, user) == 8 && offsetof(struct gx_op, stream) == 96 &&
 		       offsetof(struct gx_op, segs) == 104,
 	       "gx_op is frozen");
 _Static_assert(sizeof(struct gx_comp) == 88 && offsetof(struct gx_comp, status) == 8 &&
 		       offsetof(struct gx_comp, ep) == 16 && offsetof(struct gx_comp, off) == 64 &&
-		       offsetof(struct gx_comp, reserved) == 72,
+		       offsetof(struct gx_comp, note) == 72,
 	       "gx_comp is frozen");
 
 static _Thread_local char error_text[CORE_TEXT_MAX];
@@ -205,26 +206,33 @@ GX_EXPORT uint64_t gx_now(void)
 
 /* ---- operations ---- */
 
-/* An operation that is a list, or nothing that gx knows. */
+static int op_check_note(const struct gx_op *op)
+{
+	if (!(op->flags & GX_OP_NOTE))
+		return op->note_len ? gx_fail(-EINVAL, "gx_op.note_len without GX_OP_NOTE") : 0;
+	if (op->kind != GX_OP_PUT || op->flags & GX_OP_IMM || op->stream)
+		return gx_fail(-EINVAL,
+			       "only a PUT without an immediate, and without a stream, can "
+			       "bring a note");
+	if (op->note_len > GX_NOTE_MAX || (op->note_len && !op->note))
+		return gx_fail(-EINVAL, "a note of %u bytes%s: at most %u", op->note_len,
+			       op->note ? "" : " at NULL", GX_NOTE_MAX);
+	return 0;
+}
+
 static int op_check_list(const struct gx_op *op)
 {
-	if (op->flags & ~OP_FLAGS)
-		return gx_fail(-EINVAL, "gx_op.flags 0x%x are not known", op->flags);
-	if (op->reserved)
-		return gx_fail(-EINVAL, "gx_op.reserved is not 0: begin with a struct of zeros");
 	if (op->kind != GX_OP_PUT && op->kind != GX_OP_GET)
 		return gx_fail(-EINVAL, "only a PUT or a GET can be a list");
 	if (op->stream)
 		return gx_fail(-EINVAL, "gx_op.stream: a list cannot wait for a stream");
 	if (!op->list)
 		return gx_fail(-EINVAL, "gx_op.nr_segs is %u, and .segs is NULL", op->nr_segs);
-	return OP_IS_LIST;
+	return 0;
 }
 
-int op_check(const struct gx_op *op)
+static inline int op_check_one(const struct gx_op *op)
 {
-	if (gx_unlikely((op->flags & ~OP_FLAGS) | op->nr_segs | op->reserved | (uintptr_t)op->list))
-		return op_check_list(op);
 	if (op->kind < GX_OP_PUT || op->kind > GX_OP_RECV)
 		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
 	if (gx_unlikely(mem_is_dead(op->mem)))
@@ -242,6 +250,26 @@ int op_check(const struct gx_op *op)
 		return gx_fail(-EINVAL, "an operation of %llu bytes without memory",
 			       (unsigned long long)op->len);
 	return 0;
+}
+
+/* An operation that submit/ takes, or nothing that gx knows. */
+static __attribute__((noinline)) int op_check_run(const struct gx_op *op)
+{
+	int ret;
+
+	if (op->flags & ~OP_ALL_FLAGS)
+		return gx_fail(-EINVAL, "gx_op.flags 0x%x are not known", op->flags);
+	ret = op_check_note(op);
+	if (!ret)
+		ret = op->nr_segs || op->list ? op_check_list(op) : op_check_one(op);
+	return ret ? ret : OP_IS_RUN;
+}
+
+int op_check(const struct gx_op *op)
+{
+	if (gx_unlikely((op->flags & ~OP_FLAGS) | op->nr_segs | op->note_len | (uintptr_t)op->list))
+		return op_check_run(op);
+	return op_check_one(op);
 }
 
 /* ---- completions ---- */
@@ -312,8 +340,8 @@ static bool user_asleep(const void *arg)
 GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns),
 			     void *arg)
 {
-	/* Leave one place for submit.c, which adds its poller at first use. */
-	if (core->loop.nr_pollers + 1 >= GX_LOOP_POLLERS_MAX)
+	/* Leave places for submit.c and note.c, which add their pollers at first use. */
+	if (core->loop.nr_pollers + 2 >= GX_LOOP_POLLERS_MAX)
 		return gx_fail(-ENOSPC, "core %u has %u pollers already", core->index,
 			       core->loop.nr_pollers);
 	return gx_loop_add(&core->loop,

@@ -36,6 +36,8 @@ struct gx_link;
 struct gx_ep_ops;
 struct gx_socks;
 struct gx_text;
+struct note_in;
+struct notes;
 
 /* Registered memory, or a part of it that a key names (.whole): that has the memory's address and
  * devices, and a life of its own. owner: ctl until shared; frozen afterwards. */
@@ -137,17 +139,23 @@ struct gx_core {
 	unsigned index;
 	struct gx_loop loop;
 	void *link[GX_LINKS];  /* frozen: this core's part of each link; NULL: none */
-	struct gx_comp *comps; /* ring of GX_COMPS_MAX; .reserved stays 0 */
+	struct gx_comp *comps; /* ring of GX_COMPS_MAX; .note stays NULL but in those of notes */
 	uint32_t comp_head;
 	_Atomic uint32_t
 		comp_tail;  /* ctl reads it: have the completions of a dead ep been taken? */
 	uint32_t comps_due; /* completions that operations under way may still produce */
 	uint64_t now_ns;    /* time of this turn */
 	struct submit_core *submit; /* submit.c's part */
-	struct help_board help;	    /* pieces of copies that other threads may do */
-	uint64_t stalls_seen;	    /* ctl: stalls that core_watch() has seen */
-	uint64_t stall_said_ns;	    /* ctl: time of the last warning */
-	struct core_wait wait;	    /* ctl */
+	struct {
+		struct note_in *head, *last; /* told, and not given back */
+		uint32_t taken;		     /* of these, by the last gx_poll() */
+		struct notes *turn;	     /* those that a turn looks after */
+		bool polled;		     /* their poller is in the loop */
+	} notes;
+	struct help_board help; /* pieces of copies that other threads may do */
+	uint64_t stalls_seen;	/* ctl: stalls that core_watch() has seen */
+	uint64_t stall_said_ns; /* ctl: time of the last warning */
+	struct core_wait wait;	/* ctl */
 	/* See drop.c. */
 	struct core_dropper dropper[CORE_DROPPERS_MAX]; /* frozen; asked in this order */
 	unsigned nr_droppers;
@@ -177,6 +185,7 @@ struct gx_ep {
 	bool failed;		     /* core: call_fail() ran */
 	uint32_t stuck_turn;	     /* core: turn of submit.c in which its link had no room */
 	uint32_t list_out;	     /* core: parts of lists that its link has */
+	struct notes *notes;	     /* core: see note.h */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
@@ -315,12 +324,17 @@ enum gx_reason core_reason(void);
 int core_struct_take(const char *name, void *own, size_t own_b, const void *user);
 int core_struct_give(const char *name, const void *own, size_t own_b, void *user);
 
-/** op_check() - Is this operation well formed? Any thread. Return: 0; OP_IS_LIST: a list, whose
- * segments list_take() checks; -EINVAL, -EFAULT with gx_error(). */
-#define OP_IS_LIST 1
+/** op_check() - Is this operation well formed? Any thread. Return: 0; OP_IS_RUN: one for
+ * submit/, with a note, or a list, whose segments list_take() checks; -EINVAL, -EFAULT with
+ * gx_error(). */
+#define OP_IS_RUN 1
 int op_check(const struct gx_op *op);
 
 #define CORE_TOKEN_INDEX 0xffffu
+#define CORE_TOKEN_NOTES 0x3fffffffffffffffull /* memory of the endpoint for notes, see note.h */
+#define CORE_TOKEN_HIDDEN                                                                          \
+	(1ull << 63)	     /* links local, verbs: in the token of an immediate: hidden */
+#define OP_HIDDEN (1u << 16) /* in gx_op.flags, of gx itself: .imm is for core_note() */
 
 /** core_token() - A token: the place in gx->region[], whether it is memory of a GPU, and 46 random
  * bits that keep guesses and former owners of that place out. Bit 63 is the links', for slots. */
@@ -328,6 +342,12 @@ int op_check(const struct gx_op *op);
 static inline uint64_t core_token(uint32_t at, enum gx_mem_kind kind, uint64_t random)
 {
 	return (random & 0x3fffffffffff0000ull) | (kind == GX_MEM_HOST ? 0 : CORE_TOKEN_GPU) | at;
+}
+
+/** core_token_hide() - CORE_TOKEN_HIDDEN, if the operation's immediate is. */
+static inline uint64_t core_token_hide(uint64_t token, uint32_t op_flags)
+{
+	return token | (uint64_t)(op_flags & OP_HIDDEN) << 47;
 }
 
 /** core_region_at() - The region with this token; NULL: there is none, any more. */
@@ -340,6 +360,8 @@ static inline struct gx_mem *core_region_at(const struct gx *gx, uint64_t token)
 	return mem && mem->token == token ? mem : NULL;
 }
 
+struct gx_mem *core_notes_mem(const struct gx_ep *ep); /* CORE_TOKEN_NOTES */
+
 /** core_region() - Check a region that the peer of @ep names. Is there one with this token, may that
  * peer do @access to it now, and is [@off, @off + @len) inside? Return: 0, -ENOENT, -ESTALE, -EACCES,
  * -ERANGE. */
@@ -350,6 +372,8 @@ static inline int core_region(const struct gx_ep *ep, uint64_t token, unsigned a
 	struct gx_mem *mem = core_region_at(core->gx, token);
 	uint32_t at = token & CORE_TOKEN_INDEX;
 
+	if (gx_unlikely(!mem) && token == CORE_TOKEN_NOTES)
+		mem = core_notes_mem(ep);
 	if (gx_unlikely(!mem) &&
 	    at >= atomic_load_explicit(&core->gx->region_top, memory_order_relaxed))
 		return -ENOENT;
@@ -392,6 +416,8 @@ static inline struct gx_comp *core_comp_next(struct gx_core *core)
 {
 	return &core->comps[core->comp_head % GX_COMPS_MAX];
 }
+/** core_note() - A hidden immediate (OP_HIDDEN) has come to @ep. */
+void core_note(struct gx_ep *ep, uint64_t word);
 /* Where the completions of an operation go; its link keeps it with the operation. NULL: to the ring
  * of the core, for gx_poll() of its queue. Else to comp(), on the core. owner: the poster of the operation; it
  * outlives the operation. */
@@ -424,7 +450,8 @@ static inline void core_tell(const struct core_end *end, enum gx_comp_kind kind)
 	comp->tag = end->tag;
 	comp->imm = comp->token = comp->off = 0;
 	if (end->route) {
-		elsewhere.reserved[0] = elsewhere.reserved[1] = 0;
+		elsewhere.note = NULL;
+		elsewhere.note_len = elsewhere.reserved = 0;
 		end->route->comp(end->route, comp);
 	}
 }

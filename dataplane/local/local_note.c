@@ -102,6 +102,10 @@ bool local_notes_take(struct local_ep *e)
 		n = note_next(e);
 		if (!note_is(n, e->rx_next))
 			break;
+		if (gx_unlikely(*(const volatile uint64_t *)&n->token & CORE_TOKEN_HIDDEN)) {
+			core_note(&e->pkt.ep, *(const volatile uint64_t *)&n->imm);
+			continue;
+		}
 		ret = note_get(e, n, core_comp_next(core));
 		if (!ret)
 			core->comp_head++;

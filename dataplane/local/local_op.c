@@ -47,7 +47,7 @@ static bool op_end(struct local_ep *e, const struct local_op *op)
 	if (op->flags & GX_OP_IMM && !op->status) {
 		if (!local_note_room(e))
 			return false;
-		local_note_put(e, op->token, op->off, op->len, op->imm);
+		local_note_put(e, core_token_hide(op->token, op->flags), op->off, op->len, op->imm);
 	}
 	if (!op->status)
 		local_op_count(e, op->kind, op->len);

@@ -55,22 +55,23 @@ static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_rou
 	bool put = user->kind == GX_OP_PUT;
 
 	theirs += user->remote_off;
-	*op = (struct local_op){.kind = (uint8_t)user->kind,
-				.flags = user->flags & (put ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
-							    : GX_OP_SILENT),
-				.route = route,
-				.user = user->user,
-				.tag = user->tag,
-				.deadline_ns = user->deadline_ns,
-				.src = put ? mine : theirs,
-				.dst = put ? theirs : mine,
-				.mem = user->mem,
-				.len = user->len,
-				.bit = m->bit,
-				.key = m->live ? m : NULL,
-				.token = user->token,
-				.off = user->remote_off,
-				.imm = user->imm};
+	*op = (struct local_op){
+		.kind = (uint8_t)user->kind,
+		.flags = user->flags &
+			 (put ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT | OP_HIDDEN : GX_OP_SILENT),
+		.route = route,
+		.user = user->user,
+		.tag = user->tag,
+		.deadline_ns = user->deadline_ns,
+		.src = put ? mine : theirs,
+		.dst = put ? theirs : mine,
+		.mem = user->mem,
+		.len = user->len,
+		.bit = m->bit,
+		.key = m->live ? m : NULL,
+		.token = user->token,
+		.off = user->remote_off,
+		.imm = user->imm};
 	if (m->live) /* the control thread ends the mapping when it is 0 again */
 		atomic_fetch_add_explicit(&m->users, 1, memory_order_relaxed);
 }
@@ -91,7 +92,8 @@ static bool op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 		return false;
 	e->link->budget_b -= (uint32_t)op->len;
 	if (put && op->flags & GX_OP_IMM) {
-		local_note_put(e, op->token, op->remote_off, op->len, op->imm);
+		local_note_put(e, core_token_hide(op->token, op->flags), op->remote_off, op->len,
+			       op->imm);
 		if (lone) {
 			gx_demote(theirs);
 			gx_demote(&e->tx->note[(e->tx_head - 1) % LOCAL_NOTES]);

@@ -84,7 +84,9 @@ static void in_op_end(struct pkt_ep *e, struct in_msg *m, int status)
 
 static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 {
-	if (m->imm_set && m->op == PKT_NONE) {
+	if (gx_unlikely(m->hidden) && m->op == PKT_NONE) {
+		core_note(&e->ep, m->imm);
+	} else if (m->imm_set && m->op == PKT_NONE) {
 		struct gx_comp comp = {.kind = GX_COMP_NOTIFY,
 				       .op = GX_OP_PUT,
 				       .ep = &e->ep,
@@ -469,6 +471,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	m->off = rec->open.off;
 	m->imm = rec->open.imm;
 	m->imm_set = rec->flags & GX_REC_IMM;
+	m->hidden = rec->flags & GX_REC_HIDDEN;
 	m->leased = rec->flags & GX_REC_LEASE;
 	msg_win_init(&m->win, m->shape, m->len, NULL);
 	if (rec->flags & GX_REC_AGAIN)

@@ -42,7 +42,7 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 		    struct gx_route *route)
 {
 	op->kind = user->kind;
-	op->flags = user->flags & (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT);
+	op->flags = user->flags & (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT | OP_HIDDEN);
 	op->user = user->user;
 	op->route = route;
 	op->src = user->mem ? user->mem->addr + user->off : user->addr;

@@ -112,15 +112,15 @@ static inline bool op_may_send(const struct pkt_op *op)
 
 /* A place for incoming messages, and the message in it; at index mid % GX_WIRE_MIDS. */
 struct in_msg {
-	uint8_t state; /* enum in_state; in_goto() alone writes it */
-	bool imm_set;
-	bool leased;   /* OPEN had LEASE */
-	bool fail_due; /* REFUSED: there was no room to queue FAIL */
-	bool checks;   /* the copy checks its payload; else the CPU does when a packet comes */
-	bool pulled;   /* no packets: pull_in.c is to read its bytes, or to have them read */
-	bool fetched;  /* a device reads them; counts in pending */
-	int err;       /* REFUSED, DRAIN: the status of its operation */
-	uint32_t mid;  /* FREE: of the last message; the next one has GX_WIRE_MIDS more */
+	uint8_t state;	      /* enum in_state; in_goto() alone writes it */
+	bool imm_set, hidden; /* hidden: imm is for core_note() */
+	bool leased;	      /* OPEN had LEASE */
+	bool fail_due;	      /* REFUSED: there was no room to queue FAIL */
+	bool checks;  /* the copy checks its payload; else the CPU does when a packet comes */
+	bool pulled;  /* no packets: pull_in.c is to read its bytes, or to have them read */
+	bool fetched; /* a device reads them; counts in pending */
+	int err;      /* REFUSED, DRAIN: the status of its operation */
+	uint32_t mid; /* FREE: of the last message; the next one has GX_WIRE_MIDS more */
 	const struct msg_shape *shape;
 	uint32_t op;	    /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
 	uint32_t words;	    /* index in rx_words, PKT_NONE */

@@ -32,7 +32,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 	if (op->leased)
 		rec.flags |= GX_REC_LEASE;
 	if (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT && !op->internal)
-		rec.flags |= GX_REC_IMM;
+		rec.flags |= GX_REC_IMM | (op->flags & OP_HIDDEN ? GX_REC_HIDDEN : 0);
 	if (op->inlined) {
 		rec.flags |= GX_REC_INLINE;
 		rec.open.data = (const uint8_t *)op->src;

@@ -142,8 +142,9 @@ static const struct {
 	uint8_t size_b; /* without inline data; 0: no such type */
 	uint8_t flags;	/* flags that it may have */
 } rec_info[] = {
-	[GX_REC_OPEN] = {REC_OPEN_B, GX_REC_IMM | GX_REC_INLINE | GX_REC_SLOT | GX_REC_AGAIN |
-					     GX_REC_PULL | GX_REC_KEY | GX_REC_LEASE},
+	[GX_REC_OPEN] = {REC_OPEN_B, GX_REC_IMM | GX_REC_HIDDEN | GX_REC_INLINE | GX_REC_SLOT |
+					     GX_REC_AGAIN | GX_REC_PULL | GX_REC_KEY |
+					     GX_REC_LEASE},
 	[GX_REC_OFFER] = {40, GX_REC_GPU | GX_REC_PULL},
 	[GX_REC_GET] = {40, GX_REC_GPU},
 	[GX_REC_RESEND] = {32, 0},
@@ -160,6 +161,8 @@ static bool rec_known(uint8_t type, uint8_t flags)
 	uint8_t tails = flags & (GX_REC_INLINE | GX_REC_AGAIN | GX_REC_PULL);
 
 	if ((flags & GX_REC_KEY) && !(flags & GX_REC_PULL))
+		return false;
+	if (type == GX_REC_OPEN && (flags & GX_REC_HIDDEN) && !(flags & GX_REC_IMM))
 		return false;
 	if ((flags & GX_REC_LEASE) && !(flags & GX_REC_SLOT))
 		return false;

@@ -2,7 +2,7 @@
 /*
  * Completions: those of a core, and requests that came back to a queue. Runs on the queue's thread.
  */
-#include "submit/list.h"
+#include "core/note.h"
 #include "submit/queue.h"
 
 static bool req_done(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
@@ -12,8 +12,8 @@ static bool req_done(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp
 	comp->tag = r->tag;
 	if (r->mark != SUB_NO_MARK)
 		mark_put(q->marks, r->mark);
-	if (gx_unlikely(r->op.list != NULL))
-		list_put(r->op.list);
+	if (gx_unlikely((uintptr_t)r->op.list | r->op.note_len))
+		sub_req_let_go(r);
 	sub_req_put(r);
 	return comp->status || !r->silent;
 }
@@ -64,6 +64,8 @@ static __attribute__((noinline)) unsigned rings_poll(struct gx_queue *q, struct 
 {
 	unsigned got = 0;
 
+	if (gx_unlikely(q->notes != NULL))
+		sub_notes_send(q);
 	for (unsigned k = 0; k < q->nr_lanes && got < n; k++) {
 		struct sub_lane *l = q->lane[q->rover];
 
@@ -81,6 +83,8 @@ GX_EXPORT unsigned gx_poll(struct gx_queue *q, struct gx_comp comps[], unsigned 
 
 	if (!core)
 		return rings_poll(q, comps, n);
+	if (gx_unlikely(core->notes.head != NULL))
+		return core_notes_poll(core, comps, n);
 	tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
 	while (got < n && tail != core->comp_head)
 		comps[got++] = core->comps[tail++ % GX_COMPS_MAX];

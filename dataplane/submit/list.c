@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Lists: made by any thread, run by the core that owns the endpoint. A run never has more parts
- * under way than half of the endpoint's room, so that single operations pass.
+ * under way than half of the endpoint's room, so that single operations pass. A put with a note is a
+ * run, too, of one segment or none. The note goes beside the data of one segment, else behind them;
+ * core/note.h has the rest.
  */
 #include "submit/list.h"
 
+#include "core/note.h"
 #include "gx_internal/link.h"
 #include "submit/queue.h"
 
@@ -39,6 +42,8 @@ struct list_part {
 	struct list_run *run; /* NULL: free */
 	struct list_part *next;
 	uint32_t first; /* of struct seg */
+	uint8_t bits;	/* of the run's note, that it brings */
+	bool note;	/* it is the note, not data */
 };
 
 struct list_run {
@@ -47,8 +52,15 @@ struct list_run {
 	struct gx_ep *ep;	/* not to be used once .over */
 	struct gx_route *route; /* NULL: of the core's queue */
 	struct gx_op op;
-	uint32_t at;  /* segment to begin next */
-	uint32_t out; /* parts under way */
+	const struct seg *seg;
+	uint32_t nr;
+	uint64_t len;
+	struct seg one;	     /* without a list */
+	uint32_t note, word; /* its number; a short one */
+	uint8_t due;	     /* halves of it to send: enum note_bit */
+	bool beside;	     /* the data bring their half of it */
+	uint32_t at;	     /* segment to begin next */
+	uint32_t out;	     /* parts under way */
 	uint32_t first;
 	int err; /* of the part that failed first; .first is its segment */
 	bool imm;
@@ -148,6 +160,8 @@ int list_take(struct gx *gx, const struct gx_op *op, struct gx_list **out)
 	struct gx_list *list = op->list;
 	int ret = 0;
 
+	if (!list) /* a note */
+		return 0;
 	if (op->nr_segs)
 		ret = list_make(gx, op->segs, op->nr_segs, &list);
 	else if (list->gx != gx)
@@ -169,9 +183,9 @@ void list_put(struct gx_list *list)
 		free(list);
 }
 
-bool list_is_dead(const struct gx_list *list, uint32_t from)
+bool list_is_dead(const struct gx_list *list)
 {
-	for (uint32_t i = from; list && i < list->nr; i++)
+	for (uint32_t i = 0; list && i < list->nr; i++)
 		if (mem_is_dead(list->seg[i].mem))
 			return true;
 	return false;
@@ -190,17 +204,15 @@ static void run_err(struct list_run *run, int err, uint32_t first)
 /* The segment to name when a run ends that none has failed of. */
 static uint32_t run_first(const struct list_run *run)
 {
-	const struct gx_list *list = run->op.list;
-
-	return list->seg[GX_MIN(run->at, list->nr - 1)].first;
+	return run->nr ? run->seg[GX_MIN(run->at, run->nr - 1)].first : 0;
 }
 
 static void run_check(struct list_run *run)
 {
-	struct gx_list *list = run->op.list;
 	bool local = sub_comps(&run->op) > 1;
 
-	if (run->busy || run->over || run->out || (!run->err && (run->at < list->nr || run->imm)))
+	if (run->busy || run->over || run->out || run->due ||
+	    (!run->err && (run->at < run->nr || run->imm)))
 		return;
 	run->over = true;
 	if (!run->route)
@@ -212,16 +224,20 @@ static void run_check(struct list_run *run)
 				       .flags = (run->op.flags & GX_OP_SILENT) |
 						(local ? GX_OP_LOCAL : 0),
 				       .user = run->op.user,
-				       .len = run->err ? 0 : list->len,
+				       .len = run->err ? 0 : run->len,
 				       .tag = run->err ? run->first : 0});
 	if (!run->route)
-		list_put(list);
+		list_put(run->op.list);
 }
 
 static void part_free(struct lists *l, struct list_part *p)
 {
-	p->run->out--;
-	p->run->ep->list_out--;
+	struct list_run *run = p->run;
+
+	if (p->note)
+		run->ep->notes->busy &= ~(1ull << run->note % NOTES);
+	run->out--;
+	run->ep->list_out--;
 	p->run = NULL;
 	p->next = l->part_free;
 	l->part_free = p;
@@ -233,57 +249,130 @@ static void part_comp(struct gx_route *route, const struct gx_comp *comp)
 	struct list_part *p = GX_CONTAINER_OF(route, struct list_part, route);
 	struct list_run *run = p->run;
 
-	if (comp->status)
+	if (comp->status) {
 		run_err(run, comp->status, p->first);
+		run->due |= p->note || run->ep->failed ? 0 : p->bits;
+	}
 	part_free(run->lists, p);
 	run_check(run);
 }
 
 /* ---- Feeding the links ---- */
 
-static int part_post(struct list_run *run, const struct seg *s, uint64_t len, unsigned flags)
+static struct gx_op part_op(const struct list_run *run, const struct seg *s)
+{
+	return (struct gx_op){.kind = run->op.kind,
+			      .user = run->op.user,
+			      .addr = s->mem ? NULL : (void *)(uintptr_t)s->off,
+			      .mem = s->mem,
+			      .off = s->mem ? s->off : 0,
+			      .len = s->len,
+			      .token = s->token,
+			      .remote_off = s->remote_off,
+			      .deadline_ns = run->op.deadline_ns};
+}
+
+/* @bits: of the note, that @op brings. */
+static int part_post(struct list_run *run, const struct gx_op *op, uint32_t first, unsigned bits,
+		     bool note)
 {
 	struct lists *l = run->lists;
 	struct list_part *p = l->part_free;
-	struct gx_op op = {.kind = run->op.kind,
-			   .flags = flags,
-			   .user = run->op.user,
-			   .addr = s->mem ? NULL : (void *)(uintptr_t)s->off,
-			   .mem = s->mem,
-			   .off = s->mem ? s->off : 0,
-			   .len = len,
-			   .token = s->token,
-			   .remote_off = s->remote_off,
-			   .imm = run->op.imm,
-			   .deadline_ns = run->op.deadline_ns};
 	int ret;
 
 	if (!p)
 		return -EAGAIN;
 	l->part_free = p->next;
 	p->run = run;
-	p->first = s->first;
+	p->first = first;
+	p->bits = (uint8_t)bits;
+	p->note = note;
+	run->due &= ~p->bits;
 	run->out++;
 	run->ep->list_out++;
-	ret = run->ep->ops->post(run->ep, &op, &p->route);
+	ret = run->ep->ops->post(run->ep, op, &p->route);
 	if (!ret)
 		return 0;
+	p->note = false; /* the bytes stay */
+	run->due |= p->bits;
 	part_free(l, p);
 	if (ret != -EAGAIN)
-		run_err(run, ret, s->first);
+		run_err(run, ret, first);
 	return ret;
 }
 
 /* All bytes of the run are visible: the immediate goes by an empty put. */
 static bool run_notify(struct list_run *run)
 {
-	const struct gx_list *list = run->op.list;
+	const struct seg *last = &run->seg[run->nr - 1];
+	struct gx_op op = part_op(run, last);
 
+	op.flags = GX_OP_IMM;
+	op.imm = run->op.imm;
+	op.len = 0;
 	run->imm = false;
-	if (!part_post(run, &list->seg[list->nr - 1], 0, GX_OP_IMM))
+	if (!part_post(run, &op, last->first, 0, false))
 		return true;
 	run->imm = !run->err;
 	return false;
+}
+
+static bool note_is_long(const struct list_run *run)
+{
+	return run->op.note_len > NOTE_WORD_B;
+}
+
+static void note_begin(struct list_run *run)
+{
+	struct notes *n = run->ep->notes;
+
+	run->note = n->number++;
+	run->due = NOTE_WHOLE;
+	run->beside = run->nr == 1 && run->len;
+	if (note_is_long(run)) {
+		n->busy |= 1ull << run->note % NOTES;
+		memcpy(note_out_at(n, run->note), run->op.note, run->op.note_len);
+	} else if (run->op.note_len) {
+		memcpy(&run->word, run->op.note, run->op.note_len);
+	}
+}
+
+/* The segment of a run whose note goes beside it. */
+static int note_data(struct list_run *run, struct gx_op *op)
+{
+	unsigned bits = note_is_long(run) ? NOTE_DATA : NOTE_WHOLE;
+
+	op->flags = GX_OP_IMM | OP_HIDDEN;
+	op->imm = note_word(run->note, bits, run->op.note_len, run->word);
+	return part_post(run, op, 0, bits, false);
+}
+
+/* Send what the note has to send by itself: its bytes, or that it will not come. */
+static bool note_send(struct list_run *run)
+{
+	struct notes *n = run->ep->notes;
+	unsigned bits = run->due, no = run->err ? NOTE_VOID : 0;
+	struct gx_op op = {.kind = GX_OP_PUT,
+			   .flags = GX_OP_IMM | OP_HIDDEN,
+			   .user = run->op.user,
+			   .token = CORE_TOKEN_NOTES,
+			   .imm = note_word(run->note, bits | no, run->op.note_len, run->word)};
+	bool bytes = bits & NOTE_BYTES && note_is_long(run);
+	int ret;
+
+	if (!bits || (!no && run->at < run->nr) || ((no || !run->beside) && run->out))
+		return false;
+	if (bytes && no)
+		n->busy &= ~(1ull << run->note % NOTES);
+	if (bytes && !no) {
+		op.addr = note_out_at(n, run->note);
+		op.len = run->op.note_len;
+		op.remote_off = (uint64_t)(run->note % NOTES) * GX_NOTE_MAX;
+	}
+	ret = part_post(run, &op, 0, bits, bytes && !no);
+	if (ret && ret != -EAGAIN)
+		run->due = 0; /* the endpoint ends */
+	return !ret;
 }
 
 static unsigned run_room(const struct list_run *run)
@@ -296,27 +385,50 @@ static unsigned run_room(const struct list_run *run)
 /* Return: parts begun. */
 static unsigned run_feed(struct list_run *run)
 {
-	const struct gx_list *list = run->op.list;
 	unsigned n = 0, room = run_room(run);
 	uint64_t bytes = 0;
 
 	run->busy = true;
 	if (run->op.deadline_ns && run->op.deadline_ns <= run->lists->core->now_ns)
 		run_err(run, -ETIMEDOUT, run_first(run));
-	while (!run->err && run->at < list->nr && n < LIST_BURST && bytes < LIST_BURST_B &&
+	while (!run->err && run->at < run->nr && n < LIST_BURST && bytes < LIST_BURST_B &&
 	       run->ep->list_out < room) {
-		const struct seg *s = &list->seg[run->at];
+		const struct seg *s = &run->seg[run->at];
+		struct gx_op op = part_op(run, s);
 
-		if (part_post(run, s, s->len, 0))
+		if (run->beside ? note_data(run, &op) : part_post(run, &op, s->first, 0, false))
 			break;
 		run->at++;
 		bytes += s->len;
 		n++;
 	}
-	if (!run->err && run->imm && run->at == list->nr && !run->out)
+	if (!run->err && run->imm && run->at == run->nr && !run->out)
 		n += run_notify(run);
+	if (gx_unlikely(run->due))
+		n += note_send(run);
 	run->busy = false;
 	return n;
+}
+
+/* What it has to move: its list, or itself. */
+static void run_fill(struct list_run *run, const struct gx_op *op)
+{
+	if (op->list) {
+		run->seg = op->list->seg;
+		run->nr = op->list->nr;
+		run->len = op->list->len;
+	} else {
+		run->one = (struct seg){.mem = op->mem,
+					.off = op->mem ? op->off : (uintptr_t)op->addr,
+					.token = op->token,
+					.remote_off = op->remote_off,
+					.len = op->len};
+		run->seg = &run->one;
+		run->nr = op->len > 0;
+		run->len = op->len;
+	}
+	if (op->flags & GX_OP_NOTE)
+		note_begin(run);
 }
 
 int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struct gx_route *route)
@@ -327,12 +439,15 @@ int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struc
 		return -ENOTCONN;
 	if (!run || (!route && !core_post_room(l->core)))
 		return -EAGAIN;
+	if (op->flags & GX_OP_NOTE && !notes_room(ep->notes))
+		return -EAGAIN;
 	l->run_free = run->next;
 	*run = (struct list_run){.lists = l,
 				 .ep = ep,
 				 .route = route,
 				 .op = *op,
 				 .imm = op->kind == GX_OP_PUT && op->flags & GX_OP_IMM};
+	run_fill(run, op);
 	*l->tail = run;
 	l->tail = &run->next;
 	if (!route)
@@ -392,7 +507,7 @@ bool lists_run(struct lists *l)
 static void parts_cancel(struct lists *l, const struct list_run *run)
 {
 	for (unsigned i = 0; run->out && i < LIST_PARTS; i++)
-		if (l->parts[i].run == run)
+		if (l->parts[i].run == run && !l->parts[i].note)
 			run->ep->ops->cancel(run->ep, run->op.user, &l->parts[i].route);
 }
 
@@ -420,14 +535,24 @@ void lists_ep_fail(struct lists *l, const struct gx_ep *ep, int err)
 		if (run->over || run->ep != ep)
 			continue;
 		run_err(run, err, run_first(run));
+		run->due = 0;
 		run_check(run);
 	}
+}
+
+/* Was a memory freed that the run has yet to read or write? */
+static bool run_is_dead(const struct list_run *run)
+{
+	for (uint32_t i = run->at; i < run->nr; i++)
+		if (mem_is_dead(run->seg[i].mem))
+			return true;
+	return false;
 }
 
 void lists_drop(struct lists *l)
 {
 	for (struct list_run *run = l->head; run; run = run->next) {
-		if (run->over || run->err || !list_is_dead(run->op.list, run->at))
+		if (run->over || run->err || !run_is_dead(run))
 			continue;
 		run_err(run, -ECANCELED, run_first(run));
 		run_check(run);

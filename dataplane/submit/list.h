@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lists of segments. A struct gx_list is what a post needs of a list: checked, neighbours merged.
+ * Lists of segments, and notes. A struct gx_list is what a post needs of a list: checked, neighbours merged.
  * A run is one post of it on one endpoint: the core feeds its segments to the link as puts or gets
  * of their own (parts), as room comes, and reports one completion. Private to submit/.
  */
@@ -16,8 +16,8 @@ struct lists; /* a core's part. owner: core */
 /** list_take() - The list of @op, to be given back with list_put(). One that was not prepared is
  * copied. Return: 0, -EINVAL, -EFAULT, -ENOMEM with gx_error(). */
 int list_take(struct gx *gx, const struct gx_op *op, struct gx_list **out);
-void list_put(struct gx_list *list);			      /* NULL: nothing */
-bool list_is_dead(const struct gx_list *list, uint32_t from); /* was a memory freed? NULL: no */
+void list_put(struct gx_list *list);	       /* NULL: nothing */
+bool list_is_dead(const struct gx_list *list); /* was a memory freed? NULL: no */
 
 /* -- control path -- */
 
@@ -26,7 +26,8 @@ void lists_close(struct lists *l);			  /* NULL: nothing */
 
 /* -- poll core -- */
 
-/** lists_begin() - Begin @op, whose .list came from list_take(). With a route the caller keeps the
+/** lists_begin() - Begin @op, OP_IS_RUN, whose .list came from list_take(), or is NULL. The note is
+ * copied. With a route the caller keeps the
  * list until its completion; without, the run puts it. Return: 0, -EAGAIN, -ENOTCONN. */
 int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struct gx_route *route);
 bool lists_idle(const struct lists *l);

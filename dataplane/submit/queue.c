@@ -19,6 +19,35 @@
 #define SUB_DEPTH_MAX 8192
 #define SUB_ASK_TRIES 1000 /* tries, 1 ms apart, while a core's inbox is full */
 
+/* ---- What a request holds ---- */
+
+int sub_note_take(struct gx_op *op)
+{
+	void *own;
+
+	if (!(op->flags & GX_OP_NOTE) || !op->note_len)
+		return 0;
+	own = malloc(op->note_len);
+	if (!own)
+		return gx_fail(-ENOMEM, "no memory for a note");
+	op->note = memcpy(own, op->note, op->note_len);
+	return 0;
+}
+
+void sub_note_put(struct gx_op *op)
+{
+	if (op->note_len)
+		free((void *)(uintptr_t)op->note);
+	op->note_len = 0;
+}
+
+void sub_req_let_go(struct sub_req *r)
+{
+	list_put(r->op.list);
+	if (!r->msg)
+		sub_note_put(&r->op);
+}
+
 /* ---- Opening and closing ---- */
 
 static void lane_close(struct sub_lane *l)
@@ -29,7 +58,7 @@ static void lane_close(struct sub_lane *l)
 	gx_ring_close(l->back);
 	for (uint32_t i = 0; l->reqs && i < l->q->depth; i++)
 		if (l->reqs[i].busy) /* its completion was never taken */
-			list_put(l->reqs[i].op.list);
+			sub_req_let_go(&l->reqs[i]);
 	free(l->reqs);
 	free(l->free);
 	free(l);
@@ -78,6 +107,8 @@ static void submit_free(struct gx_queue *q)
 {
 	for (unsigned i = 0; i < q->nr_lanes; i++)
 		lane_close(q->lane[i]);
+	for (uint32_t i = 0; q->msgs && i < q->depth; i++)
+		sub_note_put(&q->msgs[i].op);
 	marks_close(q->marks);
 	free(q->msgs);
 	free(q);
@@ -317,26 +348,39 @@ int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark)
 	return mark_get(q->marks, op, gx_now_ns(), mark);
 }
 
+/* Give @op a list and a note of its own. */
+static int run_take(struct gx *gx, struct gx_op *op)
+{
+	struct gx_list *list = NULL;
+	int ret = list_take(gx, op, &list);
+
+	op->list = list;
+	op->nr_segs = 0;
+	if (!ret)
+		ret = sub_note_take(op);
+	if (ret)
+		list_put(list);
+	return ret;
+}
+
 int sub_req_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, void **item)
 {
 	struct sub_lane *l = q->lane[ep->core->index];
-	struct gx_list *list = NULL;
+	struct gx_op own = *op;
 	struct sub_req *r;
 	uint32_t mark;
 	int ret = op_check(op);
 
 	if (ret >= 0 && !l->nr_free)
 		ret = -EAGAIN;
-	if (ret == OP_IS_LIST)
-		ret = list_take(q->gx, op, &list);
+	if (ret == OP_IS_RUN)
+		ret = run_take(q->gx, &own);
 	if (!ret)
 		ret = sub_stream_get(q, op, &mark);
 	if (ret)
 		return ret;
 	r = sub_req_get(l);
-	sub_req_fill(r, ep, op, mark, NULL);
-	r->op.list = list;
-	r->op.nr_segs = 0;
+	sub_req_fill(r, ep, &own, mark, NULL);
 	*item = r;
 	return 0;
 }
@@ -352,8 +396,8 @@ static int ep_post(struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 		if (!ret)
 			ret = gx_unlikely(ops[i].stream) ? submit_stream(ep, &ops[i])
 							 : ep->ops->post(ep, &ops[i], NULL);
-		else if (ret == OP_IS_LIST)
-			ret = submit_list(ep, &ops[i]);
+		else if (ret == OP_IS_RUN)
+			ret = submit_run(ep, &ops[i]);
 		if (ret)
 			break;
 	}

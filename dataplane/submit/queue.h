@@ -51,8 +51,11 @@ struct sub_msg {
 	struct gx_op op;
 	struct gx_ep *ep;
 	uint32_t mark;
-	unsigned left, locals; /* parts that are not back yet; their LOCALs that are not */
-	bool imm;	       /* the immediate has not been sent yet */
+	unsigned left, locals;	   /* parts that are not back yet; their LOCALs that are not */
+	bool imm;		   /* the immediate, or the note, has not been sent yet */
+	struct sub_msg *note_next; /* in gx_queue.notes: with a note, in the order of posting */
+	struct sub_req *last;	   /* all parts are back; this one holds the connection, until it
+				      is the note's turn. NULL: they are not */
 	bool cancelled;
 	int err; /* of the first part that failed */
 };
@@ -91,6 +94,7 @@ struct gx_queue {
 	unsigned rover;	     /* lane to poll first */
 	unsigned spread;     /* first lane of the next message */
 	struct sub_msg *msgs, *msg_free;
+	struct sub_msg *notes; /* oldest first */
 };
 
 /* Completions that @op may still report. */
@@ -121,6 +125,10 @@ void submit_detach(struct gx_call *call);
 
 /* -- queue.c, for stripe.c and comps.c: the queue's thread -- */
 
+/** sub_note_take() - Give @op a note of its own, for sub_note_put(). Return: 0, -ENOMEM. */
+int sub_note_take(struct gx_op *op);
+void sub_note_put(struct gx_op *op);
+void sub_req_let_go(struct sub_req *r);		 /* of its list and note */
 struct sub_req *sub_req_get(struct sub_lane *l); /* NULL: all are under way */
 void sub_req_put(struct sub_req *r);
 void sub_req_fill(struct sub_req *r, struct gx_ep *ep, const struct gx_op *op, uint32_t mark,
@@ -144,5 +152,6 @@ unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, const st
 /** sub_msg_back() - A part is back. Return: true: the message has ended, and @comp is its
  * completion. */
 bool sub_msg_back(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp);
+void sub_notes_send(struct gx_queue *q); /* those of messages whose turn it is */
 
 #endif

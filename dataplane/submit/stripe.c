@@ -16,6 +16,7 @@ static struct gx_op part_op(const struct gx_op *op, uint32_t chunk_b, unsigned i
 	struct gx_op part = *op;
 
 	part.flags &= GX_OP_LOCAL;
+	part.note_len = 0;
 	if (part.mem)
 		part.off += from;
 	else
@@ -60,7 +61,14 @@ static void msg_send(struct gx_queue *q, struct gx_conn *c, const struct gx_op *
 			      .mark = mark,
 			      .left = parts,
 			      .locals = sub_comps(op) > 1 ? parts : 0,
-			      .imm = op->kind == GX_OP_PUT && op->flags & GX_OP_IMM};
+			      .imm = op->kind == GX_OP_PUT && op->flags & (GX_OP_IMM | GX_OP_NOTE)};
+	if (op->flags & GX_OP_NOTE) {
+		struct sub_msg **at = &q->notes;
+
+		while (*at)
+			at = &(*at)->note_next;
+		*at = m;
+	}
 	for (unsigned i = 0; i < parts; i++) {
 		struct gx_ep *ep = c->ep[(q->spread + i) % c->nr_lanes];
 		struct gx_op part = part_op(op, c->agreed.chunk_b, i, parts);
@@ -73,16 +81,29 @@ static void msg_send(struct gx_queue *q, struct gx_conn *c, const struct gx_op *
 	}
 }
 
+/* Lane 0 carries all notes of a connection, in the order of posting. Return: the message whose note is
+ * the next; NULL: none has to wait. */
+static const struct sub_msg *note_first(const struct gx_queue *q, const struct gx_conn *c)
+{
+	const struct sub_msg *m = q->notes;
+
+	while (m && m->ep->conn != c)
+		m = m->note_next;
+	return m;
+}
+
 static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *op)
 {
-	struct gx_ep *ep = c->ep[q->spread % c->nr_lanes];
+	bool note = op->flags & GX_OP_NOTE;
+	struct gx_ep *ep = c->ep[note ? 0 : q->spread % c->nr_lanes];
+	struct gx_op own = *op;
 	int ret = op_check(op);
 	unsigned parts;
 	uint32_t mark;
 	void *item;
 
-	if (ret == OP_IS_LIST)
-		ret = 0; /* on one lane: parts_of() */
+	if (ret == OP_IS_RUN)
+		ret = 0; /* a list is on one lane: parts_of() */
 	if (!ret && op->kind != GX_OP_PUT && op->kind != GX_OP_GET)
 		ret = gx_fail(-EINVAL,
 			      "only PUT and GET go over all lanes: a SEND and its RECV meet "
@@ -90,7 +111,9 @@ static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *o
 	if (ret)
 		return ret;
 	parts = parts_of(c, op);
-	if (parts == 1) {
+	if (parts == 1 && note && note_first(q, c)) {
+		ret = -EAGAIN;
+	} else if (parts == 1) {
 		ret = sub_req_make(q, ep, op, &item);
 		if (!ret) {
 			((struct sub_req *)item)->striped = true;
@@ -100,7 +123,9 @@ static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *o
 		ret = q->msg_free && parts_room(q, c, parts) ? sub_stream_get(q, op, &mark)
 							     : -EAGAIN;
 		if (!ret)
-			msg_send(q, c, op, parts, mark);
+			ret = sub_note_take(&own);
+		if (!ret)
+			msg_send(q, c, &own, parts, mark);
 	}
 	if (!ret)
 		q->spread = (q->spread + parts) % c->nr_lanes;
@@ -137,6 +162,56 @@ static void msg_notify(struct sub_msg *m, struct sub_req *r)
 	sub_lane_send(r->lane, &item, 1);
 }
 
+/* Send the note of *@at, which is ready, as a put without data on lane 0. */
+static bool msg_note(struct gx_queue *q, struct sub_msg **at)
+{
+	struct sub_msg *m = *at;
+	struct gx_ep *ep = m->ep->conn->ep[0];
+	struct gx_op op = {.kind = GX_OP_PUT,
+			   .flags = GX_OP_NOTE,
+			   .user = m->op.user,
+			   .deadline_ns = m->op.deadline_ns,
+			   .note = m->op.note,
+			   .note_len = m->op.note_len};
+	struct sub_lane *l = q->lane[ep->core->index];
+	struct sub_req *r = m->last->lane == l ? m->last : sub_req_get(l);
+	void *item = r;
+
+	if (!r)
+		return false;
+	*at = m->note_next;
+	m->imm = false;
+	m->left = 1;
+	sub_req_fill(r, ep, &op, SUB_NO_MARK, m);
+	if (r != m->last)
+		sub_req_put(m->last);
+	sub_lane_send(l, &item, 1);
+	return true;
+}
+
+void sub_notes_send(struct gx_queue *q)
+{
+	struct sub_msg **at = &q->notes;
+
+	while (*at) {
+		const struct sub_msg *m = *at;
+
+		if (note_first(q, m->ep->conn) != m || !m->last || !msg_note(q, at))
+			at = &(*at)->note_next;
+	}
+}
+
+/* It failed, so there is no note of it. */
+static void msg_unlist(struct gx_queue *q, const struct sub_msg *m)
+{
+	struct sub_msg **at = &q->notes;
+
+	while (*at && *at != m)
+		at = &(*at)->note_next;
+	if (*at)
+		*at = m->note_next;
+}
+
 bool sub_msg_back(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
 {
 	struct sub_msg *m = r->msg;
@@ -153,9 +228,19 @@ bool sub_msg_back(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
 	}
 	if (m->imm && m->cancelled && !m->err)
 		m->err = -ECANCELED;
+	if (m->imm && !m->err && m->op.flags & GX_OP_NOTE) {
+		r->busy = true;
+		m->last = r;
+		sub_notes_send(q);
+		return false;
+	}
 	if (m->imm && !m->err) {
 		msg_notify(m, r);
 		return false;
+	}
+	if (gx_unlikely(m->op.flags & GX_OP_NOTE)) {
+		msg_unlist(q, m);
+		sub_note_put(&m->op);
 	}
 	sub_comp_set(comp, GX_COMP_DONE, &m->op, m->ep, m->err);
 	comp->len = m->err ? 0 : m->op.len;

@@ -230,7 +230,7 @@ int submit_stream(struct gx_ep *ep, const struct gx_op *op)
 	return wait_add(s, ep, op, NULL, s->marks, mark);
 }
 
-int submit_list(struct gx_ep *ep, const struct gx_op *op)
+int submit_run(struct gx_ep *ep, const struct gx_op *op)
 {
 	struct gx_core *core = ep->core;
 	struct gx_op mine = *op;
@@ -314,6 +314,11 @@ static void pend_forget(struct submit_core *s)
 	}
 }
 
+static bool req_is_run(const struct sub_req *r)
+{
+	return r->op.list || r->op.flags & GX_OP_NOTE;
+}
+
 /* 0: the link, or the list of operations that wait for a stream, has it. It may have completed
  * already. */
 static int req_post(struct submit_core *s, struct sub_req *r)
@@ -327,7 +332,7 @@ static int req_post(struct submit_core *s, struct sub_req *r)
 		return wait_add(s, ep, &r->op, r, r->lane->q->marks, r->mark);
 	}
 	r->state = SUB_POSTED;
-	if (gx_unlikely(r->op.list != NULL))
+	if (gx_unlikely(req_is_run(r)))
 		return lists_begin(s->lists, ep, &r->op, &r->route);
 	return ep->ops->post(ep, &r->op, &r->route);
 }
@@ -374,7 +379,7 @@ static void req_cancel(struct submit_core *s, struct sub_req *r)
 		wait_fail(s, wait_of(s, r), -ECANCELED);
 		break;
 	case SUB_POSTED:
-		if (r->op.list)
+		if (req_is_run(r))
 			lists_cancel(s->lists, r->ep, r->op.user, &r->route);
 		else
 			r->ep->ops->cancel(r->ep, r->op.user, &r->route);
@@ -589,7 +594,7 @@ static void submit_drop(void *submit, struct drop *d)
 	for (struct gx_ep *ep = s->pend; ep; ep = ep->pend_next)
 		for (struct sub_req *r = ep->pend_head, *next; r; r = next) {
 			next = r->next;
-			if (!mem_is_dead(r->op.mem) && !list_is_dead(r->op.list, 0))
+			if (!mem_is_dead(r->op.mem) && !list_is_dead(r->op.list))
 				continue;
 			pend_remove(ep, r);
 			req_fail(r, -ECANCELED);

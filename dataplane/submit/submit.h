@@ -34,9 +34,9 @@ bool submit_end_all(struct gx *gx);
 /** submit_stream() - gx_post() of one operation (checked by the caller) that names a stream.
  * Return: 0, -EAGAIN, -ENOTCONN, -ENODEV (no GPU), -EINVAL (gx cannot wait for this stream). */
 int submit_stream(struct gx_ep *ep, const struct gx_op *op);
-/** submit_list() - gx_post() of one list (checked by the caller). Return: 0, -EAGAIN, -ENOTCONN,
+/** submit_run() - gx_post() of one OP_IS_RUN (checked by the caller). Return: 0, -EAGAIN, -ENOTCONN,
  * or what list_take() says. */
-int submit_list(struct gx_ep *ep, const struct gx_op *op);
+int submit_run(struct gx_ep *ep, const struct gx_op *op);
 /** submit_cancel() - As a link's cancel, for operations of gx_post() that still wait for a
  * stream, and for lists. */
 int submit_cancel(struct gx_ep *ep, uint64_t user);

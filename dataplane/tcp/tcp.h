@@ -137,10 +137,10 @@ static inline bool tcp_op_is_live(const struct tcp_op *op)
 
 /* A place for incoming messages, and the message in it. */
 struct tcp_in {
-	uint8_t state; /* enum tcp_in_state; tcp_in_goto() alone writes it */
-	bool opened;   /* a DATA frame of it has come */
-	bool imm_set;
-	bool leased; /* its frames have LEASE */
+	uint8_t state;	      /* enum tcp_in_state; tcp_in_goto() alone writes it */
+	bool opened;	      /* a DATA frame of it has come */
+	bool imm_set, hidden; /* hidden: imm is for core_note() */
+	bool leased;	      /* its frames have LEASE */
 	bool ack_due;
 	int err;
 	uint32_t round;	  /* mid less place; FREE: of the next message */

@@ -38,7 +38,7 @@ static const struct {
 } kinds[] = {
 	[TCP_DATA] = {BITS(HAS_MID | HAS_TOKEN | HAS_OFF | HAS_LEN | HAS_IMM | HAS_MOFF | HAS_PLEN |
 			   HAS_SOCK),
-		      TCP_F_IMM | TCP_F_SLOT | TCP_F_BARE | TCP_F_LEASE},
+		      TCP_F_IMM | TCP_F_HIDDEN | TCP_F_SLOT | TCP_F_BARE | TCP_F_LEASE},
 	[TCP_ACK] = {BITS(HAS_MID | HAS_MOFF), 0},
 	[TCP_DONE] = {BITS(HAS_MID | HAS_ERR), 0},
 	[TCP_FAIL] = {BITS(HAS_MID | HAS_TOKEN | HAS_ERR), TCP_F_SLOT},
@@ -92,6 +92,8 @@ static bool sock_is_valid(const struct tcp_frame *f)
 static bool data_is_valid(const struct tcp_frame *f)
 {
 	if (f->moff > f->len || f->plen > f->len - f->moff)
+		return false;
+	if (f->flags & TCP_F_HIDDEN && !(f->flags & TCP_F_IMM))
 		return false;
 	return f->plen || !f->len;
 }

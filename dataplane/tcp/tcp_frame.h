@@ -29,8 +29,9 @@ enum tcp_type {
 };
 
 enum tcp_flag {
-	TCP_F_IMM = 1,	/* DATA: imm is for the user */
-	TCP_F_SLOT = 2, /* DATA: token is a posted slot; FAIL: likewise */
+	TCP_F_HIDDEN = 32, /* DATA with IMM: imm is not for the user, but for his notes */
+	TCP_F_IMM = 1,	   /* DATA: imm is for the user */
+	TCP_F_SLOT = 2,	   /* DATA: token is a posted slot; FAIL: likewise */
 	TCP_F_BARE = 4, /* DATA: the payload comes by another socket, bare, and END stands for its
 			   trailer; OFFER, GET: it may */
 	TCP_F_VOID = 8, /* END: as TCP_TAIL_VOID */

@@ -125,7 +125,9 @@ static bool in_deliver(struct tcp_ep *e, struct tcp_in *m)
 			       .token = m->token,
 			       .off = m->off};
 
-	if (m->imm_set && m->op == TCP_NONE) {
+	if (gx_unlikely(m->hidden) && m->op == TCP_NONE) {
+		core_note(&e->ep, m->imm);
+	} else if (m->imm_set && m->op == TCP_NONE) {
 		if (!core_comp_room(e->ep.core))
 			return false;
 		core_comp(e->ep.core, &comp);
@@ -295,6 +297,7 @@ static int in_open(struct tcp_ep *e, struct tcp_in *m, const struct tcp_frame *f
 	m->off = f->off;
 	m->imm = f->imm;
 	m->imm_set = f->flags & TCP_F_IMM;
+	m->hidden = f->flags & TCP_F_HIDDEN;
 	m->leased = f->flags & TCP_F_LEASE;
 	m->nr_chunks = tcp_nr_chunks(e, f->len);
 	return f->flags & TCP_F_SLOT ? open_slot(e, f, m) : open_region(e, f, m);
@@ -312,7 +315,8 @@ static void in_open_late(struct tcp_ep *e, struct tcp_in *m, const struct tcp_fr
 static bool in_is_same(const struct tcp_in *m, const struct tcp_frame *f)
 {
 	return m->len == f->len && m->token == f->token && m->off == f->off && m->imm == f->imm &&
-	       m->imm_set == (f->flags & TCP_F_IMM) && m->leased == !!(f->flags & TCP_F_LEASE);
+	       m->imm_set == (f->flags & TCP_F_IMM) && m->hidden == !!(f->flags & TCP_F_HIDDEN) &&
+	       m->leased == !!(f->flags & TCP_F_LEASE);
 }
 
 /* One whole chunk, within the window, for the first time. */

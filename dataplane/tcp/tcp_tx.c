@@ -82,6 +82,7 @@ TX_INLINE void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 	struct tcp_frame f = {
 		.type = TCP_DATA,
 		.flags = (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT ? TCP_F_IMM : 0) |
+			 (op->flags & OP_HIDDEN ? TCP_F_HIDDEN : 0) |
 			 (op->token & TCP_SLOT_BIT ? TCP_F_SLOT : 0) | (op->bare ? TCP_F_BARE : 0) |
 			 (op->leased ? TCP_F_LEASE : 0),
 		.sock = op->bare ? (uint16_t)(s - e->sock) : 0,

@@ -77,6 +77,10 @@ static void note_tell(struct verbs_lane *l, const struct verbs_note *n)
 			       .off = n->off};
 	struct gx_mem *mem;
 
+	if (gx_unlikely(n->token & CORE_TOKEN_HIDDEN)) {
+		core_note(l->ep, n->imm);
+		return;
+	}
 	if (core_region(l->ep, n->token, GX_ACCESS_PUT, n->off, n->len, &mem)) {
 		note_bad(l); /* freed meanwhile, or the peer lies */
 		return;

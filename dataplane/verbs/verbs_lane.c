@@ -35,8 +35,9 @@ static inline void op_fill(struct verbs_op *op, const struct gx_op *user, struct
 			   const struct verbs_region *r, const struct verbs_reg *reg)
 {
 	op->kind = (uint8_t)user->kind;
-	op->flags = user->flags & (user->kind == GX_OP_PUT ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT
-							   : GX_OP_SILENT);
+	op->flags = user->flags &
+		    (user->kind == GX_OP_PUT ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT | OP_HIDDEN
+					     : GX_OP_SILENT);
 	op->route = route;
 	op->user = user->user;
 	op->tag = user->tag;

@@ -231,7 +231,7 @@ static bool notes_send(struct verbs_lane *l, struct verbs_op *op)
 				       .part = (uint8_t)part,
 				       .nr_parts = (uint8_t)__builtin_popcountll(t->parts),
 				       .seq = t->seq,
-				       .token = op->token,
+				       .token = core_token_hide(op->token, op->flags),
 				       .off = t->off,
 				       .len = op->len,
 				       .imm = t->imm};

@@ -23,8 +23,11 @@ enum gx_op_flag {
 			  * (gx_conn_info.peer_crc_by_copy), that is not before it is done */
 	GX_OP_SILENT = 4, /* no completion when the operation succeeds. As operations have no order,
 			   * the completion of a later one says nothing of a silent one */
+	GX_OP_NOTE = 8,	  /* PUT: give .note to the peer, in a GX_COMP_NOTIFY, when all bytes of
+			   * the operation are visible. Not with GX_OP_IMM or a .stream */
 };
 
+#define GX_NOTE_MAX 4096u  /* bytes of gx_op.note */
 #define GX_SEGS_MAX 65536u /* of a list */
 /** struct gx_seg - A segment of a list: .len bytes. */
 struct gx_seg {
@@ -57,7 +60,16 @@ struct gx_op {
 			*segs;	      /* .nr_segs of them; gx reads them during the post alone */
 		struct gx_list *list; /* .nr_segs 0: of gx_list_open() */
 	};
-	uint32_t nr_segs, reserved; /* reserved: 0 */
+	uint32_t nr_segs;
+	uint32_t note_len; /* 0 to GX_NOTE_MAX */
+	/* PUT with GX_OP_NOTE: .note_len bytes, which gx copies during the post. A PUT of .len 0 is a
+	 * note without data; it names no region. The peer gets the notes of gx_post() in the order of
+	 * posting for each endpoint, those of gx_post_striped() for each connection and queue. An
+	 * endpoint has at most 64 that the peer's program has not given back: so a program that does
+	 * not poll holds up the notes of its peers, and what they post behind them, and loses none.
+	 * A note of up to 4 bytes costs no message of its own. One whose operation fails never comes,
+	 * or has come when the operation fails too late for that */
+	const void *note;
 };
 
 /**
@@ -80,7 +92,7 @@ enum gx_comp_kind {
 			     .status */
 	GX_COMP_LOCAL,	  /* PUT, SEND: the peer has acknowledged all, and nothing reads the buffer
 			     any more */
-	GX_COMP_NOTIFY,	  /* a peer's PUT with GX_OP_IMM has landed here */
+	GX_COMP_NOTIFY,	  /* a peer's PUT with GX_OP_IMM or GX_OP_NOTE has landed here */
 };
 
 /** struct gx_comp - A completion. */
@@ -105,9 +117,12 @@ struct gx_comp {
 		uint64_t seg; /* of a list that failed: index of the segment that failed first; of
 				 neighbours that gx merged: of the first of them */
 	};
-	uint64_t imm;	      /* NOTIFY */
-	uint64_t token, off;  /* NOTIFY: our region and where in it */
-	uint64_t reserved[2]; /* 0 */
+	uint64_t imm;	     /* NOTIFY */
+	uint64_t token, off; /* NOTIFY of an immediate: our region and where in it */
+	/* NOTIFY of a note: .note_len bytes, until the next gx_poll() of the queue; never NULL. Other
+	 * completions: NULL */
+	const void *note;
+	uint32_t note_len, reserved; /* reserved: 0 */
 };
 
 /* ---- Queues ---- */

@@ -13,7 +13,7 @@
 
 #include <pthread.h>
 
-#define GX_LOOP_POLLERS_MAX 32
+#define GX_LOOP_POLLERS_MAX 33
 
 /** gx_poller - @fn does a bounded piece of work and returns whether there was any. Never blocks.
  * @asleep, called by the owner: true: no work comes for it before the next gx_loop_call(). NULL:

@@ -86,6 +86,7 @@ enum gx_rec_flag {
 	GX_REC_IMM = 1,	    /* OPEN: imm is for the user */
 	GX_REC_INLINE = 2,  /* OPEN: len bytes of data follow the record */
 	GX_REC_GPU = 4,	    /* OFFER, GET: the slot is GPU memory (no inline data) */
+	GX_REC_HIDDEN = 4,  /* OPEN with IMM: imm is not for the user, but for his notes */
 	GX_REC_SLOT = 8,    /* OPEN: token is a posted slot, which this message uses up; FAIL: id is
 			      a slot token */
 	GX_REC_AGAIN = 16,  /* OPEN: replaces message old_mid, whose packets are too large for the

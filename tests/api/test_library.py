@@ -24,7 +24,7 @@ int main()
 	gx_op op = {};
 	if (list_push() + op_free() + gx_fail() != 6)
 		return 1;
-	return o.size != sizeof(o) || op.reserved || op.mem || gx_strerror(0)[0] != 'd';
+	return o.size != sizeof(o) || op.note_len || op.mem || gx_strerror(0)[0] != 'd';
 }
 """
 

@@ -95,10 +95,11 @@ struct gx_conn *rig_connect_more(struct rig *r)
 
 void end_take(struct end *e)
 {
-	struct gx_comp comp = {.reserved = {1, 1}};
+	struct gx_comp comp = {.note = &comp, .note_len = 1, .reserved = 1};
 
 	while (common_poll(e->core, &comp, 1)) {
-		assert_int_equal(comp.reserved[0] | comp.reserved[1], 0);
+		assert_null(comp.note);
+		assert_int_equal(comp.note_len | comp.reserved, 0);
 		if (comp.kind == GX_COMP_NOTIFY) {
 			e->nr_notify++;
 			e->note = comp;

@@ -267,6 +267,150 @@ static void submit__lists(void **state)
 
 /* (No two operations name the same bytes: who writes them last would be a race.) Queues come and go
  * under load; what is under way when one is closed is cancelled. */
+/* ---- notes ---- */
+
+#define NOTES_EACH  600 /* of a stream: of a lane, or striped */
+#define NOTES_PLACE 80	/* of them have data in places of their own; more than can be on the way */
+#define NOTES_DATA  (KV_B / (CORES + 1) / NOTES_PLACE / 64 * 64) /* more than a chunk */
+
+/* What the server's cores have seen of each stream. */
+static struct {
+	struct gx_mem *kv;
+	_Atomic unsigned got[CORES + 1], wrong;
+} notes;
+
+static uint64_t note_place(unsigned stream, unsigned i)
+{
+	return ((uint64_t)stream * NOTES_PLACE + i % NOTES_PLACE) * NOTES_DATA;
+}
+
+static uint32_t note_data(unsigned stream, unsigned i)
+{
+	return stream == CORES && i % 2 ? NOTES_DATA : 1024;
+}
+
+/* 4 bytes: which it is. Behind them, more of them. */
+static uint32_t note_make(uint32_t note[], unsigned stream, unsigned i)
+{
+	uint32_t len = i % 3 == 0 ? 4 : i % 3 == 1 ? 64 : GX_NOTE_MAX;
+
+	for (unsigned k = 0; k < len / 4; k++)
+		note[k] = stream << 16 | i;
+	return len;
+}
+
+static void note_seen(const struct gx_comp *comp)
+{
+	uint32_t want[GX_NOTE_MAX / 4], which;
+	unsigned stream, i;
+	const char *data;
+
+	if (comp->kind != GX_COMP_NOTIFY || !comp->note || comp->note_len < 4) {
+		notes.wrong++;
+		return;
+	}
+	memcpy(&which, comp->note, 4);
+	stream = which >> 16;
+	i = which & 0xffff;
+	if (stream > CORES || i != notes.got[stream] ||
+	    comp->note_len != note_make(want, stream, i) ||
+	    memcmp(comp->note, want, comp->note_len)) {
+		notes.wrong++;
+		return;
+	}
+	data = (const char *)gx_mem_addr(notes.kv) + note_place(stream, i);
+#ifdef __SANITIZE_THREAD__ /* as in submit__lists() */
+	if (stream == CORES)
+		data = NULL;
+#endif
+	if (data && (memcmp(data, &which, 4) || memcmp(data + note_data(stream, i) - 4, &which, 4)))
+		notes.wrong++;
+	notes.got[stream]++;
+}
+
+static bool notes_poll(void *arg, uint64_t now_ns)
+{
+	struct gx_comp comps[8];
+	unsigned n = gx_poll(gx_core_queue(arg), comps, 8);
+
+	for (unsigned i = 0; i < n; i++)
+		note_seen(&comps[i]);
+	return n;
+}
+
+/* Return: operations that completed. */
+static unsigned notes_done(struct gx_queue *q)
+{
+	struct gx_comp comp;
+
+	if (!gx_poll(q, &comp, 1))
+		return 0;
+	assert_int_equal(comp.status, 0);
+	return 1;
+}
+
+static unsigned note_post(struct poster *p, struct gx_queue *q, unsigned stream, unsigned i,
+			  uint64_t token)
+{
+	unsigned done = 0;
+	uint32_t note[GX_NOTE_MAX / 4], which = stream << 16 | i;
+	char *data = out + note_place(stream, i);
+	struct gx_op op = {.kind = GX_OP_PUT,
+			   .flags = GX_OP_NOTE,
+			   .addr = data,
+			   .len = note_data(stream, i),
+			   .token = token,
+			   .remote_off = note_place(stream, i),
+			   .note = note,
+			   .note_len = note_make(note, stream, i)};
+	int ret;
+
+	memcpy(data, &which, 4);
+	memcpy(data + op.len - 4, &which, 4);
+	while (!(ret = stream == CORES ? gx_post_striped(q, p->conn, &op, 1)
+				       : gx_post(q, gx_conn_ep(p->conn, stream), &op, 1)))
+		done += notes_done(q);
+	assert_int_equal(ret, 1);
+	return done;
+}
+
+/* Each lane's come in the order of posting, and so do those of the connection as a whole. Half of
+ * the latter have parts on several lanes. */
+static void submit__notes(void **state)
+{
+	struct common_rig *r = *state;
+	struct gx_conn *c = connect_one(r);
+	struct gx_region kv = GX_INIT(kv);
+	struct poster p = {.rig = r, .conn = c};
+	unsigned done = 0, all = NOTES_EACH * (CORES + 1);
+	struct gx_queue *q;
+
+	memset(&notes, 0, sizeof(notes));
+	notes.kv = r->kv;
+	for (unsigned i = 0; i < CORES; i++) {
+		struct gx_core *core = gx_core(r->server, i);
+
+		gx_core_stop(core);
+		assert_int_equal(gx_core_poller(core, notes_poll, core), 0);
+		assert_int_equal(gx_core_start(core), 0);
+	}
+	gx_conn_region(c, "kv", 0, &kv);
+	assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
+	for (unsigned i = 0; i < all; i++) {
+		done += note_post(&p, q, i % (CORES + 1), i / (CORES + 1), kv.token);
+		while (i - done > NOTES_PLACE / 2)
+			done += notes_done(q);
+	}
+	while (done < all)
+		done += notes_done(q);
+	for (unsigned i = 0; i <= CORES; i++)
+		while (notes.got[i] < NOTES_EACH && !notes.wrong)
+			nap();
+	assert_int_equal(notes.wrong, 0);
+	gx_conn_close(c);
+	close_queue(q);
+}
+
 static void submit_close__under_way(void **state)
 {
 	struct common_rig *r = *state;
@@ -493,6 +637,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(submit_striped__threads_share_a_connection, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(submit__lists, setup, teardown),
+		cmocka_unit_test_setup_teardown(submit__notes, setup, teardown),
 		cmocka_unit_test_setup_teardown(submit_close__under_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(conn_close__under_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(gx_close__with_queues_left, setup, teardown),

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Notes that come in: pairs them with their data, tells the program in the order of their numbers,
+ * and gives credit to the peer for those that the program has given back. So a program that does not
+ * poll holds up its peer, and NOTES places are enough.
+ */
+#include "core/note.h"
+#include "gx_internal/link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define NOTES_MAP_B (2ul * NOTES * GX_NOTE_MAX)
+
+/* ---- Control path ---- */
+
+static void notes_put(struct notes *n)
+{
+	if (atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	if (n->mem.dma)
+		n->mem.dma->ops->host_unmap(n->mem.dma, n->mem.addr, n->mem.len);
+	munmap(n->map, NOTES_MAP_B);
+	free(n);
+}
+
+static void credit_comp(struct gx_route *route, const struct gx_comp *comp)
+{
+	GX_CONTAINER_OF(route, struct notes, route)->telling = false;
+}
+
+int notes_open(struct gx_ep *ep)
+{
+	struct notes *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return -ENOMEM;
+	/* Pages that are never used cost nothing. */
+	n->map = mmap(NULL, NOTES_MAP_B, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (n->map == MAP_FAILED) {
+		free(n);
+		return -ENOMEM;
+	}
+	n->ep = ep;
+	n->refs = 1;
+	n->route.comp = credit_comp;
+	n->mem.gx = ep->core->gx;
+	n->mem.addr = n->map + NOTES_MAP_B / 2;
+	n->mem.len = NOTES_MAP_B / 2;
+	n->mem.kind = GX_MEM_HOST;
+	n->mem.device = -1;
+	n->mem.gpu = ep->core->gx->host;
+	n->mem.fd = -1;
+	n->mem.access = GX_ACCESS_PUT;
+	n->mem.token = CORE_TOKEN_NOTES;
+	for (unsigned i = 0; i < NOTES; i++)
+		n->in[i].of = n;
+	ep->notes = n;
+	return 0;
+}
+
+void notes_close(struct gx_ep *ep)
+{
+	if (ep->notes)
+		notes_put(ep->notes);
+	ep->notes = NULL;
+}
+
+void core_notes_close(struct gx_core *core)
+{
+	for (struct note_in *in = core->notes.head, *next; in; in = next) {
+		next = in->next;
+		notes_put(in->of);
+	}
+	core->notes.head = NULL;
+}
+
+/* ---- Turns ---- */
+
+static bool notes_deliver(struct notes *n);
+
+/* Return: nothing is left to tell the peer. */
+static bool notes_credit(struct notes *n)
+{
+	struct gx_op op = {.kind = GX_OP_PUT,
+			   .flags = GX_OP_IMM | OP_HIDDEN,
+			   .token = CORE_TOKEN_NOTES,
+			   .imm = note_word(n->freed, 0, 0, 0)};
+
+	if (n->over || n->freed - n->told < NOTES / 4)
+		return true;
+	if (n->telling)
+		return false;
+	n->telling = true;
+	if (n->ep->ops->post(n->ep, &op, &n->route)) {
+		n->telling = false;
+		return false;
+	}
+	n->told = n->freed;
+	n->ep->ops->kick(n->ep);
+	return true;
+}
+
+static bool notes_turn(void *arg, uint64_t now_ns)
+{
+	struct gx_core *core = arg;
+	struct notes **at = &core->notes.turn, *n;
+	bool worked = false;
+
+	while ((n = *at)) {
+		bool done = notes_deliver(n);
+
+		if (!notes_credit(n) || !done) {
+			at = &n->turn_next;
+			continue;
+		}
+		*at = n->turn_next;
+		n->turns = false;
+		worked = true;
+	}
+	return worked;
+}
+
+static bool notes_asleep(const void *arg)
+{
+	return !((const struct gx_core *)arg)->notes.turn;
+}
+
+/* Have the core look after @n in its turns. gx_core_poller() leaves a place for the poller. */
+static void turn_add(struct gx_core *core, struct notes *n)
+{
+	if (!core->notes.polled)
+		core->notes.polled = !gx_loop_add(
+			&core->loop, &(struct gx_poller){"notes", notes_turn, core, notes_asleep});
+	if (n->turns)
+		return;
+	n->turns = true;
+	n->turn_next = core->notes.turn;
+	core->notes.turn = n;
+}
+
+/* ---- Giving notes back ---- */
+
+/* Places are free in the order of their numbers. */
+static void notes_free(struct gx_core *core, struct notes *n)
+{
+	struct note_in *in;
+
+	while (n->freed != n->next && (in = &n->in[n->freed % NOTES])->free) {
+		in->free = false;
+		n->freed++;
+	}
+	if (!n->over && n->freed - n->told >= NOTES / 4)
+		turn_add(core, n);
+}
+
+unsigned core_notes_poll(struct gx_core *core, struct gx_comp comps[], unsigned n)
+{
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+	unsigned got = 0;
+
+	for (; core->notes.taken; core->notes.taken--) {
+		struct note_in *in = core->notes.head;
+
+		core->notes.head = in->next;
+		in->free = true;
+		notes_free(core, in->of);
+		notes_put(in->of);
+	}
+	for (; got < n && tail != core->comp_head; tail++) {
+		struct gx_comp *comp = &core->comps[tail % GX_COMPS_MAX];
+
+		comps[got++] = *comp;
+		core->notes.taken += comp->note != NULL;
+		comp->note = NULL;
+		comp->note_len = 0;
+	}
+	/* Pairs with the acquire in conn_quiet(). */
+	atomic_store_explicit(&core->comp_tail, tail, memory_order_release);
+	return got;
+}
+
+/* ---- Taking notes ---- */
+
+static void note_tell(struct gx_core *core, struct notes *n, struct note_in *in)
+{
+	const void *bytes = in->len > NOTE_WORD_B ? n->mem.addr + n->next % NOTES * GX_NOTE_MAX
+						  : (const void *)&in->word;
+
+	core_comp(core, &(struct gx_comp){.kind = GX_COMP_NOTIFY,
+					  .op = GX_OP_PUT,
+					  .ep = n->ep,
+					  .note = bytes,
+					  .note_len = in->len});
+	in->next = NULL;
+	if (core->notes.head)
+		core->notes.last->next = in;
+	else
+		core->notes.head = in;
+	core->notes.last = in;
+	atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+}
+
+/* Tell of all that is whole and in turn. Return: false: the program has to take completions first. */
+static bool notes_deliver(struct notes *n)
+{
+	struct gx_core *core = n->ep->core;
+	bool room = true;
+
+	for (;;) {
+		struct note_in *in = &n->in[n->next % NOTES];
+
+		if ((in->got & NOTE_WHOLE) != NOTE_WHOLE)
+			break;
+		in->free = in->got & NOTE_VOID;
+		room = in->free || core_comp_room(core);
+		if (!room)
+			break;
+		if (!in->free)
+			note_tell(core, n, in);
+		in->got = 0;
+		n->next++;
+	}
+	notes_free(core, n);
+	return room;
+}
+
+struct gx_mem *core_notes_mem(const struct gx_ep *ep)
+{
+	return &ep->notes->mem;
+}
+
+static void note_bad(struct gx_core *core)
+{
+	gx_stat_add(&core->loop.stats, GX_STAT_RX_BAD, 1);
+}
+
+void core_note(struct gx_ep *ep, uint64_t word)
+{
+	struct notes *n = ep->notes;
+	struct gx_core *core = ep->core;
+	unsigned bits = word >> 16 & 7, len = word >> 19 & 0x1fff;
+	uint16_t ahead = (uint16_t)(word - (bits ? n->next : n->credit));
+	struct note_in *in = &n->in[(n->next + ahead) % NOTES];
+
+	if (!bits && ahead <= n->number - n->credit) {
+		n->credit += ahead;
+		return;
+	}
+	/* A place that is not free, a half that came before, a length that no note has: the peer
+	 * lies, or the data were there before it gave them up. */
+	if (!(bits & NOTE_WHOLE) || ahead >= NOTES - (n->next - n->freed) || in->got & bits ||
+	    len > GX_NOTE_MAX) {
+		note_bad(core);
+		return;
+	}
+	in->got |= bits;
+	if (bits & NOTE_BYTES) {
+		in->len = (uint16_t)len;
+		in->word = (uint32_t)(word >> 32);
+	}
+	if (!ahead && !notes_deliver(n))
+		turn_add(core, n);
+}
+
+void notes_fail(struct gx_ep *ep)
+{
+	struct notes **at = &ep->core->notes.turn, *n = ep->notes;
+
+	if (!n)
+		return;
+	n->over = true;
+	while (*at && *at != n)
+		at = &(*at)->turn_next;
+	if (*at)
+		*at = n->turn_next;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Notes of an endpoint: the bytes of GX_OP_NOTE. They go to the peer by puts with a hidden
+ * immediate, so no link knows of them. A put of the bytes lands in memory of the peer that
+ * CORE_TOKEN_NOTES names; the data are a put beside it; both have the note's number in their
+ * immediate, and the receiver pairs them. submit/list.c sends; note.c receives, and gives credit.
+ * Private to dataplane/. owner: core, unless a field says otherwise.
+ */
+#ifndef GX_CORE_NOTE_H
+#define GX_CORE_NOTE_H
+
+#include "core/core.h"
+
+#include <string.h>
+
+#define NOTES	    64 /* of an endpoint that the peer's program has not given back, at most */
+#define NOTE_WORD_B 4  /* so many bytes need no put of their own */
+
+/* The hidden immediate: u16 number, 3 bits of these, 13 bits length, the bytes of a short note. No
+ * bit: credit; the number is that of notes that the sender's program has given back, in all. */
+enum note_bit {
+	NOTE_DATA = 1,	/* the data are visible, or there are none */
+	NOTE_BYTES = 2, /* so are the bytes of the note */
+	NOTE_WHOLE = NOTE_DATA | NOTE_BYTES,
+	NOTE_VOID = 4, /* the operation failed: the number counts, and the note is dropped */
+};
+static inline uint64_t note_word(uint32_t number, unsigned bits, uint32_t len, uint32_t word)
+{
+	return (number & 0xffff) | (uint64_t)bits << 16 | (uint64_t)len << 19 |
+	       (uint64_t)word << 32;
+}
+
+/* A note that comes in. */
+struct note_in {
+	struct note_in *next; /* in gx_core.notes, while the program may read it */
+	struct notes *of;
+	uint32_t word; /* a short note */
+	uint16_t len;
+	uint8_t got; /* enum note_bit */
+	bool free;   /* given back, or void */
+};
+
+struct notes {
+	struct gx_ep *ep;      /* not to be used once .over */
+	_Atomic unsigned refs; /* the endpoint, and notes that the program may read */
+	bool over;	       /* the endpoint has failed */
+	char *map;	       /* mmap(): the bytes that go out, then those that come in */
+	/* out */
+	uint32_t number; /* of the next one */
+	uint32_t credit; /* numbers that the peer has given back */
+	uint64_t busy;	 /* bit: a link may still read the bytes at this place */
+	/* in */
+	struct gx_mem mem; /* CORE_TOKEN_NOTES */
+	struct note_in in[NOTES];
+	uint32_t next, freed, told; /* number to deliver; given back in all; the peer knows */
+	struct gx_route route;	    /* of the credit */
+	bool telling;		    /* it is under way */
+	struct notes *turn_next;    /* in gx_core.notes.turn */
+	bool turns;
+};
+
+static inline char *note_out_at(const struct notes *n, uint32_t number)
+{
+	return n->map + number % NOTES * GX_NOTE_MAX;
+}
+
+/* May one more note go out? */
+static inline bool notes_room(const struct notes *n)
+{
+	return n->number - n->credit < NOTES && !(n->busy >> n->number % NOTES & 1);
+}
+
+/* -- control path -- */
+
+int notes_open(struct gx_ep *ep);   /* 0, -ENOMEM */
+void notes_close(struct gx_ep *ep); /* accepts none */
+void core_notes_close(struct gx_core *core);
+
+/* -- poll core -- */
+
+void notes_fail(struct gx_ep *ep); /* notes that the program was not told of are dropped */
+/** core_notes_poll() - gx_poll() of the core's queue while the program may read notes. */
+unsigned core_notes_poll(struct gx_core *core, struct gx_comp comps[], unsigned n);
+
+#endif

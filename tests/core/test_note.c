@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Notes, in virtual time, over a network that loses and reorders, on the queue of a core and on
+ * others. Each note says which it is, and whose data must be there when it comes.
+ */
+#include "sim/sim_rig.h"
+
+#include "core/note.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define BLOCK 4096u
+#define MANY  300
+
+static uint8_t src[MANY * BLOCK];
+static struct gx_queue *queue; /* NULL: the core's */
+static unsigned nr_notes, nr_done, nr_failed;
+static unsigned seen[MANY + 1]; /* first word of each note */
+static uint8_t bytes[GX_NOTE_MAX];
+static uint32_t bytes_len;
+static struct rig *rig;
+
+static void on_comp(void *arg, int node, const struct gx_comp *comp)
+{
+	if (node == 0) {
+		assert_null(comp->note);
+		nr_done++;
+		nr_failed += comp->status != 0;
+		return;
+	}
+	assert_int_equal(comp->kind, GX_COMP_NOTIFY);
+	assert_non_null(comp->note);
+	assert_ptr_equal(gx_ep_conn(comp->ep), gx_ep_conn(rig->ep[1][0]));
+	bytes_len = comp->note_len;
+	memcpy(bytes, comp->note, comp->note_len);
+	if (comp->note_len >= 2) {
+		uint16_t i;
+
+		memcpy(&i, comp->note, 2);
+		assert_true(i < MANY);
+		assert_memory_equal(rig_mem(rig, 1) + i * BLOCK, src + i * BLOCK, 64);
+		assert_memory_equal(rig_mem(rig, 1) + i * BLOCK + BLOCK - 64,
+				    src + i * BLOCK + BLOCK - 64, 64);
+		seen[nr_notes] = i;
+	}
+	nr_notes++;
+	assert_true(nr_notes <= MANY);
+}
+
+static void note_rig(bool other, uint32_t loss_ppm)
+{
+	struct gx_queue_opts opts = GX_INIT(opts);
+
+	rig = rig_open(&(struct rig_cfg){.sim = {.seed = 3,
+						 .loss_ppm = loss_ppm,
+						 .reorder_ppm = 10 * loss_ppm,
+						 .reorder_slots = 64},
+					 .mem_b = 4 << 20});
+	rig->on_comp = on_comp;
+	queue = NULL;
+	if (other)
+		assert_int_equal(gx_queue_open(rig->gx[0], &opts, &queue), 0);
+	rig_fill(src, sizeof(src), 7);
+	nr_notes = nr_done = nr_failed = 0;
+}
+
+static void turn(void)
+{
+	struct gx_comp comp;
+
+	rig_turn(rig);
+	while (queue && gx_poll(queue, &comp, 1))
+		on_comp(NULL, 0, &comp);
+}
+
+static void until(const unsigned *what, unsigned n)
+{
+	uint64_t end = rig->now_ns + 10 * SECOND;
+
+	while (*what < n) {
+		assert_true(rig->now_ns < end);
+		turn();
+	}
+}
+
+static void note_end(void)
+{
+	until(&nr_done, 0);
+	rig_pass(rig, 5 * MS);
+	for (unsigned i = 0; gx_queue_close(queue); i++) {
+		assert_true(i < 10000);
+		rig_turn(rig);
+	}
+	rig_done(rig);
+}
+
+static struct gx_op put_of(unsigned i, const void *note, uint32_t len)
+{
+	return (struct gx_op){.kind = GX_OP_PUT,
+			      .flags = GX_OP_NOTE,
+			      .user = i,
+			      .addr = src + i * BLOCK,
+			      .len = BLOCK,
+			      .token = rig->peer[0].token,
+			      .remote_off = i * BLOCK,
+			      .note = note,
+			      .note_len = len};
+}
+
+static int post(const struct gx_op *op)
+{
+	return gx_post(queue ? queue : gx_core_queue(rig->core[0]), rig->ep[0][0], op, 1);
+}
+
+static void post_wait(const struct gx_op *op)
+{
+	int ret;
+
+	while (!(ret = post(op)))
+		turn();
+	assert_int_equal(ret, 1);
+}
+
+/* Every length that takes another way; the bytes are the caller's again after the post. */
+static void lengths(bool other)
+{
+	static const uint32_t len[] = {0, 1, 3, 4, 5, 100, GX_NOTE_MAX};
+	uint8_t note[GX_NOTE_MAX], want[GX_NOTE_MAX];
+	unsigned n = 0;
+
+	note_rig(other, 0);
+	for (unsigned data = 0; data < 2; data++)
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(len); i++) {
+			struct gx_op op = put_of(0, note, len[i]);
+
+			rig_fill(want, len[i], 100 + n);
+			want[0] = want[1] = 0; /* block 0 */
+			memcpy(note, want, sizeof(note));
+			op.len = data || !i ? BLOCK : 0;
+			post_wait(&op);
+			memset(note, 0xee, sizeof(note));
+			until(&nr_done, ++n);
+			until(&nr_notes, n);
+			assert_int_equal(bytes_len, len[i]);
+			assert_memory_equal(bytes, want, len[i]);
+		}
+	assert_int_equal(nr_failed, 0);
+	note_end();
+}
+
+static void note__lengths(void **state)
+{
+	lengths(false);
+	lengths(true);
+}
+
+/* All come, in the order of posting, each behind its data, though the network has no order. */
+static void order(bool other)
+{
+	note_rig(other, 5000);
+	for (unsigned i = 0; i < MANY; i++) {
+		uint16_t note[GX_NOTE_MAX / 2] = {(uint16_t)i};
+		struct gx_op op = put_of(i, note, i % 3 == 0 ? 2 : i % 3 == 1 ? 6 : GX_NOTE_MAX);
+
+		post_wait(&op);
+	}
+	until(&nr_notes, MANY);
+	until(&nr_done, MANY);
+	for (unsigned i = 0; i < MANY; i++)
+		assert_int_equal(seen[i], i);
+	assert_int_equal(nr_failed, 0);
+	note_end();
+}
+
+static void note__order(void **state)
+{
+	order(false);
+	order(true);
+}
+
+/* A list's note comes behind all its segments, and a later one behind that. */
+static void note__list(void **state)
+{
+	static struct gx_seg segs[MANY];
+	uint16_t note[3] = {MANY - 1}, short_note = 1;
+	struct gx_op op, one;
+
+	note_rig(false, 5000);
+	for (unsigned i = 0; i < MANY; i++)
+		segs[i] = (struct gx_seg){.off = (uintptr_t)src + i * BLOCK,
+					  .token = rig->peer[0].token,
+					  .remote_off = i * BLOCK,
+					  .len = i % 2 ? BLOCK : BLOCK - 1};
+	for (unsigned i = 0; i < MANY; i += 2)
+		rig_mem(rig, 1)[(i + 1) * BLOCK - 1] = src[(i + 1) * BLOCK - 1];
+	op = put_of(0, note, sizeof(note));
+	op.segs = segs;
+	op.nr_segs = MANY;
+	post_wait(&op);
+	one = put_of(1, &short_note, sizeof(short_note));
+	post_wait(&one);
+	until(&nr_notes, 2);
+	assert_int_equal(seen[0], MANY - 1);
+	assert_int_equal(seen[1], 1);
+	until(&nr_done, 2);
+	assert_int_equal(nr_failed, 0);
+	note_end();
+}
+
+/* The peer's program does not poll: 64 notes are on the way, no more; and none is lost. */
+static void note__not_polled(void **state)
+{
+	unsigned taken = 0;
+	uint16_t note = 0;
+	struct gx_op op;
+
+	note_rig(false, 0);
+	op = put_of(0, &note, sizeof(note));
+	for (unsigned i = 0; i < 2000; i++) {
+		taken += taken < MANY ? (unsigned)post(&op) : 0;
+		rig->still[1] = true;
+		rig_turn(rig);
+		gx_core_turn(rig->core[1], rig->now_ns);
+		rig->still[1] = false;
+	}
+	assert_int_equal(taken, NOTES);
+	assert_int_equal(nr_notes, 0);
+	for (; taken < MANY; taken++)
+		post_wait(&op);
+	until(&nr_notes, MANY);
+	until(&nr_done, MANY);
+	note_end();
+}
+
+/* An operation that fails has no note, and those behind it come. */
+static void fails(uint32_t len, bool list)
+{
+	uint16_t note[GX_NOTE_MAX / 2] = {0};
+	struct gx_op op;
+	struct gx_seg segs[2];
+
+	note_rig(false, 5000);
+	for (unsigned i = 0; i < 2 * NOTES; i++) {
+		op = put_of(0, note, len);
+		segs[0] = segs[1] = (struct gx_seg){.off = (uintptr_t)src,
+						    .token = op.token,
+						    .remote_off = i % 2 ? 0 : 1ull << 40,
+						    .len = 8};
+		if (list) {
+			op.segs = segs;
+			op.nr_segs = 2;
+		} else {
+			op.remote_off = segs[0].remote_off;
+		}
+		op.remote_off += i % 2 ? 0 : 1ull << 40;
+		memcpy(rig_mem(rig, 1), src, BLOCK);
+		post_wait(&op);
+	}
+	until(&nr_done, 2 * NOTES);
+	until(&nr_notes, NOTES);
+	assert_int_equal(nr_failed, NOTES);
+	assert_int_equal(rig->ep[1][0]->notes->next, 2 * NOTES);
+	note_end();
+}
+
+static void note__fails(void **state)
+{
+	fails(2, false);
+	fails(GX_NOTE_MAX, false);
+	fails(2, true);
+	fails(GX_NOTE_MAX, true);
+}
+
+/* Cancelled at any moment: each operation ends, and the last note comes. */
+static void note__cancel(void **state)
+{
+	uint16_t note[GX_NOTE_MAX / 2] = {0};
+
+	note_rig(false, 5000);
+	memcpy(rig_mem(rig, 1), src, BLOCK);
+	for (unsigned i = 0; i < 200; i++) {
+		struct gx_op op = put_of(0, note, i % 2 ? 2 : 300);
+
+		op.user = i;
+		if (i % 3 == 0)
+			op.deadline_ns = rig->now_ns + i * 1000;
+		post_wait(&op);
+		for (unsigned k = 0; k < i / 4; k++)
+			turn();
+		if (i % 3 == 1)
+			gx_cancel(gx_core_queue(rig->core[0]), rig->ep[0][0], i);
+	}
+	until(&nr_done, 200);
+	assert_true(nr_failed > 0 && nr_failed < 200);
+	assert_true(nr_notes >= 200 - nr_failed);
+	note_end();
+}
+
+/* The peer's endpoint is told nonsense: nothing is delivered, each is counted, and it goes on. */
+static void note__lies(void **state)
+{
+	const uint64_t word[] = {
+		note_word(NOTES, NOTE_WHOLE, 0, 0),	      /* no such place */
+		note_word(0xffff, NOTE_WHOLE, 0, 0),	      /* long ago */
+		note_word(0, NOTE_VOID, 0, 0),		      /* half of nothing */
+		note_word(0, NOTE_WHOLE, GX_NOTE_MAX + 1, 0), /* too long */
+		note_word(1, 0, 0, 0),			      /* credit for what was never sent */
+		note_word(2, NOTE_BYTES, 2, 0),		      /* this one is good, ... */
+		note_word(2, NOTE_BYTES, 2, 0),		      /* ... and comes twice */
+	};
+	uint64_t bad;
+
+	note_rig(false, 0);
+	bad = rig_stat(rig, 1, "rx_bad");
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(word); i++)
+		core_note(rig->ep[1][0], word[i]);
+	assert_int_equal(rig_stat(rig, 1, "rx_bad") - bad, GX_ARRAY_SIZE(word) - 1);
+	rig_pass(rig, MS);
+	assert_int_equal(nr_notes, 0);
+	for (unsigned i = 0; i < 2; i++)
+		core_note(rig->ep[1][0], note_word(i, NOTE_WHOLE | NOTE_VOID, 0, 0));
+	core_note(rig->ep[1][0], note_word(2, NOTE_DATA, 0, 0));
+	memcpy(rig_mem(rig, 1), src, BLOCK);
+	rig_pass(rig, MS);
+	assert_int_equal(nr_notes, 1);
+	note_end();
+}
+
+/* The connection ends with notes in all states, one of them in the hands of the program. */
+static void note__conn_ends(void **state)
+{
+	uint16_t note[3] = {0};
+	struct gx_comp comp = {0};
+	struct gx_op op;
+
+	note_rig(false, 0);
+	op = put_of(0, note, sizeof(note));
+	for (unsigned i = 0; i < 40; i++)
+		post_wait(&op);
+	while (!comp.note) {
+		rig->still[1] = true;
+		rig_turn(rig);
+		gx_core_turn(rig->core[1], rig->now_ns);
+		gx_poll(gx_core_queue(rig->core[1]), &comp, 1);
+		rig->still[1] = false;
+	}
+	rig->on_comp = NULL;
+	assert_int_equal(comp.note_len, sizeof(note));
+	assert_memory_equal(comp.note, note, sizeof(note));
+	rig_close(rig);
+}
+
+static void note__bad(void **state)
+{
+	uint64_t word = 0;
+	struct gx_op op;
+
+	note_rig(false, 0);
+	op = put_of(0, &word, GX_NOTE_MAX + 1);
+	assert_int_equal(post(&op), -EINVAL);
+	op = put_of(0, NULL, 1);
+	assert_int_equal(post(&op), -EINVAL);
+	op = put_of(0, &word, 8);
+	op.flags |= GX_OP_IMM;
+	assert_int_equal(post(&op), -EINVAL);
+	op.flags = 0;
+	assert_int_equal(post(&op), -EINVAL);
+	assert_non_null(strstr(gx_error(), "note_len"));
+	op.flags = GX_OP_NOTE;
+	op.stream = &word;
+	assert_int_equal(post(&op), -EINVAL);
+	op.stream = NULL;
+	op.kind = GX_OP_GET;
+	assert_int_equal(post(&op), -EINVAL);
+	op.kind = GX_OP_SEND;
+	assert_int_equal(post(&op), -EINVAL);
+	note_end();
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(note__lengths),    rig_test(note__order),     rig_test(note__list),
+		rig_test(note__not_polled), rig_test(note__fails),     rig_test(note__cancel),
+		rig_test(note__lies),	    rig_test(note__conn_ends), rig_test(note__bad),
+	};
+
+	return rig_run("note", tests, GX_ARRAY_SIZE(tests), argc, argv);
+}
