@@ -5,31 +5,24 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 nixl_status_t status_of(int err)
 {
-	static const std::map<int, nixl_status_t> statuses = {
-		{0, NIXL_SUCCESS},
-		{-ENOTCONN, NIXL_ERR_REMOTE_DISCONNECT},
-		{-ECONNRESET, NIXL_ERR_REMOTE_DISCONNECT},
-		{-ECONNREFUSED, NIXL_ERR_REMOTE_DISCONNECT},
-		{-ECONNABORTED, NIXL_ERR_REMOTE_DISCONNECT},
-		{-ENETUNREACH, NIXL_ERR_REMOTE_DISCONNECT},
-		{-ETIMEDOUT, NIXL_ERR_CANCELED},
-		{-ECANCELED, NIXL_ERR_CANCELED},
-		{-ESTALE, NIXL_ERR_NOT_FOUND},
-		{-ENOENT, NIXL_ERR_NOT_FOUND},
-		{-EXDEV, NIXL_ERR_MISMATCH},
-		{-EACCES, NIXL_ERR_NOT_ALLOWED},
-		{-EPERM, NIXL_ERR_NOT_ALLOWED},
-		{-EINVAL, NIXL_ERR_INVALID_PARAM},
-		{-ERANGE, NIXL_ERR_INVALID_PARAM},
-		{-EFAULT, NIXL_ERR_INVALID_PARAM},
-		{-EMSGSIZE, NIXL_ERR_INVALID_PARAM},
+	static const std::map<nixl_status_t, std::set<int>> statuses = {
+		{NIXL_SUCCESS, {0}},
+		{NIXL_ERR_REMOTE_DISCONNECT,
+		 {ENOTCONN, ECONNRESET, ECONNREFUSED, ECONNABORTED, ENETUNREACH}},
+		{NIXL_ERR_CANCELED, {ETIMEDOUT, ECANCELED}},
+		{NIXL_ERR_NOT_FOUND, {ESTALE, ENOENT}},
+		{NIXL_ERR_MISMATCH, {EXDEV}},
+		{NIXL_ERR_NOT_ALLOWED, {EACCES, EPERM}},
+		{NIXL_ERR_INVALID_PARAM, {EINVAL, ERANGE, EFAULT, EMSGSIZE}},
 	};
-	auto it = statuses.find(err);
-
-	return it == statuses.end() ? NIXL_ERR_BACKEND : it->second;
+	for (const auto &[status, errs] : statuses)
+		if (errs.count(-err))
+			return status;
+	return NIXL_ERR_BACKEND;
 }
 
 /* A name that it does not know is an error: a "require" that is spelled wrong would require
@@ -101,7 +94,7 @@ bool Engine::context_open(unsigned nr_cores)
 	}
 	if (gx_queue_open(gx, nullptr, &queue))
 		return false;
-	helper = std::thread(&Engine::help, this);
+	helper = std::jthread([this](const std::stop_token &stop) { help(stop); });
 	return true;
 }
 
@@ -124,9 +117,7 @@ Engine::Engine(const nixlBackendInitParams *init) : nixlBackendEngine(init)
 
 Engine::~Engine()
 {
-	stop = true;
-	if (helper.joinable())
-		helper.join();
+	helper = {};
 	for (unsigned i = 1; gx && i < gx_nr_cores(gx); i++)
 		gx_core_stop(gx_core(gx, i));
 	peers.clear();
@@ -148,7 +139,7 @@ nixl_mem_list_t Engine::getSupportedMems() const
 nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &kind,
 				  nixlBackendMD *&out)
 {
-	auto memory = std::make_unique<Memory>();
+	auto memory = std::make_unique<Memory>(true);
 	struct gx_key_opts opts = GX_INIT(opts);
 	int ret;
 
@@ -157,17 +148,15 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &ki
 	memory->addr = desc.addr;
 	ret = gx_mem_reg(gx, kind == DRAM_SEG ? GX_MEM_HOST : GX_MEM_CUDA, (int)desc.devId,
 			 (void *)desc.addr, desc.len, &memory->mem);
-	if (!ret) {
-		opts.access = GX_ACCESS_PUT | GX_ACCESS_GET;
+	opts.access = GX_ACCESS_PUT | GX_ACCESS_GET;
+	if (!ret)
 		ret = gx_mem_key(memory->mem, &opts, &memory->key);
-		if (ret == -EACCES) {
-			opts.access = GX_ACCESS_GET;
-			ret = gx_mem_key(memory->mem, &opts, &memory->key);
-		}
-		if (ret)
-			gx_mem_free(memory->mem);
-	}
+	opts.access = GX_ACCESS_GET;
+	if (ret == -EACCES && memory->mem)
+		ret = gx_mem_key(memory->mem, &opts, &memory->key);
 	if (ret) {
+		if (memory->mem)
+			gx_mem_free(memory->mem);
 		NIXL_ERROR << "registering " << desc.len << " bytes: " << gx_error();
 		return status_of(ret);
 	}
@@ -205,7 +194,7 @@ nixl_status_t Engine::getPublicData(const nixlBackendMD *meta, std::string &out)
 nixl_status_t Engine::loadRemoteMD(const nixlBlobDesc &desc, const nixl_mem_t &,
 				   const std::string &, nixlBackendMD *&out)
 {
-	auto memory = std::make_unique<Memory>();
+	auto memory = std::make_unique<Memory>(true);
 
 	if (desc.metaInfo.size() != sizeof(memory->key.bytes))
 		return NIXL_ERR_MISMATCH;
@@ -217,7 +206,7 @@ nixl_status_t Engine::loadRemoteMD(const nixlBlobDesc &desc, const nixl_mem_t &,
 /* NIXL may unload it after the memory itself was deregistered. */
 nixl_status_t Engine::loadLocalMD(nixlBackendMD *in, nixlBackendMD *&out)
 {
-	auto memory = std::make_unique<Memory>();
+	auto memory = std::make_unique<Memory>(true);
 
 	memory->key = static_cast<const Memory *>(in)->key;
 	out = memory.release();

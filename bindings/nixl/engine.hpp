@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The backend GX of NIXL: one gx context for an agent. NIXL's threads call it, several at a time.
- *
- * engine.cc: options, set-up, memory. peer.cc: agents by name, notifications. xfer.cc: transfers.
- */
+/* The backend GX of NIXL: one gx context for an agent. NIXL's threads call it, several at a time. */
 #ifndef ENGINE_HPP
 #define ENGINE_HPP
 
-#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -22,9 +17,7 @@
 
 /* Registered memory: ours, or an agent's that we have the key of. */
 struct Memory : nixlBackendMD {
-	Memory() : nixlBackendMD(true)
-	{
-	}
+	using nixlBackendMD::nixlBackendMD;
 	struct gx_mem *mem = nullptr; /* ours alone */
 	uint64_t addr = 0;
 	struct gx_key key = {};
@@ -43,8 +36,6 @@ struct Peer {
 
 /* A transfer, prepared once and posted any number of times. Of Engine.queue_lock. */
 struct Xfer : nixlBackendReqH {
-	Xfer() = default;
-	Xfer(const Xfer &) = delete;
 	~Xfer()
 	{
 		for (struct gx_op &op : ops)
@@ -129,8 +120,7 @@ class Engine : public nixlBackendEngine
 	mutable std::deque<Xfer *> active;
 	mutable uint64_t called_ns = 0; /* when NIXL last turned core 0 */
 
-	std::thread helper; /* turns core 0 where nobody calls */
-	std::atomic<bool> stop = false;
+	std::jthread helper; /* turns core 0 where nobody calls */
 
 	bool options_take(const nixl_b_params_t &params, unsigned *nr_cores);
 	bool context_open(unsigned nr_cores);
@@ -138,17 +128,14 @@ class Engine : public nixlBackendEngine
 			    const char *why);
 	static void on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
 
-	std::shared_ptr<Peer> peer_find(const std::string &agent) const;
 	nixl_status_t peer_link(const std::string &agent, Link *out) const;
 	nixl_status_t peer_dial(const std::string &agent, Peer &peer) const;
 	bool way_is_right(const std::string &agent, struct gx_conn *conn) const;
 
 	nixl_status_t xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
 				const nixl_meta_dlist_t &remote) const;
-	int xfer_add(Xfer &x, nixl_xfer_op_t op, const std::vector<struct gx_seg> &segs) const;
-	void help();
-	void called() const;
-	bool queue_turn() const;
+	void help(const std::stop_token &stop);
+	bool queue_turn(bool by_nixl) const;
 	void xfer_feed(Xfer &x) const;
 	void xfer_cancel(Xfer &x) const;
 	void xfer_end(Xfer &x) const;

@@ -3,6 +3,8 @@
 """Link gx's backend into NIXL's wheels of the Python that runs this, so that NIXL finds it without any variable.
 
 usage: gx-nixl-install [--remove] [PLUGIN]
+
+PLUGIN: default: the one that was installed with this program, or with the package gx.
 """
 import importlib.util
 import pathlib
@@ -21,12 +23,18 @@ def folders():
                 yield folder
 
 
+def plugin_here():
+    gx = importlib.util.find_spec("gx")
+    wheel = pathlib.Path(gx.origin).parent.parent / ".gx.mesonpy.libs" / "libplugin_GX.so" if gx and gx.origin else None
+    return wheel if wheel and wheel.is_file() else PLUGIN
+
+
 def main(args):
     remove = "--remove" in args
     rest = [a for a in args if a != "--remove"]
     if len(rest) > 1 or any(a.startswith("-") for a in rest):
         sys.exit(__doc__)
-    plugin = pathlib.Path(rest[0] if rest else PLUGIN).resolve()
+    plugin = pathlib.Path(rest[0] if rest else plugin_here()).resolve()
     if not remove and not plugin.is_file():
         sys.exit(f"gx-nixl-install: no file {plugin}")
     found = list(folders())

@@ -45,14 +45,6 @@ void Engine::on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t 
 
 /* ---- Peers ---- */
 
-std::shared_ptr<Peer> Engine::peer_find(const std::string &agent) const
-{
-	std::lock_guard guard(peers_lock);
-	auto it = peers.find(agent);
-
-	return it == peers.end() ? nullptr : it->second;
-}
-
 /* Does the connection take the way that the option names? It is said in any case. */
 bool Engine::way_is_right(const std::string &agent, struct gx_conn *conn) const
 {
@@ -109,12 +101,17 @@ nixl_status_t Engine::peer_dial(const std::string &agent, Peer &peer) const
 /* A connection to the agent that is up, made now where there is none. */
 nixl_status_t Engine::peer_link(const std::string &agent, Link *out) const
 {
-	std::shared_ptr<Peer> peer = peer_find(agent);
 	struct gx_conn_info info = GX_INIT(info);
+	std::shared_ptr<Peer> peer;
 	nixl_status_t status;
 
-	if (!peer)
-		return NIXL_ERR_NOT_FOUND;
+	{
+		std::lock_guard guard(peers_lock);
+		auto it = peers.find(agent);
+		if (it == peers.end())
+			return NIXL_ERR_NOT_FOUND;
+		peer = it->second;
+	}
 	std::lock_guard guard(peer->lock);
 	if (!peer->link || gx_conn_info(peer->link.get(), &info) ||
 	    info.state != GX_CONN_STATE_UP) {
@@ -164,7 +161,7 @@ nixl_status_t Engine::getNotifs(notif_list_t &out)
 {
 	{
 		std::lock_guard guard(queue_lock);
-		called();
+		queue_turn(true);
 	}
 	std::lock_guard guard(notes_lock);
 

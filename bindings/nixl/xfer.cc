@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Transfers: a prepared list of all descriptors, on a lane of the connection. The notification
- * follows when it is done, which says that the bytes are visible at the peer. Calls of NIXL move
- * it on.
- */
+/* Transfers: a prepared list of all descriptors, on a lane of the connection; then its notification. */
 #include "engine.hpp"
 
 #include <algorithm>
@@ -16,25 +12,23 @@ static constexpr size_t NOTE_MAX_B = 4096;
 static constexpr uint64_t LIST_MAX_B = 1ull << 36;
 static constexpr uint64_t CALLED_NS = 200000, NAP_MIN_NS = 50000, NAP_MAX_NS = 400000;
 
-int Engine::xfer_add(Xfer &x, nixl_xfer_op_t op, const std::vector<struct gx_seg> &segs) const
-{
-	struct gx_op o = {};
-	int ret = gx_list_open(gx, segs.data(), (unsigned)segs.size(), &o.list);
-
-	if (ret)
-		return ret;
-	o.kind = op == NIXL_READ ? GX_OP_GET : GX_OP_PUT;
-	o.user = (uint64_t)&x;
-	x.ops.push_back(o);
-	return 0;
-}
-
 /* One list, unless it has more segments or bytes than a list takes. */
 nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
 				const nixl_meta_dlist_t &remote) const
 {
 	std::unordered_map<const Memory *, struct gx_region> regions;
 	std::vector<struct gx_seg> segs;
+	auto list_end = [&] {
+		struct gx_op o = {};
+		int ret = gx_list_open(gx, segs.data(), (unsigned)segs.size(), &o.list);
+
+		o.kind = op == NIXL_READ ? GX_OP_GET : GX_OP_PUT;
+		o.user = (uint64_t)&x;
+		if (!ret)
+			x.ops.push_back(o);
+		segs.clear();
+		return ret;
+	};
 	size_t n = (size_t)local.descCount();
 	uint64_t bytes = 0;
 	int ret = 0;
@@ -56,8 +50,7 @@ nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlis
 		if (!i || local[i - 1].metadataP != here)
 			x.gone.push_back(here->gone);
 		if (!ret && (segs.size() == GX_SEGS_MAX || bytes + local[i].len > LIST_MAX_B)) {
-			ret = xfer_add(x, op, segs);
-			segs.clear();
+			ret = list_end();
 			bytes = 0;
 		}
 		bytes += local[i].len;
@@ -65,7 +58,7 @@ nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlis
 				remote[i].addr - it->second.addr, local[i].len});
 	}
 	if (!ret && !segs.empty())
-		ret = xfer_add(x, op, segs);
+		ret = list_end();
 	if (ret)
 		NIXL_ERROR << "preparing a transfer: " << gx_error();
 	return status_of(ret);
@@ -109,7 +102,7 @@ nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
 	}
 	x.active = true;
 	active.push_back(&x);
-	called();
+	queue_turn(true);
 	return x.active ? NIXL_IN_PROG : status_of(x.err);
 }
 
@@ -119,7 +112,7 @@ nixl_status_t Engine::checkXfer(nixlBackendReqH *handle) const
 	std::lock_guard guard(queue_lock);
 
 	if (x.active)
-		called();
+		queue_turn(true);
 	return x.active ? NIXL_IN_PROG : status_of(x.err);
 }
 
@@ -133,7 +126,7 @@ nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 		x->left = true;
 		x->err = x->err ? x->err : -ECANCELED;
 		xfer_cancel(*x);
-		called();
+		queue_turn(true);
 	} else {
 		delete x;
 	}
@@ -182,13 +175,15 @@ void Engine::xfer_end(Xfer &x) const
 		delete &x;
 }
 
-/* Post what waits, turn core 0, take completions, end what is done. Return: it did work. */
-bool Engine::queue_turn() const
+/* Post what waits, turn core 0, take completions, end what is done: a small transfer may be done at
+ * once. Return: it did work. */
+bool Engine::queue_turn(bool by_nixl) const
 {
 	struct gx_comp comps[BURST];
 	bool worked;
 	unsigned n;
 
+	called_ns = by_nixl ? gx_now() : called_ns;
 	for (Xfer *x : active)
 		xfer_feed(*x);
 	worked = gx_core_turn(gx_core(gx, 0), gx_now());
@@ -217,33 +212,25 @@ bool Engine::queue_turn() const
 	return worked;
 }
 
-/* By a thread of NIXL: a small transfer may be done before the call returns. */
-void Engine::called() const
-{
-	queue_turn();
-	called_ns = gx_now();
-}
-
 /* Two threads that spin for one agent would have no CPU left for the other agent of a small host. So
  * this one rests while NIXL's threads call, and longer the longer nothing happens. */
-void Engine::help()
+void Engine::help(const std::stop_token &stop)
 {
 	uint64_t worked_ns = gx_now();
 
-	while (!stop) {
+	while (!stop.stop_requested()) {
 		uint64_t now = gx_now(), nap = 0;
 		std::unique_lock guard(queue_lock, std::try_to_lock);
 
 		if (!guard || now < called_ns + CALLED_NS) {
 			nap = CALLED_NS;
 			worked_ns = now;
-		} else if (queue_turn()) {
+		} else if (queue_turn(false)) {
 			worked_ns = now;
 		} else if (now - worked_ns > NAP_MIN_NS) {
 			nap = std::clamp((now - worked_ns) / 2048, NAP_MIN_NS, NAP_MAX_NS);
 		}
-		if (guard)
-			guard.unlock();
+		guard = {};
 		if (nap)
 			std::this_thread::sleep_for(std::chrono::nanoseconds(nap));
 	}

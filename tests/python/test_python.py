@@ -349,6 +349,18 @@ class Program(unittest.TestCase):
             self.assertIn(words, p.stdout)
         self.assertIn("withdrawn", p.stdout)
 
+    def test_wheel_has(self):
+        """What meson-python takes into the wheel."""
+        with tempfile.TemporaryDirectory() as room:
+            subprocess.run(["meson", "install", "-C", BUILD, "--no-rebuild", "--quiet", "--destdir", room, "--tags", "runtime,python-runtime"],
+                           check=True, timeout=60, capture_output=True)
+            names = {p.name for p in pathlib.Path(room).rglob("*")}
+        self.assertLessEqual({"_gx.abi3.so", "__init__.py", "ray.py", "py.typed", "gxd", "gxperf"}, names)
+        if (BUILD / "bindings/nixl/libplugin_GX.so").exists():
+            self.assertLessEqual({"libplugin_GX.so", "gx-nixl-install"}, names)
+        if (BUILD / "bindings/nccl/libnccl-net-gx.so").exists():
+            self.assertIn("libnccl-net-gx.so", names)
+
     def test_exit_without_close(self):
         p = self.run_python("-c", "import gx; g = gx.Context(); m = g.register(bytearray(4096)); g.listen('127.0.0.1:0')")
         self.assertEqual((p.returncode, p.stderr), (0, ""))
