@@ -24,7 +24,7 @@ JOBS = os.cpu_count() or 1
 
 def sources():
     return [str(path.relative_to(TOP)) for folder in FOLDERS for path in sorted((TOP / folder).rglob("*"))
-            if path.suffix in SUFFIXES and path.is_file() and not any(path.is_relative_to(TOP / v) for v in VENDORED)]
+            if path.suffix in SUFFIXES and path.is_file() and not path.is_relative_to(TOP / VENDORED)]
 
 
 def formatter_run(tool, args, files):

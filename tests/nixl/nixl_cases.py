@@ -5,15 +5,12 @@
 usage: nixl_cases.py [CASE...]
 """
 import os
-import pathlib
 import signal
-import socket
-import subprocess
 import sys
 import time
 
 import numpy as np
-from nixl_node import WAIT_S, Agent, Node
+from nixl_node import Agent, Node
 
 FULL = bool(os.environ.get("GX_TEST_FULL"))
 RNG = np.random.default_rng(int(os.environ.get("GX_TEST_SEED", "26")))
@@ -268,48 +265,6 @@ def case_deadline():
     right.signal(signal.SIGCONT)
     same(left.run("x"), "DONE", "of the peer that goes on")
     stop(left, right)
-
-
-def ports_free(count):
-    with_them = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in with_them]
-    for s in with_them:
-        s.close()
-    return ports
-
-
-def example(name, *args):
-    here = pathlib.Path(__file__).parent
-    env = {**os.environ, "NIXL_LOG_LEVEL": "INFO"}
-    if "partial" in name:
-        env["NIXL_ETCD_ENDPOINTS"] = "deleted by it"
-    return subprocess.Popen([sys.executable, here / "nixl_example.py", here / "examples" / name, *args], env=env,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
-def case_examples():
-    """NIXL's own: two agents of a process, two processes, and four at the same time."""
-    one, other = ports_free(2)
-    running = [example("partial_md_example.py", "--init-port", str(one), "--target-port", str(other))]
-    for names in (["basic_two_peers.py"], ["basic_two_peers.py", "expanded_two_peers.py"]):
-        for name, port in zip(names, ports_free(len(names))):
-            for mode in ("target", "initiator"):
-                running.append(example(name, "--ip", "127.0.0.1", "--port", str(port), "--mode", mode))
-                if mode == "target":
-                    listens(port)
-        for p in running:
-            said = p.communicate(timeout=60)[0]
-            same((p.returncode, "Test Complete" in said), (0, True), f"{p.args[2].name}: {said[-300:]}")
-        running = []
-
-
-def listens(port):
-    until = time.monotonic() + WAIT_S
-    while time.monotonic() < until:
-        with socket.socket() as s:
-            if s.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
 
 
 def case_kill():
