@@ -177,15 +177,15 @@ struct gx_ep {
 	struct gx_core *core;
 	const struct gx_ep_ops *ops;
 	unsigned lane;
-	unsigned port;		     /* index in gx->port[]; frozen */
-	struct gx_call attach, fail; /* ctl -> core */
-	bool want_attach, want_fail; /* ctl: ask again, the core's inbox was full */
-	int fail_err;		     /* ctl writes it before it sends fail */
-	uint32_t comp_mark;	     /* core: comp_head when it detached */
-	bool failed;		     /* core: call_fail() ran */
-	uint32_t stuck_turn;	     /* core: turn of submit.c in which its link had no room */
-	uint32_t list_out;	     /* core: parts of lists that its link has */
-	struct notes *notes;	     /* core: see note.h */
+	unsigned port;		       /* index in gx->port[]; frozen */
+	struct gx_call attach, fail;   /* ctl -> core */
+	bool want_attach, want_fail;   /* ctl: ask again, the core's inbox was full */
+	int fail_err;		       /* ctl writes it before it sends fail */
+	uint32_t comp_mark;	       /* core: comp_head when it detached */
+	bool failed;		       /* core: call_fail() ran */
+	uint32_t stuck_turn;	       /* core: turn of submit.c in which its link had no room */
+	uint32_t list_puts, list_gets; /* core: parts of lists that its link has */
+	struct notes *notes;	       /* core: see note.h */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */

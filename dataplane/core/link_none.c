@@ -174,6 +174,12 @@ uint64_t link_none_pull_over(const struct gx_conn *c)
 	return 0;
 }
 
+unsigned link_none_copy(struct gx_ep *ep, bool put, const struct gx_link_seg segs[], unsigned n,
+			uint64_t *room_b)
+{
+	return 0;
+}
+
 const struct gx_link_ctx_ops link_none_ctx_ops = {
 	.check = link_none_check,
 	.open = link_none_ctx,

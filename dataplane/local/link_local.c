@@ -84,6 +84,7 @@ bool link_local_poll(void *link, uint64_t now_ns)
 	if (gx_unlikely(core_drop_due(l->core)))
 		core_drop(l->core);
 	l->budget_b = LOCAL_TURN_B;
+	l->list_b = LOCAL_LIST_B;
 	if (l->nr_dma)
 		worked |= local_dma_reap(l, now_ns);
 	if (gx_unlikely(l->nr_live > LOCAL_FEW))
@@ -180,6 +181,7 @@ static const struct gx_ep_ops ep_ops = {
 	.ep_attach = local_attach,
 	.ep_fail = local_fail,
 	.post = local_post,
+	.copy = local_copy,
 	.kick = local_kick,
 	.cancel = local_cancel,
 };
@@ -192,6 +194,7 @@ int link_local_open(struct gx_core *core, struct link_local **out)
 		return -ENOMEM;
 	l->core = core;
 	l->budget_b = LOCAL_TURN_B;
+	l->list_b = LOCAL_LIST_B;
 	*out = l;
 	return 0;
 }

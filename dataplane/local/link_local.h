@@ -2,7 +2,7 @@
 /*
  * The local link's endpoints on their core, for link_local.c (a turn, attach and fail),
  * local_live.c (endpoints that a turn looks at), local_note.c (notifications), local_op.c
- * (operations under way) and local_post.c (posting) alone. All of it runs on the polling core.
+ * (operations under way), local_post.c (posting) and local_list.c (lists) alone. All of it runs on the polling core.
  */
 #ifndef GX_LINK_LOCAL_H
 #define GX_LINK_LOCAL_H
@@ -11,11 +11,13 @@
 #include "local/local.h"
 #include "packet/pkt.h"
 
-#define LOCAL_OPS    256	/* operations of an ep that gx_post() did not finish */
-#define LOCAL_TURN_B (1u << 20) /* bytes that a core copies in one turn, in gx_post() or later */
-#define LOCAL_DMA    256	/* operations of an ep for copy engines */
-#define LOCAL_FEW    4		/* eps; among so few none is ever cold */
-#define EP_NOT_LIVE  UINT32_MAX
+#define LOCAL_OPS      256	  /* operations of an ep that gx_post() did not finish */
+#define LOCAL_TURN_B   (1u << 20) /* bytes that a core copies in one turn, in gx_post() or later */
+#define LOCAL_LIST_B   (256u << 10) /* that lists may copy though these are spent */
+#define LOCAL_INLINE_B (64u << 10)  /* gx_post() itself copies up to here */
+#define LOCAL_DMA      256	    /* operations of an ep for copy engines */
+#define LOCAL_FEW      4	    /* eps; among so few none is ever cold */
+#define EP_NOT_LIVE    UINT32_MAX
 
 /* An operation that was not done at once. owner: core */
 struct local_op {
@@ -90,6 +92,7 @@ struct link_local {
 	uint64_t cold_ns;  /* time of the last look at a cold ep */
 	unsigned rover;	   /* the hot ep that this turn serves first */
 	uint32_t budget_b; /* bytes left of LOCAL_TURN_B */
+	uint32_t list_b;   /* the same of LOCAL_LIST_B */
 	uint64_t noted_ns; /* time of the turn that took the last notification */
 	unsigned nr_gpus;  /* highest device in dma + 1 */
 	struct dma *dma[GX_GPUS_MAX];
@@ -164,12 +167,29 @@ static inline bool local_key_leave(struct local_ep *e, const struct local_map *m
 	return local_key_holds(m);
 }
 
-/* Count an operation that is done: in our counters, and for the peer's. */
-static inline void local_op_count(struct local_ep *e, unsigned kind, uint64_t len)
+/* The same, if the peer lets this end do @kind there. */
+static inline struct local_map *local_map_for(const struct local_ep *e, unsigned kind,
+					      uint64_t token)
 {
-	gx_stat_add(local_stats(e), kind == GX_OP_PUT ? GX_STAT_LOCAL_PUTS : GX_STAT_LOCAL_GETS, 1);
+	struct local_map *m = local_map_of(e->conn, token);
+	unsigned access = kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
+
+	return m && m->access & access ? m : NULL;
+}
+
+/* May this end touch these bytes of it now? */
+static inline bool local_map_holds(const struct local_ep *e, const struct local_map *m,
+				   uint64_t off, uint64_t len)
+{
+	return off <= m->len && len <= m->len - off && !local_is_revoked(e, m->bit);
+}
+
+/* Count @n operations that are done: in our counters, and for the peer's. */
+static inline void local_ops_count(struct local_ep *e, unsigned kind, unsigned n, uint64_t len)
+{
+	gx_stat_add(local_stats(e), kind == GX_OP_PUT ? GX_STAT_LOCAL_PUTS : GX_STAT_LOCAL_GETS, n);
 	gx_stat_add(local_stats(e), GX_STAT_LOCAL_BYTES, len);
-	e->made[kind == GX_OP_PUT]++;
+	e->made[kind == GX_OP_PUT] += n;
 	e->made_b += len;
 	e->made_due = true;
 }
@@ -217,5 +237,10 @@ bool local_dma_reap(struct link_local *l, uint64_t now_ns); /* all GPUs */
 int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route);
 void local_kick(struct gx_ep *ep);
 int local_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *route);
+
+/* -- local_list.c: slot of gx_link_local_ops -- */
+
+unsigned local_copy(struct gx_ep *ep, bool put, const struct gx_link_seg segs[], unsigned n,
+		    uint64_t *room_b);
 
 #endif

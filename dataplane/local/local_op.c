@@ -50,7 +50,7 @@ static bool op_end(struct local_ep *e, const struct local_op *op)
 		local_note_put(e, core_token_hide(op->token, op->flags), op->off, op->len, op->imm);
 	}
 	if (!op->status)
-		local_op_count(e, op->kind, op->len);
+		local_ops_count(e, op->kind, 1, op->len);
 	local_op_report(e, op);
 	return true;
 }

@@ -7,21 +7,14 @@
 
 #include <errno.h>
 
-#define LOCAL_INLINE_B (64u << 10) /* gx_post() itself copies up to here */
-
 /* The mapping that @op goes to. NULL: packets carry @op, and report an error in it, if any. */
 static struct local_map *map_find(const struct local_ep *e, const struct gx_op *op)
 {
-	struct local_map *m = local_map_of(e->conn, op->token);
-	unsigned access = op->kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
+	struct local_map *m = local_map_for(e, op->kind, op->token);
 
-	if (!m || !(m->access & access))
+	if (!m || !local_map_holds(e, m, op->remote_off, op->len))
 		return NULL;
-	if (op->remote_off > m->len || op->len > m->len - op->remote_off)
-		return NULL;
-	if (m->live && !local_key_holds(m))
-		return NULL;
-	return local_is_revoked(e, m->bit) ? NULL : m;
+	return m->live && !local_key_holds(m) ? NULL : m;
 }
 
 /* Find the copier of @op: a GPU if memory of one is at either end. @theirs: the region as the
@@ -99,7 +92,7 @@ static bool op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 			gx_demote(&e->tx->note[(e->tx_head - 1) % LOCAL_NOTES]);
 		}
 	}
-	local_op_count(e, op->kind, op->len);
+	local_ops_count(e, op->kind, 1, op->len);
 	core_report(&(struct core_end){.ep = &e->pkt.ep,
 				       .route = route,
 				       .op = op->kind,

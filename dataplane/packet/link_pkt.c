@@ -413,6 +413,7 @@ const struct gx_ep_ops gx_link_pkt_ops = {
 	.ep_attach = pkt_attach,
 	.ep_fail = pkt_fail,
 	.post = pkt_post,
+	.copy = link_none_copy,
 	.kick = pkt_kick,
 	.cancel = pkt_cancel,
 };

@@ -15,33 +15,40 @@
 #include <stdlib.h>
 
 #define LIST_LEN_MAX (1ull << 36) /* bytes, as of any operation */
+#define LIST_SPARES  4		  /* rooms that a queue keeps */
 #define LIST_RUNS    256	  /* under way on a core, of all its endpoints */
 #define LIST_PARTS   1024	  /* the same for parts */
 #define LIST_BURST   64		  /* parts that a run begins in a turn */
 #define LIST_BURST_B (1u << 20)	  /* bytes after which it begins no other */
 #define LIST_TURN    256	  /* parts that all runs begin in a turn */
+#define LIST_POST_B  (64u << 10)  /* bytes that a link copies within the post */
 
-struct seg {
-	struct gx_mem *mem;
-	uint64_t off, token, remote_off, len;
-	uint32_t first; /* index of the first of the caller's segments that it was merged from */
+/* Memory that a prepared list names. Handles of freed memory stay: another allocation has another id. */
+struct list_mem {
+	const struct gx_mem *mem;
+	uint64_t id;
 };
 
 /* Frozen, but for .refs. */
 struct gx_list {
 	struct gx *gx;
+	struct list_pool *pool; /* to which it goes back; NULL: prepared */
+	struct gx_list *next;	/* there */
+	uint32_t room;		/* for segments */
+	struct list_mem *mems;	/* prepared */
+	uint32_t nr_mems;
 	_Atomic unsigned refs; /* gx_list_open(), and posts under way */
 	bool read_only;	       /* a memory can't be written */
 	uint32_t nr;	       /* at least 1 */
 	uint64_t len;
-	struct seg seg[];
+	struct gx_link_seg seg[]; /* .first: of the caller's segments that it was merged from */
 };
 
 struct list_part {
 	struct gx_route route;
 	struct list_run *run; /* NULL: free */
 	struct list_part *next;
-	uint32_t first; /* of struct seg */
+	uint32_t first; /* of struct gx_link_seg */
 	uint8_t bits;	/* of the run's note, that it brings */
 	bool note;	/* it is the note, not data */
 };
@@ -52,15 +59,15 @@ struct list_run {
 	struct gx_ep *ep;	/* not to be used once .over */
 	struct gx_route *route; /* NULL: of the core's queue */
 	struct gx_op op;
-	const struct seg *seg;
+	const struct gx_link_seg *seg;
 	uint32_t nr;
 	uint64_t len;
-	struct seg one;	     /* without a list */
-	uint32_t note, word; /* its number; a short one */
-	uint8_t due;	     /* halves of it to send: enum note_bit */
-	bool beside;	     /* the data bring their half of it */
-	uint32_t at;	     /* segment to begin next */
-	uint32_t out;	     /* parts under way */
+	struct gx_link_seg one; /* without a list */
+	uint32_t note, word;	/* its number; a short one */
+	uint8_t due;		/* halves of it to send: enum note_bit */
+	bool beside;		/* the data bring their half of it */
+	uint32_t at;		/* segment to begin next */
+	uint32_t out;		/* parts under way */
 	uint32_t first;
 	int err; /* of the part that failed first; .first is its segment */
 	bool imm;
@@ -96,7 +103,7 @@ static int seg_check(const struct gx_seg *s, unsigned i)
 /* Add a segment to @list: to its last one, or behind. */
 static void list_add(struct gx_list *list, const struct gx_seg *s, unsigned i)
 {
-	struct seg *last = list->nr ? &list->seg[list->nr - 1] : NULL;
+	struct gx_link_seg *last = list->nr ? &list->seg[list->nr - 1] : NULL;
 
 	list->len += s->len;
 	list->read_only |= s->mem && s->mem->read_only;
@@ -109,27 +116,79 @@ static void list_add(struct gx_list *list, const struct gx_seg *s, unsigned i)
 	}
 	if (!last || last->len)
 		last = &list->seg[list->nr++];
-	*last = (struct seg){.mem = s->mem,
-			     .off = s->off,
-			     .token = s->token,
-			     .remote_off = s->remote_off,
-			     .len = s->len,
-			     .first = i};
+	*last = (struct gx_link_seg){.mem = s->mem,
+				     .off = s->off,
+				     .token = s->token,
+				     .remote_off = s->remote_off,
+				     .len = s->len,
+				     .first = i};
 }
 
-/* A turn that posts a list allocates here: room for the longest list in each queue would be
- * megabytes that few programs use. A prepared list costs no allocation. */
-static int list_make(struct gx *gx, const struct gx_seg segs[], unsigned n, struct gx_list **out)
+/* Room of an earlier post, else new room: a program that posts again what it has posted before
+ * allocates no more. */
+static struct gx_list *list_get(struct list_pool *pool, unsigned n)
+{
+	struct gx_list **at = pool ? &pool->free : NULL, *list;
+	uint32_t room = n;
+
+	while (at && *at && (*at)->room < n)
+		at = &(*at)->next;
+	if (at && *at) {
+		list = *at;
+		*at = list->next;
+		pool->nr--;
+		return list;
+	}
+	if (pool && pool->nr == LIST_SPARES) { /* it gives way to a longer one */
+		list = pool->free;
+		pool->free = list->next;
+		pool->nr--;
+		free(list);
+	}
+	for (room = pool ? 64 : n; room < n;)
+		room *= 2;
+	list = malloc(sizeof(*list) + room * sizeof(list->seg[0]));
+	if (list)
+		list->room = room;
+	return list;
+}
+
+static void list_free(struct gx_list *list)
+{
+	struct list_pool *pool = list->pool;
+
+	if (pool && pool->nr < LIST_SPARES) {
+		list->next = pool->free;
+		pool->free = list;
+		pool->nr++;
+		return;
+	}
+	if (!pool)
+		free(list->mems);
+	free(list);
+}
+
+void list_pool_end(struct list_pool *pool)
+{
+	for (struct gx_list *list; (list = pool->free);) {
+		pool->free = list->next;
+		free(list);
+	}
+	pool->nr = 0;
+}
+
+static int list_make(struct gx *gx, struct list_pool *pool, const struct gx_seg segs[], unsigned n,
+		     struct gx_list **out)
 {
 	struct gx_list *list;
 	int ret = 0;
 
 	if (!segs || !n || n > GX_SEGS_MAX)
 		return gx_fail(-EINVAL, "a list of %u segments: 1 to %u", n, GX_SEGS_MAX);
-	list = malloc(sizeof(*list) + n * sizeof(list->seg[0]));
+	list = list_get(pool, n);
 	if (!list)
 		return gx_fail(-ENOMEM, "no memory for a list of %u segments", n);
-	*list = (struct gx_list){.gx = gx, .refs = 1};
+	*list = (struct gx_list){.gx = gx, .pool = pool, .room = list->room, .refs = 1};
 	for (unsigned i = 0; !ret && i < n; i++) {
 		ret = seg_check(&segs[i], i);
 		if (!ret)
@@ -138,16 +197,50 @@ static int list_make(struct gx *gx, const struct gx_seg segs[], unsigned n, stru
 			ret = gx_fail(-EINVAL, "a list of more than 64 GiB");
 	}
 	if (ret)
-		free(list);
+		list_free(list);
 	else
 		*out = list;
 	return ret;
 }
 
+/* Note which memory @list names, mostly one. */
+static int list_mems(struct gx_list *list)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < list->nr; i++)
+		n += !i || list->seg[i].mem != list->seg[i - 1].mem;
+	list->mems = malloc(n * sizeof(list->mems[0]));
+	if (!list->mems)
+		return gx_fail(-ENOMEM, "no memory for a list of %u segments", list->nr);
+	for (uint32_t i = 0; i < list->nr; i++) {
+		const struct gx_mem *mem = list->seg[i].mem;
+
+		if (mem && (!list->nr_mems || list->mems[list->nr_mems - 1].mem != mem))
+			list->mems[list->nr_mems++] = (struct list_mem){mem, mem->id};
+	}
+	return 0;
+}
+
+static bool mems_are_alive(const struct gx_list *list)
+{
+	for (uint32_t i = 0; i < list->nr_mems; i++)
+		if (list->mems[i].mem->id != list->mems[i].id || mem_is_dead(list->mems[i].mem))
+			return false;
+	return true;
+}
+
 GX_EXPORT int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n,
 			   struct gx_list **out)
 {
-	return list_make(gx, segs, n, out);
+	struct gx_list *list;
+	int ret = list_make(gx, NULL, segs, n, &list);
+
+	if (!ret && (ret = list_mems(list)))
+		list_put(list);
+	if (!ret)
+		*out = list;
+	return ret;
 }
 
 GX_EXPORT void gx_list_close(struct gx_list *list)
@@ -155,7 +248,7 @@ GX_EXPORT void gx_list_close(struct gx_list *list)
 	list_put(list);
 }
 
-int list_take(struct gx *gx, const struct gx_op *op, struct gx_list **out)
+int list_take(struct gx *gx, struct list_pool *pool, const struct gx_op *op, struct gx_list **out)
 {
 	struct gx_list *list = op->list;
 	int ret = 0;
@@ -163,9 +256,11 @@ int list_take(struct gx *gx, const struct gx_op *op, struct gx_list **out)
 	if (!list) /* a note */
 		return 0;
 	if (op->nr_segs)
-		ret = list_make(gx, op->segs, op->nr_segs, &list);
+		ret = list_make(gx, pool, op->segs, op->nr_segs, &list);
 	else if (list->gx != gx)
 		return gx_fail(-EINVAL, "the list is of another context");
+	else if (gx_unlikely(!mems_are_alive(list)))
+		return gx_fail(-EINVAL, "memory of the list was freed");
 	else
 		atomic_fetch_add_explicit(&list->refs, 1, memory_order_relaxed);
 	if (!ret && list->read_only && op->kind == GX_OP_GET) {
@@ -180,7 +275,7 @@ int list_take(struct gx *gx, const struct gx_op *op, struct gx_list **out)
 void list_put(struct gx_list *list)
 {
 	if (list && atomic_fetch_sub_explicit(&list->refs, 1, memory_order_acq_rel) == 1)
-		free(list);
+		list_free(list);
 }
 
 bool list_is_dead(const struct gx_list *list)
@@ -230,6 +325,12 @@ static void run_check(struct list_run *run)
 		list_put(run->op.list);
 }
 
+/* Parts of the runs of this kind that the endpoint's link has. */
+static uint32_t *run_out(const struct list_run *run)
+{
+	return run->op.kind == GX_OP_GET ? &run->ep->list_gets : &run->ep->list_puts;
+}
+
 static void part_free(struct lists *l, struct list_part *p)
 {
 	struct list_run *run = p->run;
@@ -237,7 +338,7 @@ static void part_free(struct lists *l, struct list_part *p)
 	if (p->note)
 		run->ep->notes->busy &= ~(1ull << run->note % NOTES);
 	run->out--;
-	run->ep->list_out--;
+	(*run_out(run))--;
 	p->run = NULL;
 	p->next = l->part_free;
 	l->part_free = p;
@@ -259,7 +360,7 @@ static void part_comp(struct gx_route *route, const struct gx_comp *comp)
 
 /* ---- Feeding the links ---- */
 
-static struct gx_op part_op(const struct list_run *run, const struct seg *s)
+static struct gx_op part_op(const struct list_run *run, const struct gx_link_seg *s)
 {
 	return (struct gx_op){.kind = run->op.kind,
 			      .user = run->op.user,
@@ -289,7 +390,7 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t firs
 	p->note = note;
 	run->due &= ~p->bits;
 	run->out++;
-	run->ep->list_out++;
+	(*run_out(run))++;
 	ret = run->ep->ops->post(run->ep, op, &p->route);
 	if (!ret)
 		return 0;
@@ -304,7 +405,7 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t firs
 /* All bytes of the run are visible: the immediate goes by an empty put. */
 static bool run_notify(struct list_run *run)
 {
-	const struct seg *last = &run->seg[run->nr - 1];
+	const struct gx_link_seg *last = &run->seg[run->nr - 1];
 	struct gx_op op = part_op(run, last);
 
 	op.flags = GX_OP_IMM;
@@ -375,27 +476,42 @@ static bool note_send(struct list_run *run)
 	return !ret;
 }
 
+/* Gets have a share of their own, which no puts take. */
 static unsigned run_room(const struct list_run *run)
 {
 	const struct gx_link_room *room = &run->ep->ops->room;
 
-	return (run->op.kind == GX_OP_GET ? room->gets : room->ops) / 2;
+	return (run->op.kind == GX_OP_GET ? room->gets : room->ops - room->gets) / 2;
 }
 
-/* Return: parts begun. */
-static unsigned run_feed(struct list_run *run)
+/* Have the link copy what it can at once. Return: has it room for more in this turn? */
+static bool run_copy(struct list_run *run, uint64_t *room_b)
 {
+	if (run->beside) /* its note goes with it */
+		return true;
+	run->at += run->ep->ops->copy(run->ep, run->op.kind == GX_OP_PUT, &run->seg[run->at],
+				      run->nr - run->at, room_b);
+	return *room_b;
+}
+
+/* @copy_b: bytes that the link may copy at once. Return: parts begun; 1 if there are copies alone. */
+static unsigned run_feed(struct list_run *run, uint64_t copy_b)
+{
+	uint32_t before = run->at;
 	unsigned n = 0, room = run_room(run);
 	uint64_t bytes = 0;
 
 	run->busy = true;
 	if (run->op.deadline_ns && run->op.deadline_ns <= run->lists->core->now_ns)
 		run_err(run, -ETIMEDOUT, run_first(run));
-	while (!run->err && run->at < run->nr && n < LIST_BURST && bytes < LIST_BURST_B &&
-	       run->ep->list_out < room) {
-		const struct seg *s = &run->seg[run->at];
-		struct gx_op op = part_op(run, s);
+	while (!run->err && run->at < run->nr && n < LIST_BURST && bytes < LIST_BURST_B) {
+		const struct gx_link_seg *s;
+		struct gx_op op;
 
+		if (!run_copy(run, &copy_b) || run->at == run->nr || *run_out(run) >= room)
+			break;
+		s = &run->seg[run->at];
+		op = part_op(run, s);
 		if (run->beside ? note_data(run, &op) : part_post(run, &op, s->first, 0, false))
 			break;
 		run->at++;
@@ -407,7 +523,7 @@ static unsigned run_feed(struct list_run *run)
 	if (gx_unlikely(run->due))
 		n += note_send(run);
 	run->busy = false;
-	return n;
+	return n ? n : run->at != before;
 }
 
 /* What it has to move: its list, or itself. */
@@ -418,11 +534,11 @@ static void run_fill(struct list_run *run, const struct gx_op *op)
 		run->nr = op->list->nr;
 		run->len = op->list->len;
 	} else {
-		run->one = (struct seg){.mem = op->mem,
-					.off = op->mem ? op->off : (uintptr_t)op->addr,
-					.token = op->token,
-					.remote_off = op->remote_off,
-					.len = op->len};
+		run->one = (struct gx_link_seg){.mem = op->mem,
+						.off = op->mem ? op->off : (uintptr_t)op->addr,
+						.token = op->token,
+						.remote_off = op->remote_off,
+						.len = op->len};
 		run->seg = &run->one;
 		run->nr = op->len > 0;
 		run->len = op->len;
@@ -452,7 +568,7 @@ int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struc
 	l->tail = &run->next;
 	if (!route)
 		l->core->comps_due += sub_comps(op);
-	run_feed(run);
+	run_feed(run, LIST_POST_B);
 	run_check(run);
 	return 0;
 }
@@ -485,7 +601,7 @@ bool lists_run(struct lists *l)
 	unsigned n = 0;
 
 	for (struct list_run *run = first; run && n < LIST_TURN; run = run->next) {
-		unsigned fed = run->over ? 0 : run_feed(run);
+		unsigned fed = run->over ? 0 : run_feed(run, UINT64_MAX);
 
 		if (fed)
 			run->ep->ops->kick(run->ep);

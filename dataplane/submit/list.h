@@ -13,10 +13,17 @@ struct lists; /* a core's part. owner: core */
 
 /* -- any thread -- */
 
-/** list_take() - The list of @op, to be given back with list_put(). One that was not prepared is
- * copied. Return: 0, -EINVAL, -EFAULT, -ENOMEM with gx_error(). */
-int list_take(struct gx *gx, const struct gx_op *op, struct gx_list **out);
+/* Room of lists that were posted unprepared, for the next ones. owner: the queue's thread */
+struct list_pool {
+	struct gx_list *free;
+	unsigned nr;
+};
+
+/** list_take() - The list of @op, to be given back with list_put(), by the same thread if it was not
+ * prepared. That is copied into room of @pool. Return: 0, -EINVAL, -EFAULT, -ENOMEM with gx_error(). */
+int list_take(struct gx *gx, struct list_pool *pool, const struct gx_op *op, struct gx_list **out);
 void list_put(struct gx_list *list);	       /* NULL: nothing */
+void list_pool_end(struct list_pool *pool);    /* all lists are back */
 bool list_is_dead(const struct gx_list *list); /* was a memory freed? NULL: no */
 
 /* -- control path -- */

@@ -110,6 +110,7 @@ static void submit_free(struct gx_queue *q)
 	for (uint32_t i = 0; q->msgs && i < q->depth; i++)
 		sub_note_put(&q->msgs[i].op);
 	marks_close(q->marks);
+	list_pool_end(&q->lists);
 	free(q->msgs);
 	free(q);
 }
@@ -349,10 +350,10 @@ int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark)
 }
 
 /* Give @op a list and a note of its own. */
-static int run_take(struct gx *gx, struct gx_op *op)
+static int run_take(struct gx_queue *q, struct gx_op *op)
 {
 	struct gx_list *list = NULL;
-	int ret = list_take(gx, op, &list);
+	int ret = list_take(q->gx, &q->lists, op, &list);
 
 	op->list = list;
 	op->nr_segs = 0;
@@ -374,7 +375,7 @@ int sub_req_make(struct gx_queue *q, struct gx_ep *ep, const struct gx_op *op, v
 	if (ret >= 0 && !l->nr_free)
 		ret = -EAGAIN;
 	if (ret == OP_IS_RUN)
-		ret = run_take(q->gx, &own);
+		ret = run_take(q, &own);
 	if (!ret)
 		ret = sub_stream_get(q, op, &mark);
 	if (ret)

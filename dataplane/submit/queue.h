@@ -13,6 +13,7 @@
 #define GX_SUBMIT_QUEUE_H
 
 #include "gx_internal/ring.h"
+#include "submit/list.h"
 #include "submit/marks.h"
 
 #define SUB_BURST	32	       /* requests moved at once */
@@ -83,7 +84,8 @@ struct sub_lane {
 
 /* owner: the queue's thread, unless a field says otherwise */
 struct gx_queue {
-	struct gx_core *core; /* frozen; its queue, which uses nothing below. NULL: with lanes */
+	struct gx_core *
+		core; /* frozen; its queue, which uses nothing below but .lists. NULL: with lanes */
 	struct gx *gx;
 	struct gx_queue *next; /* ctl: in gx->submits */
 	bool closing;	       /* ctl */
@@ -94,7 +96,8 @@ struct gx_queue {
 	unsigned rover;	     /* lane to poll first */
 	unsigned spread;     /* first lane of the next message */
 	struct sub_msg *msgs, *msg_free;
-	struct sub_msg *notes; /* oldest first */
+	struct sub_msg *notes;	/* oldest first */
+	struct list_pool lists; /* of a core's queue, too */
 };
 
 /* Completions that @op may still report. */

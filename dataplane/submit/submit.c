@@ -240,7 +240,7 @@ int submit_run(struct gx_ep *ep, const struct gx_op *op)
 		return -ENOTCONN;
 	if (!core_post_room(core) || submit_on(core))
 		return -EAGAIN;
-	ret = list_take(core->gx, op, &mine.list);
+	ret = list_take(core->gx, &core->submit->queue.lists, op, &mine.list);
 	if (ret)
 		return ret;
 	mine.nr_segs = 0;
@@ -630,6 +630,7 @@ void submit_core_close(struct gx_core *core)
 		return;
 	marks_end(core->submit->made, core->gx->opts.gpu->timeout_ns);
 	lists_close(core->submit->lists);
+	list_pool_end(&core->submit->queue.lists);
 	free(core->submit->pool);
 	free(core->submit);
 	core->submit = NULL;

@@ -162,6 +162,13 @@ struct gx_link_conn_ops {
 	uint64_t (*pull_over)(const struct gx_conn *c);
 };
 
+/* A segment of a list that is checked: our bytes, and their place in the peer's region. */
+struct gx_link_seg {
+	struct gx_mem *mem; /* NULL: .off is an address of the host */
+	uint64_t off, token, remote_off, len;
+	uint32_t first; /* for who made the list */
+};
+
 /* An endpoint: one end of a lane. It belongs to one core. */
 struct gx_ep_ops {
 	struct gx_link_room room;
@@ -184,6 +191,12 @@ struct gx_ep_ops {
 	 * gives it to core_comp() with each of its completions. It ignores op->stream. 0, -EAGAIN
 	 * when full, -errno. */
 	int (*post)(struct gx_ep *ep, const struct gx_op *op, struct gx_route *route);
+	/* [core] Move segments at once, from the first on, as puts or gets that nobody cancels: whole
+	 * ones, while *@room_b and the turn have room. *@room_b becomes 0 if one of these is spent. It stops
+	 * at a segment that it cannot move so, which post() takes, or ends with its error. Return:
+	 * segments whose bytes are visible. */
+	unsigned (*copy)(struct gx_ep *ep, bool put, const struct gx_link_seg segs[], unsigned n,
+			 uint64_t *room_b);
 	/* [core] After posts: send now operations that need no more than a control packet. */
 	void (*kick)(struct gx_ep *ep);
 	/* [core] Ask for the cancellation of operations with this @user and @route. Return: how
@@ -260,6 +273,8 @@ bool link_none_is_over(const struct gx_conn *c);
 bool link_none_fault(const struct gx_conn *c, int err, char *buf, size_t room);
 void link_none_conn(struct gx_conn *c);
 uint64_t link_none_pull_over(const struct gx_conn *c);
+unsigned link_none_copy(struct gx_ep *ep, bool put, const struct gx_link_seg segs[], unsigned n,
+			uint64_t *room_b);
 
 extern const struct gx_link_ctx_ops link_none_ctx_ops;
 extern const struct gx_link_core_ops link_none_core_ops;

@@ -5,7 +5,7 @@
  */
 #include "sim/sim_rig.h"
 
-#include "submit/submit.h"
+#include "submit/queue.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,6 +17,16 @@ static uint8_t src[SEGS * BLOCK], dst[SEGS * BLOCK];
 static struct gx_seg segs[SEGS];
 static struct gx_queue *queue; /* NULL: the core's */
 
+/* Backwards there, so that none is a neighbour. */
+static void segs_fill(struct rig *r)
+{
+	for (unsigned i = 0; i < SEGS; i++)
+		segs[i] = (struct gx_seg){.off = (uintptr_t)src + i * BLOCK,
+					  .token = r->peer[0].token,
+					  .remote_off = (SEGS - 1 - i) * BLOCK,
+					  .len = BLOCK};
+}
+
 static struct rig *list_rig(bool other)
 {
 	struct gx_queue_opts opts = GX_INIT(opts);
@@ -27,11 +37,7 @@ static struct rig *list_rig(bool other)
 		assert_int_equal(gx_queue_open(r->gx[0], &opts, &queue), 0);
 	rig_fill(src, sizeof(src), 7);
 	memset(dst, RIG_POISON, sizeof(dst));
-	for (unsigned i = 0; i < SEGS; i++) /* backwards there, so that none is a neighbour */
-		segs[i] = (struct gx_seg){.off = (uintptr_t)src + i * BLOCK,
-					  .token = r->peer[0].token,
-					  .remote_off = (SEGS - 1 - i) * BLOCK,
-					  .len = BLOCK};
+	segs_fill(r);
 	return r;
 }
 
@@ -67,6 +73,26 @@ static struct gx_comp comp_next(struct rig *r)
 		rig_turn(r);
 	}
 	return comp;
+}
+
+static struct gx_comp comp_got;
+
+static bool comp_came(struct rig *r)
+{
+	if (queue)
+		return gx_poll(queue, &comp_got, 1);
+	if (!r->nr_last[0])
+		return false;
+	comp_got = r->last[0][0];
+	memmove(r->last[0], r->last[0] + 1, --r->nr_last[0] * sizeof(comp_got));
+	return true;
+}
+
+/* The control thread has a part in it. */
+static struct gx_comp comp_real(struct rig *r)
+{
+	rig_wait_real(r, comp_came);
+	return comp_got;
 }
 
 static void expect(struct rig *r, int status, uint64_t len)
@@ -301,15 +327,168 @@ static void list__bad(void **state)
 	list_done(r);
 }
 
+/* A prepared list whose memory was freed, and after that has become other memory. */
+static void list__prepared_dead(void **state)
+{
+	struct rig *r = list_rig(false);
+	struct gx_op op = {.kind = GX_OP_PUT, .user = 5};
+	struct gx_mem *mem, *other;
+	unsigned i;
+
+	assert_int_equal(gx_mem_alloc(r->gx[0], GX_MEM_HOST, 0, BLOCK, &mem), 0);
+	segs[1].mem = mem;
+	segs[1].off = 0;
+	assert_int_equal(gx_list_open(r->gx[0], segs, 3, &op.list), 0);
+	assert_int_equal(post(r, &op), 1);
+	expect(r, 0, 3 * BLOCK);
+	assert_int_equal(gx_mem_free(mem), 0);
+	assert_int_equal(post(r, &op), -EINVAL);
+	assert_non_null(strstr(gx_error(), "freed"));
+	for (i = 0; i < 2000; i++) {
+		assert_int_equal(gx_mem_reg(r->gx[0], GX_MEM_HOST, 0, src, BLOCK, &other), 0);
+		if (other == mem)
+			break;
+		assert_int_equal(gx_mem_free(other), 0);
+	}
+	assert_ptr_equal(other, mem);
+	assert_int_equal(post(r, &op), -EINVAL);
+	gx_list_close(op.list);
+	list_done(r);
+}
+
+/* Puts that get nowhere leave gets their share. */
+static void list__gets_beside_puts(void **state)
+{
+	struct rig *r = list_rig(false);
+	struct gx_op op = put_of(0, SEGS);
+	struct gx_ep *ep = r->ep[0][0];
+
+	r->still[1] = true;
+	assert_int_equal(post(r, &op), 1);
+	for (unsigned i = 0; i < 8; i++)
+		rig_turn(r);
+	assert_int_equal(ep->list_puts, (ep->ops->room.ops - ep->ops->room.gets) / 2);
+	op.kind = GX_OP_GET;
+	assert_int_equal(post(r, &op), 1);
+	rig_turn(r);
+	assert_int_equal(ep->list_gets, ep->ops->room.gets / 2);
+	r->still[1] = false;
+	expect(r, 0, sizeof(src));
+	expect(r, 0, sizeof(src));
+	assert_int_equal(ep->list_puts + ep->list_gets, 0);
+	list_done(r);
+}
+
+/* More parts than a core has: each list waits, and ends. */
+static void list__parts_run_out(void **state)
+{
+	struct rig *r;
+	struct gx_op op;
+	unsigned out = 0;
+
+	r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .mem_b = 4 << 20, .nr_conns = 16});
+	queue = NULL;
+	rig_fill(src, sizeof(src), 7);
+	segs_fill(r);
+	op = put_of(0, SEGS);
+	r->still[1] = true;
+	for (unsigned i = 0; i < 16; i++)
+		assert_int_equal(gx_post(queue_of(r), r->ep[0][i], &op, 1), 1);
+	for (unsigned i = 0; i < 50; i++)
+		rig_turn(r);
+	for (unsigned i = 0; i < 16; i++)
+		out += r->ep[0][i]->list_puts;
+	assert_int_equal(out, 1024);
+	r->still[1] = false;
+	rig_comps(r, 0, 16, 10 * SECOND);
+	for (unsigned i = 0; i < 16; i++) {
+		assert_int_equal(r->last[0][i].status, 0);
+		assert_int_equal(r->last[0][i].len, sizeof(src));
+		assert_int_equal(r->ep[0][i]->list_puts, 0);
+	}
+	blocks_check(r);
+	rig_done(r);
+}
+
+/* The connection ends with lists under way, of which one has yet to begin. */
+static void ep_fails(bool other)
+{
+	struct rig *r = list_rig(other);
+	struct gx_op op = put_of(GX_OP_IMM, SEGS);
+	struct gx_comp comp;
+
+	r->still[1] = true;
+	assert_int_equal(post(r, &op), 1);
+	rig_turn(r);
+	op.kind = GX_OP_GET;
+	op.flags = 0;
+	assert_int_equal(post(r, &op), 1);
+	rig_turn(r);
+	r->still[1] = false;
+	gx_conn_close(r->conn[1][0]);
+	for (unsigned i = 0; i < 2; i++) {
+		comp = comp_real(r);
+		assert_int_equal(comp.kind, GX_COMP_DONE);
+		assert_int_equal(comp.user, 5);
+		assert_true(comp.status < 0);
+		assert_int_equal(comp.len, 0);
+		assert_in_range(comp.seg, 0, SEGS - 1);
+	}
+	assert_int_equal(post(r, &op), -ENOTCONN);
+	rig_pass(r, MS);
+	assert_int_equal(r->nr_last[0], 0);
+	for (unsigned i = 0; gx_queue_close(queue); i++) {
+		assert_true(i < 10000);
+		rig_turn(r);
+	}
+	rig_close(r);
+}
+
+static void list__ep_fails(void **state)
+{
+	ep_fails(false);
+	ep_fails(true);
+}
+
+/* A queue keeps the room of a list that was posted, and no more than four. */
+static void list__room_is_kept(void **state)
+{
+	struct rig *r = list_rig(true);
+	struct gx_list *room;
+
+	for (unsigned i = 0; i < 8; i++) {
+		struct gx_op op = put_of(0, 100 + i);
+
+		assert_int_equal(post(r, &op), 1);
+		expect(r, 0, (100 + i) * BLOCK);
+		assert_int_equal(queue->lists.nr, 1);
+		assert_true(!i || room == queue->lists.free);
+		room = queue->lists.free;
+	}
+	for (unsigned n = 1; n <= 9; n++) { /* longer ones displace those */
+		struct gx_op op = put_of(0, n * 300);
+
+		for (unsigned i = 0; i < 6; i++)
+			assert_int_equal(post(r, &op), 1);
+		for (unsigned i = 0; i < 6; i++)
+			expect(r, 0, n * 300 * BLOCK);
+		assert_int_equal(queue->lists.nr, 4);
+	}
+	list_done(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(list__put_core),    cmocka_unit_test(list__put_queue),
-		cmocka_unit_test(list__prepared),    cmocka_unit_test(list__get),
-		cmocka_unit_test(list__imm),	     cmocka_unit_test(list__neighbours),
-		cmocka_unit_test(list__first_error), cmocka_unit_test(list__cancel),
-		cmocka_unit_test(list__deadline),    cmocka_unit_test(list__mem_free),
-		cmocka_unit_test(list__queue_close), cmocka_unit_test(list__bad),
+		cmocka_unit_test(list__put_core),      cmocka_unit_test(list__put_queue),
+		cmocka_unit_test(list__prepared),      cmocka_unit_test(list__get),
+		cmocka_unit_test(list__imm),	       cmocka_unit_test(list__neighbours),
+		cmocka_unit_test(list__first_error),   cmocka_unit_test(list__cancel),
+		cmocka_unit_test(list__deadline),      cmocka_unit_test(list__mem_free),
+		cmocka_unit_test(list__queue_close),   cmocka_unit_test(list__bad),
+		cmocka_unit_test(list__prepared_dead), cmocka_unit_test(list__gets_beside_puts),
+		cmocka_unit_test(list__parts_run_out), cmocka_unit_test(list__ep_fails),
+		cmocka_unit_test(list__room_is_kept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

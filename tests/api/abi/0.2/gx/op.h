@@ -78,8 +78,9 @@ struct gx_op {
  * A list is one PUT or GET: its completion has the .len of the whole. Segments land in any order; gx
  * merges neighbours. They begin as the endpoint has room, of which half stays for other operations.
  * After the first error none begins any more, and some bytes may have landed. GX_OP_LOCAL comes just
- * before DONE; an immediate when all bytes are visible, with .len 0 at the last segment's place. No
- * .stream. A core has at most 256 lists under way. gx_post_striped(): on one lane, lanes take turns.
+ * before DONE; an immediate when all bytes are visible, with .len 0 at the last segment's place. A
+ * .stream is refused (-EINVAL), and so is the post of a list whose memory was freed. A core has at
+ * most 256 lists under way. gx_post_striped(): on one lane, lanes take turns.
  * Return: 0, -EINVAL (number of segments; one outside of its .mem, or without memory), -ENOMEM.
  */
 int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct gx_list **out);
