@@ -27,6 +27,8 @@ static void echo_post(struct service_core *core)
 	int ret;
 
 	for (; n < core->nr_echoes; n++) {
+		if (core->echo[n].flags & GX_OP_NOTE)
+			core->echo[n].note = &core->echo[n].imm;
 		ret = gx_post(core->queue, core->echo_ep[n], &core->echo[n], 1);
 		if (ret == 0)
 			break;
@@ -38,18 +40,39 @@ static void echo_post(struct service_core *core)
 	memmove(core->echo_ep, core->echo_ep + n, core->nr_echoes * sizeof(core->echo_ep[0]));
 }
 
-/* A put with RPC_IMM_ECHO has landed: send the same bytes back. */
+/* Send a note back. .imm keeps its bytes until it is posted. */
+static void echo_answer(struct service_core *core, const struct gx_comp *comp,
+			struct service_client *client)
+{
+	struct gx_op *op = &core->echo[core->nr_echoes];
+
+	if (!atomic_load_explicit(&client->answer, memory_order_relaxed) ||
+	    comp->note_len > sizeof(op->imm))
+		return;
+	*op = (struct gx_op){
+		.kind = GX_OP_PUT, .flags = GX_OP_NOTE | GX_OP_SILENT, .note_len = comp->note_len};
+	memcpy(&op->imm, comp->note, comp->note_len);
+	core->echo_ep[core->nr_echoes++] = comp->ep;
+}
+
+/* A put with RPC_IMM_ECHO has landed: send the same bytes back. Notes come here, too. */
 static void echo_take(struct service_core *core, const struct gx_comp *comp)
 {
 	struct service_client *client = gx_conn_user(gx_ep_conn(comp->ep));
 	struct gx_op *op;
 
+	if (!client)
+		return;
 	/* Pairs with the release in the worker's echo request. */
-	if (!(comp->imm & RPC_IMM_ECHO) || !client ||
-	    !atomic_load_explicit(&client->echo, memory_order_acquire))
+	if (!comp->note && (!(comp->imm & RPC_IMM_ECHO) ||
+			    !atomic_load_explicit(&client->echo, memory_order_acquire)))
 		return;
 	if (core->nr_echoes == SERVICE_ECHOES_MAX) {
 		atomic_fetch_add_explicit(&core->echoes_failed, 1, memory_order_relaxed);
+		return;
+	}
+	if (comp->note) {
+		echo_answer(core, comp, client);
 		return;
 	}
 	op = &core->echo[core->nr_echoes];

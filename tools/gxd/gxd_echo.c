@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxd sends some of a client's messages back: by their notification (echo), or by their last byte
- * (poll). The cores send them (gxd_core.c). Worker thread.
+ * gxd sends some of a client's messages back: by their notification (echo), by their last byte
+ * (poll), or only their notes (answer). The cores send them (gxd_core.c). Worker thread.
  */
 #include "gxd/gxd_request.h"
 
@@ -34,6 +34,13 @@ struct json_t *op_echo(struct request *req)
 	client->echo_base = (uint64_t)base;
 	/* Pairs with the acquire in echo_take(). */
 	atomic_store_explicit(&client->echo, true, memory_order_release);
+	return js_pack("{}");
+}
+
+/* answer {} -> {}: short notes come back */
+struct json_t *op_answer(struct request *req)
+{
+	atomic_store_explicit(&req->client->answer, true, memory_order_relaxed);
 	return js_pack("{}");
 }
 

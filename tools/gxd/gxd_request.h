@@ -72,6 +72,7 @@ struct service_core *service_core_of(struct service *svc, struct gx_ep *ep);
 
 struct json_t *op_lease(struct request *req);	  /* gxd_lease.c */
 struct json_t *op_echo(struct request *req);	  /* gxd_echo.c */
+struct json_t *op_answer(struct request *req);	  /* gxd_echo.c */
 struct json_t *op_poll(struct request *req);	  /* gxd_echo.c */
 struct json_t *op_recv(struct request *req);	  /* gxd_recv.c */
 struct json_t *op_recv_stop(struct request *req); /* gxd_recv.c */

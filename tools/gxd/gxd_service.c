@@ -140,7 +140,7 @@ static const struct {
 	{"hello", op_hello},	     {"poison", op_poison}, {"fill", op_fill},
 	{"verify", op_verify},	     {"sha256", op_sha256}, {"cpu", op_cpu},
 	{"echo", op_echo},	     {"poll", op_poll},	    {"recv", op_recv},
-	{"recv_stop", op_recv_stop}, {"lease", op_lease},
+	{"recv_stop", op_recv_stop}, {"lease", op_lease},   {"answer", op_answer},
 };
 
 static struct json_t *request_run(struct request *req, const char *op)

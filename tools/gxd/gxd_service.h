@@ -53,8 +53,9 @@ struct service_client {
 	struct service_client *next; /* in the service's list; under its lock */
 	struct service *svc;
 	struct gx_conn *conn;
-	_Atomic bool down; /* set by the control thread: stop work for it */
-	_Atomic bool echo; /* the fields below are set; cores may echo */
+	_Atomic bool down;   /* set by the control thread: stop work for it */
+	_Atomic bool answer; /* cores send notes back */
+	_Atomic bool echo;   /* the fields below are set; cores may echo */
 	struct gx_mem *echo_mem;
 	uint64_t echo_token; /* the client's region */
 	uint64_t echo_base;  /* our offset of the region's offset 0 */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf blocks: lists of many blocks, which lie at random places at both ends, with one
- * notification behind them. gxd's core answers the notification. A list is done when it has
+ * notification behind them, a note. gxd's core answers it. A list is done when it has
  * completed and the answer is here. Each size is measured twice: with lists prepared by
  * gx_list_open(), and with segments given to each post. The thread that turns the core posts.
  */
@@ -25,8 +25,8 @@
 #define BLOCKS_N_MIN	20
 #define BLOCKS_N_MAX	10000
 #define BLOCKS_COMPS	16
-#define BLOCKS_TURNS	16 /* of the core in one step */
-#define BLOCKS_NOTE	UINT64_MAX
+#define BLOCKS_TURNS	16	   /* of the core in one step */
+#define BLOCKS_NOTE	UINT64_MAX /* .user of a note alone */
 
 struct blocks_slot {
 	bool busy, done, note, answered; /* note: to be posted behind a get */
@@ -61,6 +61,12 @@ struct blocks {
 
 /* ---- On the core ---- */
 
+/* What the note of a list says, and its answer; the low bits name the place. */
+static uint32_t blocks_said(const struct blocks *b, uint64_t number)
+{
+	return (uint32_t)(number / b->depth * BLOCKS_DEPTH + number % b->depth);
+}
+
 static uint64_t blocks_list_b(const struct blocks *b)
 {
 	return b->nr * b->size;
@@ -78,26 +84,36 @@ static void blocks_finish(struct blocks *b, struct blocks_slot *s)
 			      memory_order_relaxed);
 }
 
+static void blocks_answer(struct blocks *b, const struct gx_comp *comp)
+{
+	struct blocks_slot *s;
+	uint32_t said;
+
+	if (!comp->note || comp->note_len != sizeof(said))
+		return;
+	memcpy(&said, comp->note, sizeof(said));
+	s = &b->slots[said % BLOCKS_DEPTH];
+	if (!s->busy || blocks_said(b, s->number) != said)
+		return;
+	s->answered = true;
+	blocks_finish(b, s);
+}
+
 static void blocks_comp(struct blocks *b, const struct gx_comp *comp)
 {
-	bool answer = comp->kind == GX_COMP_NOTIFY;
-	uint64_t number = answer ? comp->imm : comp->user;
-	struct blocks_slot *s = &b->slots[number % b->depth];
+	struct blocks_slot *s = &b->slots[comp->user % b->depth];
 
-	if (comp->status || (comp->kind == GX_COMP_DONE && number != BLOCKS_NOTE &&
-			     comp->len != blocks_list_b(b))) {
-		b->err = b->err ?: comp->status ?: -EIO;
-		return;
-	}
-	if (number == BLOCKS_NOTE || !s->busy || s->number != number)
-		return;
-	if (answer) {
-		s->answered = true;
+	if (comp->kind == GX_COMP_NOTIFY) {
+		blocks_answer(b, comp);
+	} else if (comp->status) {
+		b->err = b->err ?: comp->status;
+	} else if (comp->len != blocks_list_b(b)) {
+		b->err = b->err ?: -EIO;
 	} else {
 		s->done = true;
 		s->note = b->get;
+		blocks_finish(b, s);
 	}
-	blocks_finish(b, s);
 }
 
 /* Return: it was taken. */
@@ -110,16 +126,15 @@ static bool blocks_op(struct blocks *b, const struct gx_op *op)
 	return ret > 0;
 }
 
-/* The notification of a get: an empty put when the bytes are here. */
+/* The note of a get, when the bytes are here. */
 static void blocks_note(struct blocks *b, struct blocks_slot *s)
 {
+	uint32_t said = blocks_said(b, s->number);
 	const struct gx_op op = {.kind = GX_OP_PUT,
-				 .flags = GX_OP_IMM | GX_OP_SILENT,
+				 .flags = GX_OP_NOTE | GX_OP_SILENT,
 				 .user = BLOCKS_NOTE,
-				 .addr = s,
-				 .token = b->perf.conns[0].region.token,
-				 .remote_off = b->perf.offset,
-				 .imm = s->number | RPC_IMM_ECHO};
+				 .note = &said,
+				 .note_len = sizeof(said)};
 
 	if (s->note && blocks_op(b, &op))
 		s->note = false;
@@ -129,13 +144,16 @@ static bool blocks_post(struct blocks *b)
 {
 	unsigned i = (unsigned)(b->next % b->depth);
 	struct blocks_slot *s = &b->slots[i];
-	struct gx_op op = {.kind = b->get ? GX_OP_GET : GX_OP_PUT,
-			   .flags = b->get ? 0 : GX_OP_IMM,
-			   .user = b->next,
-			   .imm = b->next | RPC_IMM_ECHO};
+	uint32_t said = blocks_said(b, b->next);
+	struct gx_op op = {.kind = b->get ? GX_OP_GET : GX_OP_PUT, .user = b->next};
 
 	if (s->busy)
 		return false;
+	if (!b->get) {
+		op.flags = GX_OP_NOTE;
+		op.note = &said;
+		op.note_len = sizeof(said);
+	}
 	if (b->prepared) {
 		op.list = b->lists[i];
 	} else {
@@ -435,11 +453,6 @@ static int blocks_connect(struct blocks *b, uint64_t len)
 
 	if (!ret)
 		ret = blocks_arrays(b, len);
-	/* Answers are empty. */
-	if (!ret && gx_mem_share(b->local, RPC_ECHO_REGION, GX_ACCESS_PUT)) {
-		report_error(perf->report, "cannot share memory for answers: %s", gx_error());
-		ret = PERF_FAILED;
-	}
 	if (!ret)
 		ret = perf_connect(perf, b->get ? GX_ACCESS_GET : GX_ACCESS_PUT);
 	if (!ret)
@@ -447,11 +460,7 @@ static int blocks_connect(struct blocks *b, uint64_t len)
 	if (!ret)
 		ret = perf_lease(perf, &(struct perf_lease){.len = len, .moves = true});
 	if (!ret)
-		ret = perf_call(&perf->conns[0],
-				js_pack("{s:s, s:s, s:I}", "op", "echo", "region",
-					perf->conns[0].region.name, "base",
-					(long long)perf->offset),
-				&reply);
+		ret = perf_call(&perf->conns[0], js_pack("{s:s}", "op", "answer"), &reply);
 	js_free(reply);
 	if (ret)
 		return ret;
