@@ -54,8 +54,8 @@ static void call_fail(struct gx_call *call)
 
 	ep->failed = true;
 	submit_ep_fail(ep, ep->fail_err);
-	ep->ops->ep_fail(ep, ep->fail_err);
 	notes_fail(ep);
+	ep->ops->ep_fail(ep, ep->fail_err); /* after that the control thread may free it */
 }
 
 static void ep_ask(struct gx_ep *ep)

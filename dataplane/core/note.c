@@ -229,7 +229,7 @@ static bool notes_deliver(struct notes *n)
 
 struct gx_mem *core_notes_mem(const struct gx_ep *ep)
 {
-	return &ep->notes->mem;
+	return ep->notes ? &ep->notes->mem : NULL;
 }
 
 static void note_bad(struct gx_core *core)
@@ -237,10 +237,8 @@ static void note_bad(struct gx_core *core)
 	gx_stat_add(&core->loop.stats, GX_STAT_RX_BAD, 1);
 }
 
-void core_note(struct gx_ep *ep, uint64_t word)
+static void note_take(struct gx_core *core, struct notes *n, uint64_t word)
 {
-	struct notes *n = ep->notes;
-	struct gx_core *core = ep->core;
 	unsigned bits = word >> 16 & 7, len = word >> 19 & 0x1fff;
 	uint16_t ahead = (uint16_t)(word - (bits ? n->next : n->credit));
 	struct note_in *in = &n->in[(n->next + ahead) % NOTES];
@@ -263,6 +261,13 @@ void core_note(struct gx_ep *ep, uint64_t word)
 	}
 	if (!ahead && !notes_deliver(n))
 		turn_add(core, n);
+}
+
+/* An endpoint that no connection has opened, as a test's, has no notes. */
+void core_note(struct gx_ep *ep, uint64_t word)
+{
+	if (ep->notes && !ep->notes->over)
+		note_take(ep->core, ep->notes, word);
 }
 
 void notes_fail(struct gx_ep *ep)
