@@ -139,16 +139,17 @@ GX_EXPORT int gx_conn_wait(struct gx_conn *c, uint64_t timeout_ns)
 	pthread_mutex_lock(&c->gx->wait_lock);
 	while (!ret && conn_state(c) == GX_CONN_STATE_CONNECTING)
 		ret = pthread_cond_timedwait(&c->gx->wait_cond, &c->gx->wait_lock, &until);
+	if (ret)
+		gx_fail(-EINPROGRESS,
+			"the connection to %s was not up within %.1f s, and is still being set up: is "
+			"the server stopped, or has it too many clients at once?",
+			c->peer_name, (double)timeout_ns / 1e9);
 	pthread_mutex_unlock(&c->gx->wait_lock);
 	if (conn_state(c) == GX_CONN_STATE_UP)
 		return 0;
 	if (conn_state(c) == GX_CONN_STATE_DOWN)
 		return gx_fail(c->err ? c->err : -ECONNRESET, "%s", c->text);
-	return gx_fail(
-		-EINPROGRESS,
-		"the connection to %s was not up within %.1f s, and is still being set up: is "
-		"the server stopped, or has it too many clients at once?",
-		c->peer_name, (double)timeout_ns / 1e9);
+	return -EINPROGRESS;
 }
 
 static int close_run(void *arg)

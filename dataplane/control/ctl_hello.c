@@ -551,7 +551,9 @@ int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 		return ret;
 	cc->conn->peer = h;
 	cc->conn->same_host = !memcmp(h.host_id, cc->ctl->host_id, sizeof(h.host_id));
+	pthread_mutex_lock(&cc->conn->gx->wait_lock); /* gx_conn_wait() may be about to name it */
 	snprintf(cc->conn->peer_name, sizeof(cc->conn->peer_name), "%s pid %u", cc->name, h.pid);
+	pthread_mutex_unlock(&cc->conn->gx->wait_lock);
 	return cc->server ? server_hello_take(cc) : client_hello_take(cc);
 }
 
