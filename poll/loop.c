@@ -47,6 +47,7 @@ int gx_loop_init(struct gx_loop *loop, int cpu, const struct gx_idle *idle)
 void gx_loop_fini(struct gx_loop *loop)
 {
 	gx_loop_stop(loop);
+	gx_sleep_close(&loop->sleep);
 	if (!loop->inbox)
 		return;
 	gx_ring_close(loop->inbox);
@@ -98,6 +99,7 @@ int gx_loop_call(struct gx_loop *loop, struct gx_call *call)
 	if (gx_ring_put(loop->inbox, &item, 1) != 1)
 		return -EAGAIN;
 	loop_unpark(loop);
+	gx_sleep_wake(&loop->sleep);
 	return 0;
 }
 
@@ -152,6 +154,24 @@ bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns)
 		loop->idle_since_ns = 0;
 	loop_account(loop, busy);
 	return busy;
+}
+
+int gx_loop_look(struct gx_loop *loop, struct gx_look *look)
+{
+	if (!gx_ring_empty(loop->inbox))
+		return 1;
+	for (unsigned i = 0; i < loop->nr_pollers; i++) {
+		const struct gx_poller *p = &loop->poller[i];
+		int ret;
+
+		if (p->asleep && p->asleep(p->arg))
+			continue;
+		ret = p->look ? p->look(p->arg, look) : -EOPNOTSUPP;
+		look->who = p->name;
+		if (ret)
+			return ret;
+	}
+	return 0;
 }
 
 static void loop_sleep(uint64_t ns)

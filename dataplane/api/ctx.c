@@ -276,6 +276,7 @@ static void core_close(struct gx_core *core)
 		return;
 	for (unsigned l = 0; l < GX_LINKS; l++)
 		gx_links[l]->core->close(core);
+	core_fd_close(core);
 	gx_loop_fini(&core->loop);
 	submit_core_close(core);
 	core_notes_close(core);

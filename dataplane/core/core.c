@@ -331,6 +331,12 @@ GX_EXPORT void gx_core_stop(struct gx_core *core)
 	core_free(core);
 }
 
+/* gx_core_poller(): what a program looks at there is no affair of a core that sleeps on its fd. */
+static int user_look(void *arg, struct gx_look *look)
+{
+	return 0;
+}
+
 /* gx_core_opts.wait: the program's poller has nothing to do without a connection. */
 static bool user_asleep(const void *arg)
 {
@@ -346,7 +352,8 @@ GX_EXPORT int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_
 			       core->loop.nr_pollers);
 	return gx_loop_add(&core->loop,
 			   &(struct gx_poller){"user", fn, arg,
-					       core->gx->opts.cores->wait ? user_asleep : NULL});
+					       core->gx->opts.cores->wait ? user_asleep : NULL,
+					       user_look});
 }
 
 /* Return: 0: the kernel does not say. */

@@ -169,6 +169,7 @@ struct gx_core {
 	struct gx_call gpu_call;  /* ctl -> core: take the GPUs of gx->gpus */
 	_Atomic bool gpu_asked;	  /* gpu_call is on its way */
 	_Atomic uint32_t gpus;	  /* those that it has taken: bits. Read by any */
+	int fd, timer; /* gx_core_fd(): epoll, and a timer in it; with .loop.sleep open */
 };
 
 /* One end of a lane. The link embeds it in its own struct. */
@@ -479,6 +480,11 @@ void device_place(struct gx_device *d, const char *fmt, ...) __attribute__((form
 void device_root(const char *dir); /* for tests: in front of /sys; "": none */
 
 /* -- cores, core.c -- */
+
+/** core_sleep_open() - gx_sleep_open() with gx_error(). core_fd_close(): accepts one that gx_core_fd()
+ * never opened. */
+int core_sleep_open(struct gx_sleep *s);
+void core_fd_close(struct gx_core *core);
 
 /** core_watch() - Control thread, every 20 ms: warn of a core that did not turn for long; else the
  * user would blame the peer. */

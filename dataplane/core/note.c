@@ -13,6 +13,8 @@
 
 #define NOTES_MAP_B (2ul * NOTES * GX_NOTE_MAX)
 
+#define NOTES_TICK_NS 1000000 /* between two turns of a core that sleeps, while a note waits */
+
 /* ---- Control path ---- */
 
 static void notes_put(struct notes *n)
@@ -128,12 +130,20 @@ static bool notes_asleep(const void *arg)
 	return !((const struct gx_core *)arg)->notes.turn;
 }
 
+/* They wait for room, or for the end of a put: others see these. */
+static int notes_look(void *arg, struct gx_look *look)
+{
+	look->until_ns = GX_MIN(look->until_ns, look->now_ns + NOTES_TICK_NS);
+	return 0;
+}
+
 /* Have the core look after @n in its turns. gx_core_poller() leaves a place for the poller. */
 static void turn_add(struct gx_core *core, struct notes *n)
 {
 	if (!core->notes.polled)
-		core->notes.polled = !gx_loop_add(
-			&core->loop, &(struct gx_poller){"notes", notes_turn, core, notes_asleep});
+		core->notes.polled =
+			!gx_loop_add(&core->loop, &(struct gx_poller){"notes", notes_turn, core,
+								      notes_asleep, notes_look});
 	if (n->turns)
 		return;
 	n->turns = true;

@@ -74,6 +74,24 @@ bool link_local_asleep(const void *link)
 	return !l->nr_live && !l->nr_dma;
 }
 
+/* After the packet link's: port shm has told the peers that this core sleeps. */
+int link_local_look(void *link, struct gx_look *look)
+{
+	struct link_local *l = link;
+	int ret = l->nr_dma ? 1 : 0;
+
+	for (unsigned i = 0; i < l->nr_live && !ret; i++) {
+		struct local_ep *e = l->live[i];
+
+		if (e->head != e->tail) /* the peer makes room in its ring, and wakes nobody */
+			look->until_ns = GX_MIN(look->until_ns, look->now_ns + LOCAL_HOT_NS);
+		ret = e->fail_err || local_note_there(e);
+		if (ret)
+			local_heat(e);
+	}
+	return ret;
+}
+
 bool link_local_poll(void *link, uint64_t now_ns)
 {
 	struct link_local *l = link;
@@ -312,8 +330,8 @@ static int local_core_open(struct gx_core *core)
 static int local_core_start(struct gx_core *core)
 {
 	struct link_local *l = local_core(core);
-	int ret = gx_loop_add(&core->loop,
-			      &(struct gx_poller){"local", link_local_poll, l, link_local_asleep});
+	int ret = gx_loop_add(&core->loop, &(struct gx_poller){"local", link_local_poll, l,
+							       link_local_asleep, link_local_look});
 
 	if (!ret)
 		ret = core_dropper_add(core, link_local_drop, l);

@@ -212,6 +212,7 @@ void local_note_put(struct local_ep *e, uint64_t token, uint64_t off, uint64_t l
 /** local_notes_take() - Make completions of the peer's notifications. @e->rx is not NULL.
  * Return: was there one? */
 bool local_notes_take(struct local_ep *e);
+bool local_note_there(const struct local_ep *e); /* has a notification come? */
 bool local_notes_wait(struct link_local *l); /* the same for few eps, and looks a little longer */
 
 /* -- local_op.c -- */

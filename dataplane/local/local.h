@@ -309,7 +309,8 @@ void link_local_close(struct link_local *l);
 int link_local_gpu(struct link_local *l, struct gx_gpu *gpu);
 bool link_local_poll(void *link, uint64_t now_ns); /* the poller */
 bool link_local_asleep(const void *link);
-void link_local_drop(void *link, struct drop *d); /* end operations with dead memory */
+int link_local_look(void *link, struct gx_look *look); /* of struct gx_poller */
+void link_local_drop(void *link, struct drop *d);      /* end operations with dead memory */
 
 /* -- the local link's half of a connection: descriptors and mappings; control thread, local_conn.c,
  * local_map.c and local_peer.c -- */

@@ -35,6 +35,8 @@ void local_note_put(struct local_ep *e, uint64_t token, uint64_t off, uint64_t l
 	n->imm = imm;
 	/* Pairs with the acquire in note_is(): the entry is complete, and the data in place. */
 	atomic_store_explicit(&n->seq, e->tx_head, memory_order_release);
+	if (gx_port_is_asleep(e->pkt.port_path.asleep, *e->pkt.port_path.woken))
+		e->pkt.link->q->ops->wake(e->pkt.link->q, e->pkt.port_peer);
 }
 
 static void notes_tell(struct local_ep *e)
@@ -89,6 +91,11 @@ static const struct local_note *note_next(const struct local_ep *e)
 static inline bool note_is(const struct local_note *n, uint32_t number)
 {
 	return atomic_load_explicit(&n->seq, memory_order_acquire) == number + 1;
+}
+
+bool local_note_there(const struct local_ep *e)
+{
+	return e->rx && note_is(note_next(e), e->rx_next);
 }
 
 bool local_notes_take(struct local_ep *e)

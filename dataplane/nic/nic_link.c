@@ -201,8 +201,8 @@ static int core_start(struct gx_core *core)
 		ret = gx_loop_add(&core->loop,
 				  &(struct gx_poller){"tcp rx", nic_ring_poll, l, nic_ring_asleep});
 	if (!ret)
-		ret = gx_loop_add(&core->loop,
-				  &(struct gx_poller){"tcp", link_tcp_poll, l, link_tcp_asleep});
+		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp", link_tcp_poll, l,
+								   link_tcp_asleep, link_tcp_look});
 	if (!ret && o->tx != GX_NIC_TX_COPY)
 		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp tx", link_tcp_zc_poll, l,
 								   link_tcp_zc_asleep});

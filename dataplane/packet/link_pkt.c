@@ -516,7 +516,7 @@ static int packet_core_start(struct gx_core *core)
 		if (!ret)
 			ret = gx_loop_add(&core->loop,
 					  &(struct gx_poller){s->name, link_pkt_poll, own->port[p],
-							      link_pkt_asleep});
+							      link_pkt_asleep, link_pkt_look});
 		if (!ret)
 			ret = core_dropper_add(core, link_pkt_drop, own->port[p]);
 	}

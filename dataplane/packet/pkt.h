@@ -751,7 +751,8 @@ static inline struct link_pkt *pkt_link(const struct gx_core *core, unsigned por
 extern const struct gx_link gx_link_packet;
 extern const struct gx_ep_ops gx_link_pkt_ops; /* links that hold a packet link hand endpoints on */
 
-bool link_pkt_poll(void *link, uint64_t now_ns); /* the poller */
+bool link_pkt_poll(void *link, uint64_t now_ns);     /* the poller */
+int link_pkt_look(void *link, struct gx_look *look); /* wake.c; of struct gx_poller */
 bool link_pkt_asleep(const void *link); /* without an endpoint the poller has nothing to do */
 bool tx_settle(struct link_pkt *l, uint64_t now_ns); /* the port and GPUs give buffers back */
 void rx_settle(struct link_pkt *l, uint64_t now_ns); /* begins waiting copies, takes ended ones */

@@ -177,6 +177,13 @@ static uint64_t ep_due_ns(const struct pkt_ep *e)
 	return due_ns;
 }
 
+static void ep_rest(struct pkt_ep *e)
+{
+	e->timer.tick_ns = ep_due_ns(e);
+	hot_del(e);
+	cold_add(e);
+}
+
 void link_rest(struct link_pkt *l)
 {
 	l->ticked = false;
@@ -186,12 +193,41 @@ void link_rest(struct link_pkt *l)
 		if (!e->wake.ticked)
 			continue;
 		e->wake.ticked = false;
-		if (!ep_quiet(e))
-			continue;
-		e->timer.tick_ns = ep_due_ns(e);
-		hot_del(e);
-		cold_add(e);
+		if (ep_quiet(e))
+			ep_rest(e);
 	}
+}
+
+/* Does something go on that only a turn sees, such as copies by a GPU or another thread? */
+static bool ep_polls(const struct pkt_ep *e)
+{
+	return e->err || e->rx.held_bufs || e->tx.refs || e->rx.landed_head != PKT_NONE ||
+	       e->pull.nr_due | e->pull.lent || (e->link->nr_gpus && e->tx.act_head != PKT_NONE);
+}
+
+/* The turn before this did nothing. So what is under way waits for packets, which wake, or for a
+ * timer. Room in the port may come without a packet: the tick sees it. */
+int link_pkt_look(void *link, struct gx_look *look)
+{
+	struct link_pkt *l = link;
+
+	for (unsigned i = l->nr_hot; i-- > 0;) {
+		struct pkt_ep *e = l->hot[i];
+
+		if (ep_polls(e))
+			return 1;
+		if (ep_quiet(e))
+			ep_rest(e);
+		else
+			look->until_ns =
+				GX_MIN(look->until_ns, GX_MIN(e->timer.tick_ns, flow_due(e->flow)));
+	}
+	if (l->nr_cold)
+		look->until_ns = GX_MIN(look->until_ns, l->cold[0].due_ns);
+	if (l->share.is_short)
+		look->until_ns = GX_MIN(look->until_ns, look->now_ns + PKT_TICK_NS);
+	l->look_ns = 0; /* the first turn after the sleep looks at the port */
+	return l->q->ops->sleep_look(l->q);
 }
 
 /* A look at a port may be two system calls, which is more than the rest of a turn. Of endpoints

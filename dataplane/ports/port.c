@@ -5,6 +5,7 @@
  */
 #include "gx_internal/port.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,6 +24,20 @@ void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_p
 {
 	*out = (struct gx_port_peer){
 		.flags = q->port->caps.flags & GX_PORT_TX_ATTACH, .pool = -1, .pool_here = -1};
+}
+
+int gx_port_sleep_none(struct gx_port_queue *q, int fd)
+{
+	return 0;
+}
+
+int gx_port_look_none(struct gx_port_queue *q)
+{
+	return -EOPNOTSUPP;
+}
+
+void gx_port_wake_none(struct gx_port_queue *q, uint32_t peer)
+{
 }
 
 void gx_port_add(const struct gx_port_ops *ops)

@@ -16,8 +16,10 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define SHM_SLOTS	1024
@@ -88,6 +90,7 @@ static void shm_port_close(struct gx_port *p)
 
 static void shm_queue_free(struct shm_port *p, struct shm_queue *q)
 {
+	shm_sleep_close(q);
 	shm_poison_close(p, q);
 	free(q->ctl_buf);
 	free(q);
@@ -110,6 +113,7 @@ static int shm_queue_open(struct gx_port *p, unsigned index, struct gx_stats *st
 	memset(q->ctl_buf, 0, GX_BURST_MAX * GX_CTL_PAYLOAD_MAX);
 	q->q.ops = &gx_port_shm_ops;
 	q->q.port = p;
+	q->wake_fd = q->poke_fd = -1;
 	q->q.stats = stats;
 	q->q.rx_base = gx_arena_base(sp->pool ? sp->pool : sp->arena);
 	q->q.rx_gpu = sp->pool_gpu;
@@ -194,7 +198,9 @@ static int shm_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_
 		return ret;
 	}
 	q->peer[i] = peer;
-	peer->addr.addr = (struct shm_addr){SHM_MAGIC, SHM_VERSION, peer->rx.len};
+	/* Pairs with the release in shm_sleep_open(): the socket has its name. */
+	peer->addr.addr = (struct shm_addr){SHM_MAGIC, SHM_VERSION, peer->rx.len,
+					    atomic_load_explicit(&q->wake, memory_order_acquire)};
 	memcpy(laddr->b, &peer->addr, sizeof(peer->addr));
 	laddr->len = p->pool ? sizeof(peer->addr) : sizeof(peer->addr.addr);
 	laddr->fd = peer->fd;
@@ -238,6 +244,10 @@ static int shm_peer_connect(struct gx_port_queue *gq, uint32_t index,
 		gx_port_why_set("port shm: what the peer says of its bounce pool makes no sense");
 		ret = shm_pool_open(p, shm_queue_of(gq), peer, raddr);
 	}
+	if (!ret && addr.wake) /* that core's barrier runs on our CPUs, too */
+		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0);
+	if (!ret)
+		peer->tx_wake = addr.wake;
 	if (raddr->fd >= 0)
 		close(raddr->fd);
 	if (raddr->has_pool)
@@ -253,7 +263,9 @@ static void shm_peer_info(struct gx_port_queue *gq, uint32_t index, struct gx_po
 				     .gpus = peer->tx_pool.from,
 				     .pool = peer->peer_device,
 				     .pool_here = peer->tx_pool.base ? peer->tx_pool.device : -1,
-				     .payload_max = peer->tx.slot_b};
+				     .payload_max = peer->tx.slot_b,
+				     .asleep = &peer->tx.hdr->asleep,
+				     .woken = &peer->tx_woken};
 }
 
 static void shm_peer_del(struct gx_port_queue *gq, uint32_t index)
@@ -286,4 +298,7 @@ const struct gx_port_ops gx_port_shm_ops = {
 	.tx_burst = shm_tx_burst,
 	.tx_reap = shm_tx_reap,
 	.fault = shm_fault,
+	.sleep_open = shm_sleep_open,
+	.sleep_look = shm_sleep_look,
+	.wake = shm_wake,
 };

@@ -441,4 +441,7 @@ const struct gx_port_ops gx_port_udp_ops = {
 	.tx_burst = udp_tx_burst,
 	.tx_reap = udp_tx_reap,
 	.fault = udp_fault,
+	.sleep_open = udp_sleep_open,
+	.sleep_look = udp_sleep_look,
+	.wake = gx_port_wake_none,
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Declarations for the files of port shm: port_shm.c (port, queues, peers), shm_rxtx.c (bursts),
- * shm_pool.c (into a peer's pool in GPU memory), shm_poison.c (debug builds) and shm_seg.c
- * (segments). The prototypes are in order, the lowest first: each file calls those above it alone.
+ * shm_pool.c (into a peer's pool in GPU memory), shm_poison.c (debug builds), shm_sleep.c (wakes) and
+ * shm_seg.c (segments). The prototypes are in order, the lowest first: each file calls those above it alone.
  */
 #ifndef GX_SHM_H
 #define GX_SHM_H
@@ -55,7 +55,9 @@ struct shm_peer {
 	struct push_pool tx_pool; /* frozen once connected; base NULL: the segment has the slots */
 	struct shm_pend *pend;	  /* [tx.used_mask + 1] */
 	uint32_t pend_head, pend_tail;
-	bool tx_stuck; /* the GPU has not ended a copy there: keep the mapping */
+	bool tx_stuck;	   /* the GPU has not ended a copy there: keep the mapping */
+	uint32_t tx_woken; /* hdr->asleep of the peer at its last wake */
+	uint64_t tx_wake;  /* frozen once connected: the peer's shm_addr.wake */
 
 	int fd;	     /* owner: ctl; of our segment */
 	int pool_fd; /* owner: ctl; of its slots in GPU memory; -1: there are none */
@@ -90,6 +92,10 @@ struct shm_queue {
 	uint32_t reaped[2 * GX_BURST_MAX]; /* owner: poll core; cookies for tx_reap */
 	unsigned nr_reaped;
 	_Atomic int fault;
+	int wake_fd;	    /* owner: poll core; the socket that wakes it; -1: it polls */
+	int poke_fd;	    /* owner: poll core; wakes peers; -1: none yet */
+	uint32_t nr_asleep; /* owner: poll core; value of hdr->asleep of all peers that may wake */
+	_Atomic uint64_t wake;	/* name of wake_fd: the core writes it (release), ctl reads it */
 	struct block_q *poison; /* owner: poll core; NULL: slots are not overwritten */
 	char *poison_src;	/* one slot full of SHM_POISON, in the arena */
 };
@@ -124,6 +130,14 @@ int shm_seg_make(struct shm_port *p, struct shm_peer *peer);
 void shm_slots_free(struct shm_port *p, struct shm_peer *peer);
 /** shm_seg_open() - Map the peer's segment @fd. -ENOMEM; -EPROTO: its numbers are wrong. */
 int shm_seg_open(struct shm_seg *s, int fd, const struct shm_addr *addr, bool apart);
+
+/* -- shm_sleep.c [core] -- */
+
+int shm_sleep_open(struct gx_port_queue *gq, int fd);
+/** shm_sleep_arm() - From here on entries wake the core. Return: 0, -EOPNOTSUPP. */
+int shm_sleep_arm(struct shm_queue *q);
+void shm_sleep_close(struct shm_queue *q); /* control path */
+void shm_wake(struct gx_port_queue *gq, uint32_t index);
 
 /* -- giving slots back, and ringing entries [core] -- */
 
@@ -192,5 +206,6 @@ unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct 
 		      unsigned n);
 unsigned shm_tx_reap(struct gx_port_queue *gq, uint32_t cookies[], unsigned n);
 int shm_fault(struct gx_port_queue *gq);
+int shm_sleep_look(struct gx_port_queue *gq);
 
 #endif

@@ -136,5 +136,7 @@ void shm_pend_reap(struct shm_queue *q, uint64_t now_ns)
 		}
 		e->there = true;
 		shm_pend_ring(peer);
+		if (gx_port_is_asleep(&peer->tx.hdr->asleep, peer->tx_woken))
+			shm_wake(&q->q, peer->index);
 	}
 }

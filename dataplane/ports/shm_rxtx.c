@@ -247,6 +247,24 @@ static __attribute__((noinline)) void shm_rx_quiet(struct shm_queue *q, struct s
 		__builtin_prefetch((const void *)h->poll[h->quiet].seq);
 }
 
+/* Peers whose entries wait become hot. */
+int shm_sleep_look(struct gx_port_queue *gq)
+{
+	struct shm_queue *q = shm_queue_of(gq);
+	int ret = shm_sleep_arm(q);
+	bool ready = false;
+
+	if (ret)
+		return ret;
+	for (unsigned i = 0; i < q->nr_active; i++)
+		if (shm_poll_ready(&q->half[GX_HALF_CTL].poll[i]) ||
+		    shm_poll_ready(&q->half[GX_HALF_DATA].poll[i])) {
+			shm_heat(q, q->peer[q->half[0].poll[i].peer]);
+			ready = true;
+		}
+	return ready;
+}
+
 unsigned shm_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx pkts[], unsigned n)
 {
 	struct shm_queue *q = shm_queue_of(gq);
@@ -394,6 +412,15 @@ static void shm_tx_data_one(struct shm_peer *peer, const struct gx_tx *pkt)
 	shm_tx_ring(peer, slot, pkt->len, pkt->hlen, pkt->hdr);
 }
 
+/* The peer of entries that were just rung. */
+static void shm_wake_last(struct shm_queue *q, uint32_t index)
+{
+	const struct shm_peer *peer = q->peer[index];
+
+	if (gx_port_is_asleep(&peer->tx.hdr->asleep, peer->tx_woken))
+		shm_wake(&q->q, index);
+}
+
 unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
 		      unsigned n)
 {
@@ -406,10 +433,14 @@ unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct 
 		const struct gx_tx *pkt = &pkts[i];
 
 		if (pkt->peer != last || !room) {
+			if (i && pkt->peer != last)
+				shm_wake_last(q, last);
 			last = pkt->peer;
 			room = shm_room(q, half, last, 1);
-			if (!room)
+			if (!room) {
+				last = i ? pkts[i - 1].peer : GX_PEER_ANY;
 				break;
+			}
 			shm_heat(q, q->peer[last]); /* expect an answer */
 		}
 		if (half == GX_HALF_CTL)
@@ -422,6 +453,8 @@ unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct 
 	}
 	if (now_ns)
 		push_flush(shm_push_of(q), n < GX_BURST_MAX, now_ns);
+	if (i)
+		shm_wake_last(q, last);
 	return i;
 }
 

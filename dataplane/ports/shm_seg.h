@@ -36,6 +36,8 @@ struct shm_hdr {
 	uint64_t len;					     /* bytes of the segment */
 	alignas(GX_CACHE_LINE) _Atomic uint32_t posted_head; /* slots posted since the start */
 	alignas(GX_CACHE_LINE) _Atomic uint32_t ctl_done;    /* entries consumed since the start */
+	/* Changes when the receiver is about to sleep: who then writes an entry wakes it, once. */
+	alignas(GX_CACHE_LINE) _Atomic uint32_t asleep;
 };
 #define SHM_HDR_PAGE 4096
 
@@ -60,6 +62,7 @@ _Static_assert(8 + SHM_HDR_B + GX_CTL_PAYLOAD_MAX <= SHM_CTL_B, "a packet fits a
 struct shm_addr {
 	uint32_t magic, version;
 	uint64_t len;
+	uint64_t wake; /* the socket that wakes the receiver's core, see shm_sleep.c; 0: it polls */
 };
 
 /* The blob if the slots lie in the memory of a GPU: the rest describes the second descriptor. */

@@ -140,5 +140,7 @@ unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct 
 		      unsigned n);
 unsigned udp_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n);
 int udp_fault(struct gx_port_queue *gq);
+int udp_sleep_open(struct gx_port_queue *gq, int fd);
+int udp_sleep_look(struct gx_port_queue *gq);
 
 #endif

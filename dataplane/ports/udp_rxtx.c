@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
+#include <sys/epoll.h>
 
 #define UDP_ERR_TRIES  4     /* errors of earlier packets that one burst clears */
 #define UDP_TRAIN_B    65000 /* most bytes of a train; the kernel takes 65,507 with IPv4 */
@@ -518,4 +519,24 @@ unsigned udp_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n)
 int udp_fault(struct gx_port_queue *gq)
 {
 	return atomic_load_explicit(&udp_queue_of(gq)->fault, memory_order_relaxed);
+}
+
+/* ---- Sleep ---- */
+
+int udp_sleep_open(struct gx_port_queue *gq, int fd)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.fd = -1};
+
+	for (unsigned h = 0; h < 2; h++)
+		if (epoll_ctl(fd, EPOLL_CTL_ADD, udp_queue_of(gq)->half[h].fd, &ev))
+			return -errno;
+	return 0;
+}
+
+/* The kernel tells of what its sockets hold; trains that were read wait here. */
+int udp_sleep_look(struct gx_port_queue *gq)
+{
+	const struct udp_gro *g = &udp_queue_of(gq)->gro;
+
+	return g->line < g->nr_lines;
 }

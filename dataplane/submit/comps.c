@@ -5,6 +5,8 @@
 #include "core/note.h"
 #include "submit/queue.h"
 
+#include <errno.h>
+
 static bool req_done(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
 {
 	sub_comp_set(comp, GX_COMP_DONE, &r->op, r->ep, r->status);
@@ -91,4 +93,30 @@ GX_EXPORT unsigned gx_poll(struct gx_queue *q, struct gx_comp comps[], unsigned 
 	if (got) /* pairs with the acquire in conn_quiet() */
 		atomic_store_explicit(&core->comp_tail, tail, memory_order_release);
 	return got;
+}
+
+/* ---- Sleeping ---- */
+
+GX_EXPORT int gx_queue_fd(struct gx_queue *q)
+{
+	if (q->core)
+		return gx_core_fd(q->core);
+	return core_sleep_open(&q->sleep) ?: q->sleep.fd;
+}
+
+GX_EXPORT int gx_queue_arm(struct gx_queue *q)
+{
+	if (q->core)
+		return gx_core_arm(q->core);
+	if (!q->sleep.is_open)
+		return gx_fail(-EINVAL, "gx_queue_fd() comes before gx_queue_arm()");
+	if (q->notes) /* gx_poll() sends them */
+		return 1;
+	gx_sleep_arm(&q->sleep);
+	for (unsigned i = 0; i < q->nr_lanes; i++)
+		if (!gx_ring_empty(q->lane[i]->back)) {
+			gx_sleep_disarm(&q->sleep);
+			return 1;
+		}
+	return 0;
 }

@@ -111,6 +111,7 @@ static void submit_free(struct gx_queue *q)
 		sub_note_put(&q->msgs[i].op);
 	marks_close(q->marks);
 	list_pool_end(&q->lists);
+	gx_sleep_close(&q->sleep);
 	free(q->msgs);
 	free(q);
 }
@@ -326,6 +327,7 @@ void sub_lane_send(struct sub_lane *l, void *const items[], uint32_t n)
 
 	assert(put == n);
 	(void)put;
+	gx_sleep_wake(&l->core->loop.sleep);
 }
 
 int sub_conn_check(const struct gx_queue *q, const struct gx_conn *c)

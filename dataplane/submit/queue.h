@@ -13,6 +13,7 @@
 #define GX_SUBMIT_QUEUE_H
 
 #include "gx_internal/ring.h"
+#include "gx_internal/sleep.h"
 #include "submit/list.h"
 #include "submit/marks.h"
 
@@ -91,6 +92,8 @@ struct gx_queue {
 	bool closing;	       /* ctl */
 	uint32_t depth;	       /* frozen */
 	unsigned nr_lanes;     /* frozen: one for each core */
+	struct gx_sleep
+		sleep; /* gx_queue_fd(); cores wake it. Between frozen fields: cores read it */
 	struct sub_lane *lane[GX_CORES_MAX];
 	struct marks *marks; /* NULL: no GPU was open */
 	unsigned rover;	     /* lane to poll first */

@@ -53,6 +53,7 @@ static void lane_back(struct sub_lane *l, uintptr_t item)
 
 	assert(n == 1);
 	(void)n;
+	gx_sleep_wake(&l->q->sleep);
 }
 
 static void req_end(struct sub_req *r, int status, uint64_t len, uint64_t tag)
@@ -197,14 +198,30 @@ static bool submit_asleep(const void *arg)
 	return !s->lanes && !s->pend && !s->head && lists_idle(s->lists);
 }
 
+/* Requests that lie in rings. Lists and requests without room wait for ends of others, or for the
+ * tick; streams write to memory alone. */
+static int submit_look(void *arg, struct gx_look *look)
+{
+	const struct submit_core *s = ((const struct gx_core *)arg)->submit;
+
+	if (s->head)
+		return 1;
+	for (const struct sub_lane *l = s->lanes; l; l = l->next)
+		if (!gx_ring_empty(l->out))
+			return 1;
+	if (s->pend || !lists_idle(s->lists))
+		look->until_ns = GX_MIN(look->until_ns, look->now_ns + SUB_TICK_NS);
+	return 0;
+}
+
 static int submit_on(struct gx_core *core)
 {
 	struct submit_core *s = core->submit;
 	int ret = 0;
 
 	if (!s->polled)
-		ret = gx_loop_add(&core->loop,
-				  &(struct gx_poller){"submit", submit_poll, core, submit_asleep});
+		ret = gx_loop_add(&core->loop, &(struct gx_poller){"submit", submit_poll, core,
+								   submit_asleep, submit_look});
 	s->polled = !ret;
 	return ret;
 }

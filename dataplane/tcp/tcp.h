@@ -210,6 +210,7 @@ struct tcp_sock {
 	uint64_t out_b;	     /* bytes in the queue; */
 	uint8_t out_shift;   /* ... with TCP_OUT_B << this it takes no other chunk */
 	bool leads;	     /* the kernel may keep what it took last, see struct tcp_sys */
+	uint32_t watched;    /* events of it in the core's epoll; 0: it is not there */
 	struct tcp_out out[TCP_OUTS];
 	/* in */
 	struct tcp_feed *feed; /* frozen: bytes come from it; NULL: by recv() */

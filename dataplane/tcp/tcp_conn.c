@@ -65,8 +65,8 @@ static int tcp_core_open(struct gx_core *core)
 static int tcp_core_start(struct gx_core *core)
 {
 	struct link_tcp *l = tcp_core(core);
-	int ret = gx_loop_add(&core->loop,
-			      &(struct gx_poller){"tcp", link_tcp_poll, l, link_tcp_asleep});
+	int ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp", link_tcp_poll, l,
+							       link_tcp_asleep, link_tcp_look});
 
 	if (!ret)
 		ret = core_dropper_add(core, link_tcp_drop, l);

@@ -11,6 +11,7 @@
 #include "tcp/tcp_sock.h"
 
 #include <errno.h>
+#include <sys/epoll.h>
 
 /* End all operations, but those into whose memory a GPU still copies, or whose memory the kernel
  * sends. */
@@ -35,9 +36,12 @@ void tcp_ep_leave(struct tcp_ep *e)
 		return;
 	e->link->offload->leave(e);
 	ops_fail(e);
-	for (unsigned i = 0; i < e->nr_socks; i++)
+	for (unsigned i = 0; i < e->nr_socks; i++) {
 		if (e->sock[i].feed)
 			e->sock[i].feed->ops->leave(e->sock[i].feed);
+		if (e->sock[i].watched) /* it stays open for a while, and readable */
+			epoll_ctl(ep->core->fd, EPOLL_CTL_DEL, e->sock[i].fd, NULL);
+	}
 	if (e->index != TCP_NONE)
 		e->link->eps[e->index] = NULL;
 	ep->comp_mark = ep->core->comp_head;

@@ -25,6 +25,9 @@
 #include "tcp/tcp_sock.h"
 
 #include <errno.h>
+#include <sys/epoll.h>
+
+#define TCP_LOOK_NS 100000000ull /* longest sleep of a core with connections */
 
 /* ---- timers ---- */
 
@@ -172,6 +175,60 @@ bool link_tcp_asleep(const void *link)
 	const struct link_tcp *l = link;
 
 	return !l->nr_live && !l->nr_held;
+}
+
+/* Have the kernel end the core's sleep by these events of a socket. 0: by none. */
+static int sock_watch(struct tcp_sock *s, int fd, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.fd = -1};
+	int op = !s->watched ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
+
+	if (events == s->watched)
+		return 0;
+	if (epoll_ctl(fd, op, s->fd, &ev))
+		return -errno;
+	s->watched = events;
+	return 0;
+}
+
+/* Does something move but for what the peer's next byte brings? */
+static bool ep_moves(const struct tcp_ep *e)
+{
+	return e->rx.nr_in || e->tx.nr_act || e->end.err || e->bare.rx || e->match.gets_out ||
+	       e->ctls.head != e->ctls.tail;
+}
+
+static int ep_look(struct tcp_ep *e, struct gx_look *look)
+{
+	uint64_t due_ns =
+		look->now_ns + GX_MIN(TCP_LOOK_NS, e->ep.conn->agreed.peer_timeout_ns / 16);
+	int ret = 0;
+
+	if (e->ctls.holds || e->nic.nr_out || e->tx.nr_fetch || e->rx.landed_head != TCP_NONE)
+		return 1;
+	look->until_ns = GX_MIN(look->until_ns, GX_MIN(due_ns, e->timer.deadline_ns));
+	if (ep_moves(e))
+		look->until_ns = GX_MIN(look->until_ns, e->timer.tick_ns);
+	for (unsigned i = 0; i < e->nr_socks && !ret; i++) {
+		struct tcp_sock *s = &e->sock[i];
+
+		if (s->feed)
+			return -EOPNOTSUPP;
+		ret = sock_watch(s, look->fd,
+				 (s->rx_ended ? 0 : EPOLLIN) |
+					 (s->head != s->tail && !s->tx_ended ? EPOLLOUT : 0));
+	}
+	return ret;
+}
+
+int link_tcp_look(void *link, struct gx_look *look)
+{
+	struct link_tcp *l = link;
+	int ret = l->nr_held ? 1 : 0;
+
+	for (unsigned i = 0; i < l->nr_live && !ret; i++)
+		ret = ep_look(l->live[i], look);
+	return ret;
 }
 
 bool link_tcp_poll(void *link, uint64_t now_ns)

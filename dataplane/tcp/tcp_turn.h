@@ -9,6 +9,7 @@
 
 bool link_tcp_poll(void *link, uint64_t now_ns);
 bool link_tcp_asleep(const void *link);
+int link_tcp_look(void *link, struct gx_look *look); /* of struct gx_poller */
 void link_tcp_drop(void *link, struct drop *d);
 void tcp_attach(struct gx_ep *ep);
 

@@ -227,6 +227,27 @@ int gx_cancel(struct gx_queue *q, struct gx_ep *ep, uint64_t user);
  */
 unsigned gx_poll(struct gx_queue *q, struct gx_comp comps[], unsigned n);
 
+/**
+ * gx_queue_fd() - A descriptor to sleep on, for poll(), epoll or select(), until completions may be
+ * there. [queue] It is the same at each call, the queue's until gx_queue_close(), and only to wait
+ * for. Return: the descriptor; -EOPNOTSUPP (the kernel, or a filter, has no membarrier(2)), -EMFILE.
+ *
+ * gx_queue_arm() - May the thread sleep now? [queue] From here on a completion makes the descriptor
+ * readable, once; and the call looks for completions that came before. So none is missed:
+ *
+ *	while (!(n = gx_poll(q, comps, 16)) && gx_queue_arm(q) == 1)
+ *		;
+ *	if (!n)
+ *		poll(&(struct pollfd){.fd = gx_queue_fd(q), .events = POLLIN}, 1, -1);
+ *
+ * A wake lasts until the next call; it may come without a completion. The cores pay nothing for
+ * queues that are not armed.
+ * Return: 0: sleep; 1: poll; -EINVAL (no gx_queue_fd() before). The queue of a core: as
+ * gx_core_fd() and gx_core_arm().
+ */
+int gx_queue_fd(struct gx_queue *q);
+int gx_queue_arm(struct gx_queue *q);
+
 #ifdef __cplusplus
 }
 #endif

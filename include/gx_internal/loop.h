@@ -9,6 +9,7 @@
 
 #include "gx_internal/base.h"
 #include "gx_internal/ring.h"
+#include "gx_internal/sleep.h"
 #include "gx_internal/stat.h"
 
 #include <pthread.h>
@@ -18,12 +19,24 @@
 /** gx_poller - @fn does a bounded piece of work and returns whether there was any. Never blocks.
  * @asleep, called by the owner: true: no work comes for it before the next gx_loop_call(). NULL:
  * work may come at any time. When all pollers sleep, the loop's own thread sleeps until such a
- * call, and turns every 0.1 s meanwhile. */
+ * call, and turns every 0.1 s meanwhile.
+ * @look, called by the owner that is about to sleep on a descriptor, after a turn without work: see
+ * gx_loop_look(). NULL: it cannot sleep so, unless @asleep says true. */
+struct gx_look;
 struct gx_poller {
 	const char *name;
 	bool (*fn)(void *arg, uint64_t now_ns);
 	void *arg;
 	bool (*asleep)(const void *arg);
+	int (*look)(void *arg, struct gx_look *look);
+};
+
+/* An owner that is about to sleep. */
+struct gx_look {
+	int fd;		   /* epoll: has the descriptors that end the sleep */
+	uint64_t now_ns;   /* time of the turn just before */
+	uint64_t until_ns; /* what a poller wants a turn for comes at this time: pollers lower it */
+	const char *who;   /* out, with an error: the poller that cannot sleep */
 };
 
 /* Idle policy, in turns without work: spin until @spin_ns, then pause instructions until @pause_ns,
@@ -60,6 +73,7 @@ struct gx_loop {
 	pthread_mutex_t park_lock; /* of the two below; the owner takes it only to sleep */
 	pthread_cond_t park_cond;
 	_Atomic unsigned parked; /* the loop's thread sleeps, or is about to check whether it may */
+	struct gx_sleep sleep;	 /* owner; gx_loop_call(), and others with work, wake it */
 };
 
 /** gx_loop_init() - @cpu: gx_loop_start() pins the thread to it; -1: to none. Return: 0,
@@ -76,6 +90,11 @@ int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg);
  * cycles. Counts a stall if the turn before was a second ago or more: that is not a peer's
  * fault. */
 bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns);
+
+/** gx_loop_look() - The owner has armed .sleep: does any work lie there for a turn, wherever a turn
+ * may look? Return: 0: none, and none comes before @look->until_ns without a wake or a descriptor in
+ * @look->fd; 1: there is; -EOPNOTSUPP: a poller cannot know. */
+int gx_loop_look(struct gx_loop *loop, struct gx_look *look);
 
 /** gx_loop_idle() - The loop's own thread calls it after a turn without work (see gx_idle). */
 void gx_loop_idle(struct gx_loop *loop, uint64_t now_ns);

@@ -17,6 +17,8 @@
 #include "gx_internal/mem.h"
 #include "gx_internal/stat.h"
 
+#include <stdatomic.h>
+
 #define GX_HDR_MAX	   64	/* room for a header, on either half */
 #define GX_CTL_PAYLOAD_MAX 1536 /* payload of a control packet, all ports */
 #define GX_PORT_ADDR_MAX   160
@@ -97,7 +99,19 @@ struct gx_port_peer {
 	int pool;	      /* device that payload goes to, as the peer counts; -1: host memory */
 	int pool_here;	      /* the same device as this process counts; negative: not known here */
 	uint32_t payload_max; /* of a data packet to it; 0: as gx_port_caps */
+	/* A word of the peer that changes when its core is about to sleep, and its value at the last
+	 * wake. NULL: what the port carries wakes by itself */
+	const _Atomic uint32_t *asleep;
+	const uint32_t *woken;
 };
+
+/** gx_port_is_asleep() - Does the peer's core wait for a wake since the last one? After what it shall
+ * see was written to shared memory: the owner of the word has a barrier run here (membarrier()). */
+static inline bool gx_port_is_asleep(const _Atomic uint32_t *asleep, uint32_t woken)
+{
+	atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order */
+	return gx_unlikely(atomic_load_explicit(asleep, memory_order_relaxed) != woken);
+}
 
 struct gx_port_cfg {
 	const char *args;	/* the part of the port's option behind "name:"; "" if none */
@@ -168,6 +182,14 @@ struct gx_port_ops {
 	unsigned (*tx_reap)(struct gx_port_queue *q, uint32_t cookies[], unsigned n);
 	/* [core] Sticky fault of the queue: 0 or -errno. */
 	int (*fault)(struct gx_port_queue *q);
+	/* [core] The core will sleep on @fd, of epoll: add what packets make readable. Once. Return: 0,
+	 * -errno. */
+	int (*sleep_open)(struct gx_port_queue *q, int fd);
+	/* [core] It is about to sleep: from here on packets make @fd readable. Return: 0; 1: there are
+	 * some already; -EOPNOTSUPP: they make nothing readable. */
+	int (*sleep_look)(struct gx_port_queue *q);
+	/* [core] gx_port_is_asleep(): wake the peer's core. */
+	void (*wake)(struct gx_port_queue *q, uint32_t peer);
 };
 
 struct gx_port {
@@ -191,6 +213,11 @@ extern const struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_dpdk_o
 
 /** gx_port_peer_plain() - ->peer_info of ports that treat all peers alike. */
 void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_peer *out);
+
+/* Slots of a port whose packets make nothing readable. */
+int gx_port_sleep_none(struct gx_port_queue *q, int fd);
+int gx_port_look_none(struct gx_port_queue *q);
+void gx_port_wake_none(struct gx_port_queue *q, uint32_t peer);
 
 /** gx_port_find() - Find a port by name ("shm"). NULL: not built, with the reason in
  * gx_port_why(). */

@@ -1006,4 +1006,7 @@ const struct gx_port_ops port_sim_ops = {
 	.tx_burst = sim_tx_burst,
 	.tx_reap = sim_tx_reap,
 	.fault = sim_fault,
+	.sleep_open = gx_port_sleep_none,
+	.sleep_look = gx_port_look_none,
+	.wake = gx_port_wake_none,
 };

@@ -270,4 +270,7 @@ const struct gx_port_ops gx_port_dpdk_ops = {
 	.tx_burst = dpdk_tx_burst,
 	.tx_reap = dpdk_tx_reap,
 	.fault = dpdk_fault,
+	.sleep_open = gx_port_sleep_none,
+	.sleep_look = gx_port_look_none,
+	.wake = gx_port_wake_none,
 };

@@ -378,6 +378,36 @@ void gx_core_stop(struct gx_core *core);
 int gx_core_poller(struct gx_core *core, bool (*fn)(void *arg, uint64_t now_ns), void *arg);
 
 /**
+ * gx_core_fd() - A descriptor for a program that turns @core itself and wants to sleep in a poll(),
+ * epoll or select() of its own meanwhile. [core] It is the same at each call, gx's until gx_close(),
+ * and only to wait for. Readable: turn the core. It also becomes so when a timer of gx is due. Make
+ * the first call before connections: peers of this host learn by it that they may have to wake. Who
+ * polls has no cost from any of this.
+ * Return: the descriptor; -EBUSY (gx_core_start() turns it), -EOPNOTSUPP (the kernel, or a filter,
+ * has no membarrier(2)), -EMFILE.
+ *
+ * gx_core_arm() - May the program sleep now? [core] It turns the core once, has all that bring work
+ * make the descriptor readable from here on, and looks once more. So no wake is lost:
+ *
+ *	while (gx_core_arm(core) == 1)
+ *		;                       // and take completions: gx_poll()
+ *	epoll_wait(...);                // gx_core_fd(core) among others
+ *	gx_core_turn(core, gx_now());
+ *
+ * A wake lasts until the next call; it may come without work. A program that wants low latency turns
+ * for some microseconds after the last work before it arms. A core with connections wakes every
+ * 0.1 s at least, and each millisecond while operations are under way that need it.
+ * What connections do is told to gx_opts.on_conn, on the control thread: a program that waits for
+ * that in the same loop has the callback write to an eventfd of its own.
+ * Return: 0: sleep; 1: there is work: turn (gx_poll() of the core's queue has completions, or the
+ * GPU, a stream or another thread is at work, which wake nobody); -EINVAL (no gx_core_fd() before),
+ * -EOPNOTSUPP (something of the core cannot wake it, and gx_error() names it: a DPDK port; link
+ * verbs; io_uring or a NIC that receives for link tcp; a peer of before gx_core_fd()): turn.
+ */
+int gx_core_fd(struct gx_core *core);
+int gx_core_arm(struct gx_core *core);
+
+/**
  * gx_help() - Copy a piece of a long message that @core reads out of a peer's process
  * (gx_host_opts.pull). For a thread that waits for such a message and has nothing else to do: its CPU
  * copies beside that of the core. Any thread may call, several at a time, and the core's thread, too.
