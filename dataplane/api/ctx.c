@@ -139,7 +139,7 @@ static int port_open(struct gx *gx, const struct gx_port_name *named)
 					  gx->opts.bind_host ? gx->opts.bind_host : "127.0.0.1",
 				  .server = gx->opts.server};
 	size_t len;
-	int ret;
+	int ret, cc;
 
 	if (!named->name || named->reserved)
 		return gx_fail(-EINVAL,
@@ -151,6 +151,9 @@ static int port_open(struct gx *gx, const struct gx_port_name *named)
 			       "port '%s': its name and device have at most %d bytes, with its "
 			       "arguments at most %d",
 			       named->name, GX_NAME_MAX - 1, GX_OPTION_MAX - 1);
+	cc = core_port_cc(s->name);
+	if (cc < 0)
+		return gx_fail(cc, "port '%s': cc is rate, swift or none", s->name);
 	memcpy(s->device, s->name, strcspn(s->name, ",")); /* the rest is 0 */
 	if (s->name[strlen(named->name)])
 		cfg.args = s->name + strlen(named->name) + 1;
@@ -160,6 +163,7 @@ static int port_open(struct gx *gx, const struct gx_port_name *named)
 	ret = ops->open(&cfg, &s->port);
 	if (ret)
 		return gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
+	s->port->cc = (enum gx_port_cc)cc;
 	snprintf(s->match, sizeof(s->match), "%s", s->port->speaks ? s->port->speaks : s->device);
 	gx->nr_ports++;
 	return 0;

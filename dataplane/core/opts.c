@@ -6,7 +6,9 @@
 
 #include "gx_internal/struct.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 void core_groups_point(struct gx_opts *o, struct core_groups *g)
 {
@@ -60,4 +62,29 @@ size_t core_port_text(const struct gx_port_name *p, char *buf, size_t room)
 	return (size_t)snprintf(buf, room, "%s%s%s%s%s", p->name, device || args ? ":" : "",
 				device ? p->device : "", device && args ? "," : "",
 				args ? p->args : "");
+}
+
+int core_port_cc(char *text)
+{
+	static const char *const name[] = {[GX_PORT_CC_NONE] = "none",
+					   [GX_PORT_CC_RATE] = "rate",
+					   [GX_PORT_CC_SWIFT] = "swift"};
+	char *at = strchr(text, ':'), *end;
+
+	while (at && strncmp(at + 1, "cc=", 3))
+		at = strchr(at + 1, ',');
+	if (!at)
+		return GX_PORT_CC_AUTO;
+	end = at + 1 + strcspn(at + 1, ",");
+	for (int i = GX_PORT_CC_NONE; i <= GX_PORT_CC_SWIFT; i++) {
+		if ((size_t)(end - at) != 4 + strlen(name[i]) ||
+		    strncmp(at + 4, name[i], strlen(name[i])))
+			continue;
+		/* What stands behind it comes behind what stands before it. */
+		if (*end && *at == ':')
+			at++, end++;
+		memmove(at, end, strlen(end) + 1);
+		return i;
+	}
+	return -EINVAL;
 }

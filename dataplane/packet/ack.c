@@ -52,6 +52,8 @@ void tx_acked(struct pkt_ep *e)
 {
 	struct flow_pkt p;
 
+	if (gx_unlikely(e->pace.cc))
+		pace_told(&e->pace, e->flow, e->now_ns);
 	while (flow_next_acked(e->flow, &p)) {
 		e->timer.acked_ns = e->now_ns;
 		if (link_watches(e, &p))

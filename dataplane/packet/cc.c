@@ -160,11 +160,14 @@ uint32_t cc_room(struct cc *c, uint64_t now_ns, uint32_t max)
 	return (uint32_t)GX_MIN(left, room);
 }
 
+bool cc_is_open(const struct cc *c)
+{
+	return c->in_flight_b < c->window_b;
+}
+
 uint64_t cc_due(const struct cc *c)
 {
-	if (c->in_flight_b >= c->window_b)
-		return CC_NEVER;
-	return c->next_ns;
+	return cc_is_open(c) ? c->next_ns : CC_NEVER;
 }
 
 void cc_limited(struct cc *c)

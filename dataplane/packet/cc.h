@@ -48,6 +48,8 @@ void cc_packet_set(struct cc *c, uint32_t packet_b); /* a full packet has anothe
 uint32_t cc_room(struct cc *c, uint64_t now_ns, uint32_t max);
 /* When cc_room() may grow by time alone; UINT64_MAX: never. */
 uint64_t cc_due(const struct cc *c);
+/* Is there room in the window, whatever the pacer says? For small packets that come before data. */
+bool cc_is_open(const struct cc *c);
 /* Less than cc_room() was sent, since @why. CC_BY_APP, CC_BY_CREDIT, CC_BY_CORE. */
 void cc_short(struct cc *c, uint64_t now_ns, enum cc_limit why);
 

@@ -314,6 +314,23 @@ static void path_say_turns(const struct pkt_ep *e)
 		c->peer_name, device);
 }
 
+/* Congestion control: `rate` where packets cross a network, none where they cross memory, unless
+ * the port's option says otherwise. */
+static int ep_pace(struct pkt_ep *e, const struct flow_cfg *flow)
+{
+	const struct gx_port *port = e->link->port;
+	struct cc_cfg cfg = {.kind = port->cc == GX_PORT_CC_SWIFT ? CC_SWIFT : CC_RATE,
+			     .places = 2 * flow->window,
+			     .packet_b = e->shape.quantum + PKT_WIRE_B,
+			     .hdr_b = PKT_WIRE_B,
+			     .seed = flow->tx_psn};
+
+	if (port->cc == GX_PORT_CC_NONE ||
+	    (port->cc == GX_PORT_CC_AUTO && !(port->caps.flags & GX_PORT_NEEDS_PROBE)))
+		return 0;
+	return cc_open(&cfg, &e->pace.cc);
+}
+
 static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	struct pkt_ep *e = pkt_of(ep);
@@ -347,6 +364,8 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	ret = ep_windows(e);
 	if (!ret)
 		ret = flow_open(&cfg, &e->flow);
+	if (!ret)
+		ret = ep_pace(e, &cfg);
 	if (ret)
 		return gx_fail(ret, "cannot set up the endpoint: %s", strerror(-ret));
 	e->tx.resend_mask = 2 * PKT_WINDOW - 1;
@@ -381,6 +400,7 @@ static void pkt_ep_free(struct gx_ep *ep)
 	}
 	if (e->flow)
 		flow_close(e->flow);
+	cc_close(e->pace.cc);
 	gx_pages_put(e->tx.resend, resend_b(e));
 	gx_pages_put(e->tx.words, windows_b(e));
 	gx_pages_put(e->rx.words, windows_b(e));

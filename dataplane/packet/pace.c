@@ -13,11 +13,12 @@ void pace_sent(struct pace *p, const struct flow *f)
 	}
 }
 
-void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns, unsigned what)
+void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns)
 {
 	uint64_t spurious = flow_spurious(f);
 	uint32_t place;
 
+	pace_sent(p, f);
 	for (uint32_t i = 0; (place = flow_lost_place(f, i)) != FLOW_NO_PLACE; i++)
 		cc_lost(p->cc, now_ns, place);
 	for (uint32_t i = 0; (place = flow_acked_place(f, i)) != FLOW_NO_PLACE; i++)
@@ -25,7 +26,5 @@ void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns, unsigned w
 	if (spurious != p->spurious)
 		cc_spurious(p->cc, now_ns);
 	p->spurious = spurious;
-	if (what & FLOW_RTO)
-		cc_timeout(p->cc, now_ns);
 	cc_told(p->cc, now_ns);
 }

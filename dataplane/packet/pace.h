@@ -16,9 +16,9 @@ struct pace {
 	uint64_t spurious; /* of flow_spurious() */
 };
 
-/* After packets were sent, and before flow_ack(). */
+/* After packets were sent. */
 void pace_sent(struct pace *p, const struct flow *f);
-/* After flow_ack(), or flow_tick() that returned @what, before packets are taken out. */
-void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns, unsigned what);
+/* After flow_ack() or flow_tick(), before packets are taken out of the flow. */
+void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns);
 
 #endif

@@ -11,6 +11,7 @@
 #include "core/core.h"
 #include "packet/flow.h"
 #include "packet/msg.h"
+#include "packet/pace.h"
 #include "packet/pull.h"
 #include "packet/state.h"
 #include "copy/stage.h"
@@ -31,9 +32,10 @@
 #define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
 #define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory, ... */
 #define PKT_F_SLOT_QPS (1u << 30)   /* ... and the peer's device could read a message for it */
-#define PKT_CREDIT0    8    /* DATA packets that a peer may send undeclared, on shared pools */
-#define PKT_SHAPES     8    /* quanta of incoming messages: the agreed one and later smaller ones */
-#define PKT_SMALL_B    64   /* payload of a probe that any path carries */
+#define PKT_CREDIT0    8  /* DATA packets that a peer may send undeclared, on shared pools */
+#define PKT_SHAPES     8  /* quanta of incoming messages: the agreed one and later smaller ones */
+#define PKT_SMALL_B    64 /* payload of a probe that any path carries */
+#define PKT_WIRE_B     (GX_WIRE_HDR_B + 46) /* before a payload: Ethernet, IP, UDP and gx */
 #define PKT_DOUBT      32   /* packets that may be out while the quantum is in doubt again */
 #define PKT_MIDS_KEPT  64   /* for messages that begin again: each needs one more for a while */
 #define PKT_MARGIN     32   /* buffers kept out of grants, for duplicates */
@@ -257,7 +259,8 @@ struct pkt_timer {
 	uint64_t tick_ns;	      /* when slow timers are due again */
 	uint64_t deadline_ns;	      /* earliest of all operations; UINT64_MAX: none */
 	uint64_t peer_timeout_ns;
-	uint32_t told_msgs, told_bufs; /* our part of the core's gauges */
+	uint32_t told_msgs, told_bufs;			  /* our part of the core's gauges */
+	uint64_t told_limit_ns[CC_LIMITS], told_rate_b_s; /* the same, with congestion control */
 };
 
 /* ack.c, make.c: the ACKs that we send. */
@@ -354,6 +357,7 @@ struct pkt_ep {
 	struct gx_ep ep;
 	struct link_pkt *link;
 	struct flow *flow;
+	struct pace pace;	/* congestion control of the flow; .cc is NULL on memory links */
 	struct msg_shape shape; /* of outgoing messages */
 	struct msg_shape
 		rx_shape[PKT_SHAPES]; /* of incoming messages, by the quantum of their OPEN */

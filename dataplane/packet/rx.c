@@ -392,6 +392,8 @@ static unsigned rx_ctl_burst(struct link_pkt *l, unsigned max)
 {
 	unsigned n = l->q->ops->rx_burst(l->q, GX_HALF_CTL, l->rx_ctl, max);
 
+	if (n)
+		l->core->now_ns = GX_MAX(l->core->now_ns, l->q->heard_ns);
 	for (unsigned i = 0; i < n; i++)
 		rx_ctl_one(l, &l->rx_ctl[i]);
 	return n;

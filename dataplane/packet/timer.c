@@ -142,6 +142,24 @@ static void tick_refund(struct pkt_ep *e)
 		flow_credit_use(e->flow, rec.refund.pkts);
 }
 
+static void tell_pace(struct pkt_ep *e, bool ends)
+{
+	struct cc_state st;
+
+	cc_state(e->pace.cc, e->now_ns, &st);
+	for (unsigned i = 0; i < CC_LIMITS; i++) {
+		gx_stat_add(pkt_stats(e->link), GX_STAT_CC_APP_NS + i,
+			    st.ns[i] - e->timer.told_limit_ns[i]);
+		e->timer.told_limit_ns[i] = st.ns[i];
+	}
+	if (ends)
+		st.rate_b_s = 0;
+	gx_stat_add(pkt_stats(e->link), GX_STAT_CC_RATE, st.rate_b_s - e->timer.told_rate_b_s);
+	e->timer.told_rate_b_s = st.rate_b_s;
+	if (st.rtt_ns)
+		gx_stat_set(pkt_stats(e->link), GX_STAT_CC_RTT, st.rtt_ns);
+}
+
 /* The core's gauges are sums over its endpoints and links. Each adds the change of its own part. */
 void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 {
@@ -151,6 +169,8 @@ void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 		    (uint64_t)e->rx.held_bufs - e->timer.told_bufs);
 	e->timer.told_msgs = nr_msgs;
 	e->timer.told_bufs = e->rx.held_bufs;
+	if (e->pace.cc)
+		tell_pace(e, e->err);
 }
 
 static struct block_stat link_block_sum(const struct link_pkt *l)
@@ -185,9 +205,12 @@ void link_tick(struct pkt_ep *e)
 {
 	unsigned what = flow_tick(e->flow, e->now_ns);
 
-	if (what & FLOW_RTO)
-		gx_stat_add(pkt_stats(e->link), GX_STAT_RTO, 1);
 	tx_acked(e); /* the timers may have found losses */
+	if (what & FLOW_RTO) {
+		gx_stat_add(pkt_stats(e->link), GX_STAT_RTO, 1);
+		if (e->pace.cc)
+			cc_timeout(e->pace.cc, e->now_ns);
+	}
 	if (what & FLOW_PROBE)
 		tx_probe(e, 0);
 	if (e->now_ns < e->timer.tick_ns)

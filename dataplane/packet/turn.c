@@ -52,7 +52,7 @@ static bool tx_ep(struct pkt_ep *e)
 		match_serve_gets(e);
 	if (e->tx.wait_head != PKT_NONE && e->path.proven)
 		worked |= tx_start(e);
-	if (e->rec.queued)
+	if (e->rec.queued && (!e->pace.cc || cc_is_open(e->pace.cc)))
 		worked |= tx_recs(e);
 	if (gx_unlikely(e->path.prove_due))
 		tx_prove(e);
@@ -154,7 +154,7 @@ bool link_pkt_poll(void *link, uint64_t now_ns)
 		worked = true;
 		rx_reap(l, now_ns);
 	}
-	worked |= tx_poll(l, now_ns);
+	worked |= tx_poll(l, l->core->now_ns);
 	link_release_flush(l);
 	if (worked && now_ns >= l->stats_ns) {
 		l->stats_ns = now_ns + PKT_TICK_NS;

@@ -244,6 +244,29 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 	return n;
 }
 
+static bool tx_waits(const struct pkt_ep *e)
+{
+	return e->tx.act_head != PKT_NONE || e->tx.resend_head != e->tx.resend_tail ||
+	       e->asks.head != e->asks.tail;
+}
+
+/* Of @room packets, those that congestion control lets out now. */
+static unsigned tx_paced(struct pkt_ep *e, unsigned room)
+{
+	cc_packet_set(e->pace.cc, e->shape.quantum + PKT_WIRE_B);
+	return room ? cc_room(e->pace.cc, e->now_ns, room) : 0;
+}
+
+/* @n packets went out of @max that might have. */
+static void tx_paced_sent(struct pkt_ep *e, unsigned n, unsigned max)
+{
+	pace_sent(&e->pace, e->flow);
+	if (!tx_waits(e))
+		cc_short(e->pace.cc, e->now_ns, CC_BY_APP);
+	else if (n < max)
+		cc_short(e->pace.cc, e->now_ns, flow_credit(e->flow) ? CC_BY_WINDOW : CC_BY_CREDIT);
+}
+
 /* Data packets that this ep may send now, first transmissions and resends. */
 static unsigned tx_data_room(struct pkt_ep *e)
 {
@@ -254,6 +277,8 @@ static unsigned tx_data_room(struct pkt_ep *e)
 	 * waiting. */
 	if (gx_unlikely(e->path.proving))
 		room = GX_MIN(room, out < PKT_DOUBT ? PKT_DOUBT - out : 0);
+	if (gx_unlikely(e->pace.cc))
+		room = tx_paced(e, room);
 
 	if (room)
 		room = GX_MIN(room,
@@ -300,6 +325,8 @@ bool tx_data(struct pkt_ep *e)
 	}
 	if (n)
 		tx_send(e->link, n);
+	if (gx_unlikely(e->pace.cc))
+		tx_paced_sent(e, n, max);
 	fetch_sent(e);
 	return n > 0;
 }

@@ -359,6 +359,8 @@ unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx 
 	got = udp_recv(q, h, n);
 	if (!got)
 		return 0;
+	if (half == GX_HALF_CTL)
+		gq->heard_ns = gx_now_ns();
 	if (half == GX_HALF_DATA) {
 		q->nr_free -= got;
 		for (unsigned i = 0; i < got; i++)

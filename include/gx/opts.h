@@ -32,6 +32,9 @@ struct gx_port_name {
 	const char *device; /* dpdk: "net_memif", or a PCI address; else NULL */
 	const char
 		*args; /* dpdk: of its driver, "id=0,socket=/tmp/a"; udp: "port=7601"; NULL: none.
+			       Any: "cc=rate", "cc=swift", "cc=none", alone or beside others: the
+			       congestion control of what this end sends. Default: rate where packets
+			       cross a network, none over loopback and shared memory.
 			       In gx_connect_opts only where two ports differ by it alone */
 	uint64_t reserved; /* 0 */
 };

@@ -192,11 +192,15 @@ struct gx_port_ops {
 	void (*wake)(struct gx_port_queue *q, uint32_t peer);
 };
 
+/* Congestion control of what leaves by a port. AUTO: where GX_PORT_NEEDS_PROBE is set. */
+enum gx_port_cc { GX_PORT_CC_AUTO, GX_PORT_CC_NONE, GX_PORT_CC_RATE, GX_PORT_CC_SWIFT };
+
 struct gx_port {
 	const struct gx_port_ops *ops;
 	struct gx_port_caps caps; /* frozen after open */
 	const char *speaks; /* must be equal at both ends, e.g. "dpdk:ethernet"; NULL: the option up
 			       to its first comma. Frozen after open */
+	enum gx_port_cc cc; /* the caller of ->open sets it. Frozen then */
 };
 
 struct gx_port_queue {
@@ -207,6 +211,10 @@ struct gx_port_queue {
 	struct gx_gpu *rx_gpu; /* GPU whose memory that is; NULL: host memory. Frozen likewise */
 	struct gx_stats *stats;
 	uint64_t now_ns; /* [core] time of the turn; the caller of rx_burst sets it */
+	/* [core] When rx_burst last gave packets of the control half, by the clock. A core that
+	 * shares its CPU may have begun the turn long before, and the round trip of a packet would
+	 * look shorter than it is. 0: the port does not say. */
+	uint64_t heard_ns;
 };
 
 extern const struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_dpdk_ops;

@@ -40,6 +40,14 @@
 	X(ACK_RX, ack_rx, "acknowledgements received")                                             \
 	X(PROBE_TX, probe_tx, "probes sent")                                                       \
 	X(RTO, rto, "retransmission time-outs")                                                    \
+	X(CC_APP_NS, cc_app_ns,                                                                    \
+	  "time in which nothing waited to be sent, of connections with congestion control")       \
+	X(CC_LINK_NS, cc_link_ns, "the same: the rate of the path was the limit")                  \
+	X(CC_WINDOW_NS, cc_window_ns, "the same: the window of bytes under way was")               \
+	X(CC_CREDIT_NS, cc_credit_ns, "the same: the receiver's credit was")                       \
+	X(CC_CORE_NS, cc_core_ns, "the same: this core had no CPU when a packet was due")          \
+	X(CC_RATE, cc_rate_now, "bytes a second that their paths carry, as far as known")          \
+	X(CC_RTT, cc_rtt_now, "round trip of one of them, the last that was told, ns")             \
 	X(CREDIT_STALL, credit_stall, "turns in which a message waited for credit")                \
 	X(CREDIT_LAPSED, credit_lapsed,                                                            \
 	  "buffers that a peer was granted and let lie: others have them")                         \

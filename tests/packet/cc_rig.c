@@ -202,10 +202,10 @@ static void turn(struct rig *r, struct rig_sender *s)
 	if (r->now_ns >= flow_due(s->tx)) {
 		unsigned what = flow_tick(s->tx, r->now_ns);
 
-		if (s->pace.cc) {
-			pace_sent(&s->pace, s->tx);
-			pace_told(&s->pace, s->tx, r->now_ns, what);
-		}
+		if (s->pace.cc)
+			pace_told(&s->pace, s->tx, r->now_ns);
+		if (s->pace.cc && what & FLOW_RTO)
+			cc_timeout(s->pace.cc, r->now_ns);
 		taken_out(r, s);
 		if (what & FLOW_PROBE)
 			send_one(r, s, 0, 0, 3, false);
@@ -277,7 +277,7 @@ static void ack_came(struct rig *r, struct rig_sender *s, struct gx_wire_ack *ac
 	assert_int_equal(flow_ack(s->tx, r->now_ns, ack), 0);
 	free(ack);
 	if (s->pace.cc)
-		pace_told(&s->pace, s->tx, r->now_ns, 0);
+		pace_told(&s->pace, s->tx, r->now_ns);
 	taken_out(r, s);
 	turn(r, s);
 }

@@ -229,7 +229,7 @@ static void alone__fills_the_link(void **state)
 		way.rate_bps[0] = bps;
 		way.queue_b = (uint64_t)(bdp / (i < 12 ? 4 : 1));
 		way.queue_b = GX_MAX(way.queue_b, 10ull * s.payload_b);
-		run(&r, &way, &s, 1, 3 * S, bps > 1000000000 ? S : 3 * S);
+		run(&r, &way, &s, 1, 3 * S, bps > 1000000000 ? S / 2 : 3 * S);
 		snprintf(what, sizeof(what), "%u Mb/s, %.1f ms, queue %s BDP",
 			 (unsigned)(bps / 1000000), (double)rtt_ns / 1e6, i < 12 ? "1/4" : "1");
 		say(what, &r, (double)bps, rtt_ns);
@@ -290,7 +290,7 @@ static void queue__stays_short(void **state)
 		struct rig r;
 
 		way.queue_b *= deep;
-		run(&r, &way, &s, 1, 3 * S, 12 * S);
+		run(&r, &way, &s, 1, 3 * S, 6 * S);
 		say(deep > 1 ? "queue of 4 BDP" : "queue of 1 BDP", &r, 1e9, 10 * MS);
 		assert_true(way_queue_mean_b(&r.way) < 0.25 * 1250000);
 		assert_true(way_queue_p_b(&r.way, 0.99) < 0.51 * 1250000);

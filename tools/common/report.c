@@ -252,6 +252,17 @@ void report_path(struct report *report, const struct report_path *p)
 	pthread_mutex_unlock(&report_lock);
 }
 
+const char *const report_limits[REPORT_LIMITS] = {"app", "link", "window", "credit", "core"};
+
+static struct json_t *row_congestion(const struct report_row *r)
+{
+	struct json_t *out = js_pack("{s:f, s:f}", "rate_GB_s", r->rate_gb_s, "rtt_us", r->rtt_us);
+
+	for (unsigned i = 0; i < REPORT_LIMITS; i++)
+		js_set(out, report_limits[i], js_real(r->limit[i]));
+	return out;
+}
+
 static struct json_t *row_doc(const struct report_row *r)
 {
 	struct json_t *row = js_pack("{s:s, s:I, s:I}", "op", r->op, "size_b", (long long)r->size_b,
@@ -273,6 +284,8 @@ static struct json_t *row_doc(const struct report_row *r)
 		js_set(row, "bus_GB_s", js_real(r->bus_gb_s));
 	if (r->cpu_us > 0)
 		js_set(row, "cpu_us", js_real(r->cpu_us));
+	if (r->rate_gb_s > 0)
+		js_set(row, "congestion", row_congestion(r));
 	js_set(row, "lost", r->pkts ? js_pack("I", (long long)r->lost) : js_string(NULL));
 	js_set(row, "resent", r->pkts ? js_pack("I", (long long)r->resent) : js_string(NULL));
 	js_set(row, "duplicate", r->pkts ? js_pack("I", (long long)r->dup) : js_string(NULL));
@@ -418,6 +431,21 @@ static const char *cell(double v, char buf[32])
 	return buf;
 }
 
+/* "# path: 0.125 GB/s, round trip 10.020 ms; limit: link 83 %, window 17 %" */
+static void row_limits(const struct report_row *r)
+{
+	const char *before = "; limit: ";
+
+	printf("# path: %.3f GB/s, round trip %.3f ms", r->rate_gb_s, r->rtt_us / 1e3);
+	for (unsigned i = 0; i < REPORT_LIMITS; i++) {
+		if (r->limit[i] < 0.005)
+			continue;
+		printf("%s%s %.0f %%", before, report_limits[i], 100 * r->limit[i]);
+		before = ", ";
+	}
+	putchar('\n');
+}
+
 static void row_table(struct report *report, const struct report_row *r)
 {
 	char b[6][32], wrong[32] = "-", sms[16] = "-", cpu[16] = "-";
@@ -452,6 +480,8 @@ static void row_table(struct report *report, const struct report_row *r)
 	if (r->interrupted)
 		printf("  cut short");
 	putchar('\n');
+	if (r->rate_gb_s > 0)
+		row_limits(r);
 	if (r->resent || r->dup)
 		printf("# packets: %llu lost, %llu sent again, %llu came twice\n",
 		       (unsigned long long)r->lost, (unsigned long long)r->resent,

@@ -38,6 +38,11 @@ struct report_path {
 	int64_t quantum_b;
 };
 
+/* What limits a sender with congestion control. gx_core_stat() knows the time under NAME as
+ * "cc_NAME_ns". */
+#define REPORT_LIMITS 5
+extern const char *const report_limits[REPORT_LIMITS];
+
 /** struct report_row - One result. NAN and a negative sms become null. */
 struct report_row {
 	const char *op;
@@ -51,7 +56,10 @@ struct report_row {
 	bool bus;	    /* a collective: bus_gb_s is a column */
 	double bus_gb_s;    /* bytes that each rank receives from others */
 	double cpu_us;	    /* CPU time of a chunk or operation; 0: no column */
-	bool pkts;	    /* packets were counted (lost, resent, dup); else null */
+	/* With congestion control: parts of the time in which each was the limit; what the paths
+	 * carry, as far as known; the last round trip. All 0: there is none, and no column. */
+	double limit[REPORT_LIMITS], rate_gb_s, rtt_us;
+	bool pkts; /* packets were counted (lost, resent, dup); else null */
 	uint64_t lost, resent, dup;
 	bool interrupted; /* shorter than the user asked for */
 	uint32_t depth;	  /* messages under way at once on a connection and core; 0: not printed */

@@ -86,8 +86,8 @@ static const struct argp_option gxd_options[] = {
 	{"listen", KEY_LISTEN, "HOST:PORT", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Packet port to open: shm, udp, udp:port=N (its data ports: two a core, from N on; "
-	 "default any that are free), dpdk:DEVARGS. Repeat in order of preference; default shm, "
-	 "udp",
+	 "default any that are free), dpdk:DEVARGS. Behind each, cc=rate, swift or none: its "
+	 "congestion control. Repeat in order of preference; default shm, udp",
 	 1},
 	{"link", KEY_LINK, "LINK", 0,
 	 "packet, tcp: clients on this host may not map our memory; local: they must be able to "

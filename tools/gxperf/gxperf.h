@@ -202,6 +202,8 @@ int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex);
  * sent again in vain, received twice. The server counts all its clients. */
 struct perf_mark {
 	uint64_t at_ns, cpu_ns, resent, spurious, dup;
+	uint64_t limit_ns[REPORT_LIMITS]; /* by report_limits */
+	uint64_t rate_b_s, rtt_ns;	  /* now */
 };
 
 int perf_mark(struct perf *perf, struct perf_mark *mark);

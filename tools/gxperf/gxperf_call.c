@@ -308,6 +308,14 @@ int perf_mark(struct perf *perf, struct perf_mark *m)
 					  own_stat(perf, "verbs_redone"),
 				.spurious = (uint64_t)spurious + own_stat(perf, "tx_spurious"),
 				.dup = (uint64_t)dup + own_stat(perf, "rx_dup")};
+	for (unsigned i = 0; i < REPORT_LIMITS; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "cc_%s_ns", report_limits[i]);
+		m->limit_ns[i] = own_stat(perf, name);
+	}
+	m->rate_b_s = own_stat(perf, "cc_rate_now");
+	m->rtt_ns = own_stat(perf, "cc_rtt_now");
 	if (perf->opts->stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))
 		m->cpu_ns += (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	for (unsigned i = 0; i < perf->nr_threads && !perf->opts->stripe; i++)

@@ -19,6 +19,16 @@ void perf_row_hist(struct report_row *row, const struct hist *h)
 	row->p999_us = h->count >= 1000 ? (double)hist_percentile(h, 999) / 1e3 : NAN;
 }
 
+static void perf_row_limits(struct report_row *row, const struct perf_mark m[2])
+{
+	uint64_t all_ns = 0;
+
+	for (unsigned i = 0; i < REPORT_LIMITS; i++)
+		all_ns += m[1].limit_ns[i] - m[0].limit_ns[i];
+	for (unsigned i = 0; i < REPORT_LIMITS && all_ns; i++)
+		row->limit[i] = (double)(m[1].limit_ns[i] - m[0].limit_ns[i]) / (double)all_ns;
+}
+
 void perf_row_marks(struct report_row *row, const struct perf_mark m[2])
 {
 	uint64_t ns = m[1].at_ns - m[0].at_ns, resent = m[1].resent - m[0].resent;
@@ -30,6 +40,9 @@ void perf_row_marks(struct report_row *row, const struct perf_mark m[2])
 	row->resent = resent;
 	row->lost = resent > spurious ? resent - spurious : 0;
 	row->dup = m[1].dup - m[0].dup;
+	row->rate_gb_s = (double)m[1].rate_b_s / 1e9;
+	row->rtt_us = (double)m[1].rtt_ns / 1e3;
+	perf_row_limits(row, m);
 }
 
 double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns)

@@ -329,7 +329,12 @@ unsigned dpdk_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx
 
 	dpdk_enter();
 	n = GX_MIN(n, (unsigned)GX_BURST_MAX);
-	return half == GX_HALF_CTL ? rx_ctl(q, pkts, n) : rx_data(q, pkts, n);
+	if (half == GX_HALF_DATA)
+		return rx_data(q, pkts, n);
+	n = rx_ctl(q, pkts, n);
+	if (n && !q->port->args.memif)
+		gq->heard_ns = gx_now_ns();
+	return n;
 }
 
 void dpdk_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsigned n)

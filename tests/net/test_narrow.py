@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Packets over port udp through a narrow path (bottleneck.c) between two network namespaces, beside one cubic stream of iperf3.
+
+usage: test_narrow.py BUILD_DIR [NAME=VALUE... of the way, and rtt_ms=, queue_bdp=, cc=, seconds=, pairs=, floor=]
+gx and iperf3 take turns, `pairs` times; each line says gx over iperf3, the median of the pairs, least and largest, and for gx packets
+sent again, those of them needlessly, and the queue that it kept. gx compares all that comes. Without values: 100 Mb/s, 10 ms, a queue
+of 1 BDP. Fails where gx takes less than `floor` (0.8) of the payload that the link carries. Exit status 77 where there is no TUN
+device or no namespace.
+"""
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import sys
+
+import path
+from path import HERE, THERE, expect
+import cli
+import test_far
+import test_veth
+
+MTU = 1500
+OWN = {"rtt_ms": 10, "queue_bdp": 1, "cc": "rate", "seconds": 5, "pairs": 3, "floor": 0.8}
+DEPTH = 64
+PREFIX = ("nice", "-n", "-19") if os.geteuid() == 0 else ()  # both ends poll: the bottleneck must have a CPU when a packet is due
+
+
+def gx_one(tools, other, own):
+    port = f"udp:cc={own['cc']}"
+    with cli.Server(tools, "--insecure", "--port", port, "--bind", HERE, listen=f"{HERE}:0") as server:
+        there = test_veth.There(tools, other, server, port, more=("--bind", THERE, "--link", "packet", "--depth", str(DEPTH)))
+        row = there.perf("put", "-s", "256K", "-D", own["seconds"]).clean()[0]
+        expect(row["checked_b"] >= row["size_b"], row)
+        return row
+
+
+def compared(tools, other, way, own, port):
+    rate, rtt_s = int(way["rate"]), float(own["rtt_ms"]) / 1e3
+    bdp = rate / 8 * rtt_s
+    way = {"queue_b": max(int(bdp * float(own["queue_bdp"])), 15000), "delay_ns": int(rtt_s * 5e8), **way}
+    gx, rival, queue, test_far.RUN_S = [], [], [], int(own["seconds"])
+    with path.joined(tools.fakes / "bottleneck", other, *(f"{k}={v}" for k, v in way.items()), mtu=MTU, prefix=PREFIX) as narrow:
+        def run_gx():
+            narrow.counts()
+            gx.append(gx_one(tools, other, own))
+            queue.append(narrow.counts())
+        for i in range(int(own["pairs"])):
+            runs = [run_gx]
+            if shutil.which("iperf3"):
+                runs.insert(i % 2, lambda i=i: rival.append(test_far.iperf3_one(other, 1, port + i)))
+            for run in runs:
+                run()
+        expect(narrow.unread() == 0, "the bottleneck was too slow")
+    mb_s = statistics.median(row["GB_s"] for row in gx) * 8e3
+    best = rate / 1e6 * (MTU - 28 - 32) / MTU
+    line = f"{' '.join(f'{k}={v}' for k, v in way.items())} cc={own['cc']}: gx {mb_s:.1f} Mb/s, {mb_s / best:.3f} of the link"
+    if rival:
+        each = [a["GB_s"] / b for a, b in zip(gx, rival)]
+        line += (f"; ratio {statistics.median(each):.3f} ({min(each):.3f} to {max(each):.3f}), iperf3 "
+                 f"{statistics.median(rival) * 8e3:.1f} Mb/s")
+    print(line, "resent", [row["resent"] for row in gx], "needless", [row["duplicate"] for row in gx],
+          {k: round(v, 4) for k, v in gx[-1].get("congestion", {}).items()}, flush=True)
+    print("  ", json.dumps(queue[-1]), flush=True)
+    return mb_s >= float(own["floor"]) * best
+
+
+def main(build, *values):
+    test_veth.enter()
+    tools = cli.Tools(pathlib.Path(build).resolve())
+    given = dict(value.split("=", 1) for value in values)
+    own = {k: given.pop(k, v) for k, v in OWN.items()}
+    other = test_veth.Other()
+    try:
+        return 0 if compared(tools, other, {"rate": "100000000", **given}, own, 18900) else 1
+    finally:
+        other.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
