@@ -167,7 +167,7 @@ bool cc_is_open(const struct cc *c)
 
 uint64_t cc_due(const struct cc *c)
 {
-	return cc_is_open(c) ? c->next_ns : CC_NEVER;
+	return c->held && cc_is_open(c) ? c->next_ns : CC_NEVER;
 }
 
 void cc_limited(struct cc *c)

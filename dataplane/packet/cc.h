@@ -46,7 +46,7 @@ void cc_packet_set(struct cc *c, uint32_t packet_b); /* a full packet has anothe
 /* Packets of full size that may leave now, @max at most. The caller asks when something waits, in
  * each turn. */
 uint32_t cc_room(struct cc *c, uint64_t now_ns, uint32_t max);
-/* When cc_room() may grow by time alone; UINT64_MAX: never. */
+/* When cc_room() may grow by time alone; UINT64_MAX: never, for the pacer is not the limit. */
 uint64_t cc_due(const struct cc *c);
 /* Is there room in the window, whatever the pacer says? For small packets that come before data. */
 bool cc_is_open(const struct cc *c);

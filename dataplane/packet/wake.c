@@ -221,6 +221,9 @@ int link_pkt_look(void *link, struct gx_look *look)
 		else
 			look->until_ns =
 				GX_MIN(look->until_ns, GX_MIN(e->timer.tick_ns, flow_due(e->flow)));
+		/* Paced data waits: the time of the next packet. */
+		if (e->pace.cc && e->tx.act_head != PKT_NONE)
+			look->until_ns = GX_MIN(look->until_ns, cc_due(e->pace.cc));
 	}
 	if (l->nr_cold)
 		look->until_ns = GX_MIN(look->until_ns, l->cold[0].due_ns);
