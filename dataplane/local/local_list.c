@@ -42,6 +42,8 @@ static unsigned segs_copy(struct local_ep *e, bool put, const struct local_map *
 		if (s->len > LOCAL_INLINE_B || (s->mem && s->mem->kind != GX_MEM_HOST) ||
 		    !local_map_holds(e, m, s->remote_off, s->len))
 			break;
+		if (m->live && !local_key_holds(m)) /* it stood still, and was given up */
+			break;
 		if (i + 1 < n && segs[i + 1].token == m->token)
 			seg_ahead(m, &segs[i + 1], put);
 		theirs = m->addr + s->remote_off;

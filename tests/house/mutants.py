@@ -265,6 +265,8 @@ MUTANTS = {
             ["local_list"]),
     "LI7": ("a list does not say that it copies with a key",
             [("dataplane/local/local_list.c", "m->live && !local_key_enter(e, m)", "m->live && !local_key_holds(m)")], ["local_list"]),
+    "LI8": ("a list looks at its key once",
+            [("dataplane/local/local_list.c", "if (m->live && !local_key_holds(m)) /* it", "if (m->live && i > 999 && !local_key_holds(m)) /* it")], ["local_list"]),
     "LI4": ("a turn copies a whole list",
             [("dataplane/local/local_list.c", "\t\tleft -= GX_MIN(left, s->len + SEG_COST_B);\n", "")], ["local_list"]),
     "LI5": ("long puts leave lists nothing of a turn",

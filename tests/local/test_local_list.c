@@ -251,6 +251,36 @@ static void list__of_a_key(void **state)
 	assert_int_equal(e->key_turn % 2, 0);
 }
 
+/* The first segment's bytes take the key out of the owner's table: the second is not copied. */
+static void list__key_goes_between_segments(void **state)
+{
+	struct rig *r = *state;
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_region region = GX_INIT(region);
+	struct gx_op op = list_of(r, GX_OP_GET);
+	_Atomic uint64_t *live;
+	struct gx_key key;
+
+	o.access = GX_ACCESS_GET;
+	assert_int_equal(gx_mem_key(r->server.kv, &o, &key), 0);
+	assert_int_equal(gx_conn_key(r->client.conn, &key, &region), 0);
+	UNTIL(r, local_map_of(local_of(r->client.ep)->conn, region.token));
+	live = &local_ctx(r->server.gx)->live[region.token & CORE_TOKEN_INDEX];
+	ends_fill(r, GX_OP_GET);
+	memset(r->server.base, 0, 8);
+	segs[0] = (struct gx_seg){.off = (uintptr_t)live, .token = region.token, .len = 8};
+	segs[1] = (struct gx_seg){
+		.mem = r->client.kv, .token = region.token, .remote_off = 512, .len = 8};
+	op.nr_segs = 2;
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
+	assert_int_equal(atomic_load(live), 0);
+	assert_int_equal(r->client.base[0], POISON);
+	UNTIL(r, r->client.nr_done == 1); /* the owner still has it, and sends packets */
+	assert_int_equal(r->client.last.status, 0);
+	assert_memory_equal(r->client.base, r->server.base + 512, 8);
+	atomic_store(live, region.token);
+}
+
 /* The connection ends with a list under way. */
 static void list__conn_closes(void **state)
 {
@@ -277,9 +307,15 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(list__put_and_get),	   T(list__long_ones_between), T(list__a_turn_has_an_end),
-		T(list__beside_long_puts), T(list__first_error),       T(list__region_freed),
-		T(list__of_a_key),	   T(list__conn_closes),
+		T(list__put_and_get),
+		T(list__long_ones_between),
+		T(list__a_turn_has_an_end),
+		T(list__beside_long_puts),
+		T(list__first_error),
+		T(list__region_freed),
+		T(list__of_a_key),
+		T(list__conn_closes),
+		T(list__key_goes_between_segments),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
