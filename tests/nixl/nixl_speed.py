@@ -5,7 +5,8 @@ Python package, gx as NIXL's backend, UCX as NIXL's backend. Bytes are compared.
 
 usage: nixl_speed.py BUILD [ROUNDS [FILE]]
 
-For a Python that has NIXL's wheel with the backend GX linked into it (docs/nixl.md), and a release BUILD. Prints the medians; FILE gets
+For a Python that has NIXL's wheel with the backend GX linked into it (docs/nixl.md), and a release BUILD, on a
+machine that does nothing else: each way polls on both CPUs. Prints the medians; FILE gets
 them as JSON, for gxperf plot. A transfer lasts from its post until this end knows that it is done; gxperf's also until the program
 there has answered. Of the transfers of a round the faster half counts; of gxperf its median.
 """
