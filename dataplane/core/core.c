@@ -16,7 +16,7 @@
 #define OP_LEN_MAX   (1ull << 36)   /* offsets on the wire are 32 bits, in units of 16 bytes */
 
 #define OP_FLAGS     (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT)
-#define OP_ALL_FLAGS (OP_FLAGS | GX_OP_NOTE)
+#define OP_ALL_FLAGS (OP_FLAGS | GX_OP_NOTE | GX_OP_FENCE)
 
 /* Programs have arrays of these, so no version of the library may change their size. */
 _Static_assert(sizeof(struct gx_op) == 128 && offsetof(struct gx_op, flags) == 4 &&
@@ -231,10 +231,20 @@ static int op_check_list(const struct gx_op *op)
 	return 0;
 }
 
+/* A FLUSH, or nothing that gx knows. */
+static __attribute__((noinline)) int op_check_flush(const struct gx_op *op)
+{
+	if (op->kind != GX_OP_FLUSH)
+		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
+	if (op->len || op->mem || op->list || op->stream || op->flags)
+		return gx_fail(-EINVAL, "a FLUSH has no memory, no flags and no stream");
+	return OP_IS_RUN;
+}
+
 static inline int op_check_one(const struct gx_op *op)
 {
 	if (op->kind < GX_OP_PUT || op->kind > GX_OP_RECV)
-		return gx_fail(-EINVAL, "gx_op.kind %d is not known", op->kind);
+		return op_check_flush(op);
 	if (gx_unlikely(mem_is_dead(op->mem)))
 		return gx_fail(-EINVAL, "gx_op.mem was freed");
 	if (op->mem && (op->off > op->mem->len || op->len > op->mem->len - op->off))

@@ -34,7 +34,9 @@ struct sub_req {
 	struct sub_req *next;			      /* in ep->pend */
 	uint64_t len, tag;
 	int status;
-	uint8_t state; /* enum sub_state */
+	uint8_t state;	/* enum sub_state */
+	bool counted;	/* a fence or a flush, with nothing before it in ep->pend: .ahead is set */
+	uint32_t ahead; /* operations of its lane on the endpoint that it waits for */
 
 	/* the thread writes these while the request is free */
 	alignas(GX_CACHE_LINE) struct gx_op op;
@@ -102,6 +104,12 @@ struct gx_queue {
 	struct sub_msg *notes;	/* oldest first */
 	struct list_pool lists; /* of a core's queue, too */
 };
+
+/* Does @op wait for those that the queue has posted before? */
+static inline bool sub_is_gate(const struct gx_op *op)
+{
+	return op->kind == GX_OP_FLUSH || op->flags & GX_OP_FENCE;
+}
 
 /* Completions that @op may still report. */
 static inline unsigned sub_comps(const struct gx_op *op)

@@ -92,6 +92,19 @@ static const struct sub_msg *note_first(const struct gx_queue *q, const struct g
 	return m;
 }
 
+/* Is an operation of the queue under way on the connection, receives aside? */
+static bool conn_is_busy(const struct gx_queue *q, const struct gx_conn *c)
+{
+	for (unsigned i = 0; i < q->nr_lanes; i++)
+		for (uint32_t k = 0; k < q->depth; k++) {
+			const struct sub_req *r = &q->lane[i]->reqs[k];
+
+			if (r->busy && r->ep->conn == c && r->op.kind != GX_OP_RECV)
+				return true;
+		}
+	return false;
+}
+
 static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *op)
 {
 	bool note = op->flags & GX_OP_NOTE;
@@ -104,10 +117,12 @@ static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *o
 
 	if (ret == OP_IS_RUN)
 		ret = 0; /* a list is on one lane: parts_of() */
-	if (!ret && op->kind != GX_OP_PUT && op->kind != GX_OP_GET)
+	if (!ret && op->kind != GX_OP_PUT && op->kind != GX_OP_GET && op->kind != GX_OP_FLUSH)
 		ret = gx_fail(-EINVAL,
 			      "only PUT and GET go over all lanes: a SEND and its RECV meet "
 			      "on one endpoint (gx_post())");
+	if (!ret && gx_unlikely(sub_is_gate(op)) && conn_is_busy(q, c))
+		ret = -EAGAIN;
 	if (ret)
 		return ret;
 	parts = parts_of(c, op);

@@ -56,10 +56,21 @@ static void lane_back(struct sub_lane *l, uintptr_t item)
 	gx_sleep_wake(&l->q->sleep);
 }
 
+/* @r ends, which a link or a stream had. Does a fence or a flush of its lane wait for it? */
+static void gate_count(const struct sub_req *r)
+{
+	struct sub_req *gate = r->ep->pend_head;
+
+	if (r->op.kind != GX_OP_RECV && gate && gate->counted && gate->lane == r->lane)
+		gate->ahead--;
+}
+
 static void req_end(struct sub_req *r, int status, uint64_t len, uint64_t tag)
 {
 	struct sub_lane *l = r->lane;
 
+	if (gx_unlikely(r->ep->pend_head != NULL) && r->state != SUB_PEND)
+		gate_count(r);
 	r->status = status;
 	r->len = len;
 	r->tag = tag;
@@ -253,6 +264,10 @@ int submit_run(struct gx_ep *ep, const struct gx_op *op)
 	struct gx_op mine = *op;
 	int ret;
 
+	if (sub_is_gate(op))
+		return gx_fail(-EINVAL,
+			       "FENCE and FLUSH are for queues of gx_queue_open(): who turns the "
+			       "core takes the completions of its queue itself");
 	if (ep->failed)
 		return -ENOTCONN;
 	if (!core_post_room(core) || submit_on(core))
@@ -336,6 +351,25 @@ static bool req_is_run(const struct sub_req *r)
 	return r->op.list || r->op.flags & GX_OP_NOTE;
 }
 
+/* @r is the first that waits on its endpoint, so no later one begins there. Is an operation of its
+ * queue under way there? Receives do not count: a peer may never send. */
+static bool gate_is_shut(struct sub_req *r)
+{
+	const struct sub_lane *l = r->lane;
+
+	if (r->counted)
+		return r->ahead;
+	r->ahead = 0;
+	for (uint32_t i = 0; i < l->q->depth; i++) {
+		const struct sub_req *other = &l->reqs[i];
+
+		r->ahead += other != r && other->ep == r->ep && other->op.kind != GX_OP_RECV &&
+			    (other->state == SUB_WAIT || other->state == SUB_POSTED);
+	}
+	r->counted = true;
+	return r->ahead;
+}
+
 /* 0: the link, or the list of operations that wait for a stream, has it. It may have completed
  * already. */
 static int req_post(struct submit_core *s, struct sub_req *r)
@@ -344,6 +378,16 @@ static int req_post(struct submit_core *s, struct sub_req *r)
 
 	if (ep->failed)
 		return -ENOTCONN;
+	if (gx_unlikely(sub_is_gate(&r->op))) {
+		if (gate_is_shut(r))
+			return -EAGAIN;
+		r->op.flags &= ~GX_OP_FENCE; /* the link may have no room: do not look again */
+		r->counted = false;
+		if (r->op.kind == GX_OP_FLUSH) {
+			req_end(r, 0, 0, 0);
+			return 0;
+		}
+	}
 	if (r->mark != SUB_NO_MARK) {
 		r->state = SUB_WAIT;
 		return wait_add(s, ep, &r->op, r, r->lane->q->marks, r->mark);
@@ -363,6 +407,7 @@ static struct gx_ep *req_start(struct submit_core *s, struct sub_req *r)
 
 	r->lane->nr_in++;
 	r->route.comp = req_comp;
+	r->counted = false;
 	if (r->ep->pend_head) { /* not before earlier requests of the endpoint */
 		pend_add(s, r);
 		return NULL;

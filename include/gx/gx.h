@@ -22,7 +22,7 @@
  *
  * Order. The operations of one endpoint have no order among themselves. Two puts may land, and
  * complete, in either order; bytes of one put land in any order. A program that needs an order
- * waits for the completion of the first operation before it posts the second.
+ * waits for the completion of the first operation before it posts the second, or takes GX_OP_FENCE.
  * - A GX_COMP_DONE of a put says that all its bytes are visible in the peer's memory. Its
  *   GX_COMP_NOTIFY at the peer says the same there, and nothing of other puts. Over link "verbs"
  *   GX_COMP_DONE says less: the peer's device has acknowledged all bytes, and they may be a moment

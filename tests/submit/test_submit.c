@@ -250,9 +250,9 @@ static void submit__malformed(void **state)
 	op.kind = 9;
 	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
 	op = good;
-	op.flags = GX_OP_NOTE << 1; /* a later version's */
+	op.flags = GX_OP_FENCE << 1; /* a later version's */
 	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
-	assert_non_null(strstr(gx_error(), "gx_op.flags 0x10"));
+	assert_non_null(strstr(gx_error(), "gx_op.flags 0x20"));
 	op = good;
 	op.note_len = 1;
 	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -EINVAL);
@@ -891,6 +891,173 @@ static void core_queue__refused(void **state)
 	submit_done(r);
 }
 
+/* ---- fences and flushes ---- */
+
+static unsigned place_of(uint64_t user)
+{
+	return (unsigned)(comp_of(user, GX_COMP_DONE) - comps);
+}
+
+static struct gx_op flush_of(uint64_t user)
+{
+	return (struct gx_op){.kind = GX_OP_FLUSH, .user = user};
+}
+
+/* No byte of the fenced put is there before the put ahead is done; what is behind begins later. */
+static void fence__begins_after_what_is_ahead(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op ahead = op_of(r, GX_OP_PUT, 1, 1 << 20), fenced = op_of(r, GX_OP_PUT, 2, 64);
+	struct gx_op flush = flush_of(3), behind = op_of(r, GX_OP_PUT, 4, 64);
+	uint8_t *there = (uint8_t *)rig_mem(r, 1) + BUF_B;
+
+	memset(there, RIG_POISON, 256);
+	fenced.flags = GX_OP_FENCE;
+	fenced.remote_off = BUF_B;
+	behind.remote_off = BUF_B + 128;
+	submit(r, &ahead);
+	submit(r, &fenced);
+	submit(r, &flush);
+	submit(r, &behind);
+	while (take(), !nr_comps) {
+		assert_int_equal(there[0], RIG_POISON);
+		rig_turn(r);
+	}
+	assert_int_equal(there[128], RIG_POISON);
+	until_comps(r, 4, SECOND);
+	for (unsigned i = 1; i <= 4; i++) {
+		expect(i, 0);
+		assert_int_equal(place_of(i), i - 1);
+	}
+	assert_int_equal(comp_of(3, GX_COMP_DONE)->op, GX_OP_FLUSH);
+	assert_memory_equal(there, src, 64);
+	assert_memory_equal(there + 128, src, 64);
+	submit_done(r);
+}
+
+/* With nothing ahead, behind a receive, and behind what fails. */
+static void fence__what_it_waits_for(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op flush = flush_of(1), recv = op_of(r, GX_OP_RECV, 2, 64);
+	struct gx_op bad = op_of(r, GX_OP_PUT, 3, 64), put = op_of(r, GX_OP_PUT, 5, 64);
+
+	submit(r, &flush);
+	until_comps(r, 1, MS);
+	expect(1, 0);
+	submit(r, &recv);
+	bad.token ^= 1ull << 40;
+	submit(r, &bad);
+	flush.user = 4;
+	submit(r, &flush);
+	put.flags = GX_OP_FENCE;
+	submit(r, &put);
+	until_comps(r, 4, SECOND);
+	expect(3, -ESTALE);
+	expect(4, 0);
+	expect(5, 0);
+	assert_int_equal(place_of(3), 1);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 2), 1);
+	until_comps(r, 5, MS);
+	submit_done(r);
+}
+
+/* Several fences one behind the other, with more ahead of each than the link takes. */
+static void fence__many(void **state)
+{
+	struct rig *r = submit_rig();
+	unsigned posted = 0;
+
+	for (unsigned round = 0; round < 3; round++)
+		for (unsigned i = 0; i < 20; i++) {
+			struct gx_op op = op_of(r, GX_OP_PUT, posted, 3000);
+
+			op.flags = i ? 0 : GX_OP_FENCE;
+			submit(r, &op);
+			posted++;
+		}
+	until_comps(r, posted, SECOND);
+	for (unsigned i = 0; i < posted; i++)
+		assert_int_equal(comps[i].user / 20, i / 20);
+	submit_done(r);
+}
+
+/* It can be cancelled, has its deadline, and ends with its endpoint. */
+static void fence__ends_early(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op put = op_of(r, GX_OP_PUT, 1, 64), flush = flush_of(2);
+
+	r->still[1] = true;
+	submit(r, &put);
+	submit(r, &flush);
+	flush.user = 3;
+	flush.deadline_ns = r->now_ns + MS;
+	submit(r, &flush);
+	put.user = 4;
+	submit(r, &put);
+	rig_pass(r, MS / 2);
+	assert_int_equal(take(), 0);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 2), 1);
+	until_comps(r, 1, MS / 10);
+	put.user = 5;
+	submit(r, &put);
+	rig_pass(r, MS / 10);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 5), 1); /* behind it, and nothing ahead */
+	until_comps(r, 3, 10 * MS);
+	expect(2, -ECANCELED);
+	expect(5, -ECANCELED);
+	expect(3, -ETIMEDOUT);
+	r->still[1] = false;
+	until_comps(r, 5, SECOND);
+	expect(1, 0);
+	expect(4, 0);
+	submit_done(r);
+}
+
+static void fence__refused(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_queue *q = gx_core_queue(r->core[0]);
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 64), flush = flush_of(1);
+
+	op.flags = GX_OP_FENCE;
+	assert_int_equal(gx_post(q, r->ep[0][0], &op, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "gx_queue_open()"));
+	assert_int_equal(gx_post(q, r->ep[0][0], &flush, 1), -EINVAL);
+	flush.len = 1;
+	assert_int_equal(gx_post(queue, r->ep[0][0], &flush, 1), -EINVAL);
+	flush.len = 0;
+	flush.flags = GX_OP_FENCE;
+	assert_int_equal(gx_post(queue, r->ep[0][0], &flush, 1), -EINVAL);
+	flush.flags = 0;
+	flush.kind++;
+	assert_int_equal(gx_post(queue, r->ep[0][0], &flush, 1), -EINVAL);
+	assert_non_null(strstr(gx_error(), "kind"));
+	submit_done(r);
+}
+
+/* Over lanes it is not taken before there is nothing to wait for. */
+static void striped__fence(void **state)
+{
+	struct rig *r = lanes_rig(3);
+	struct gx_op put = op_of(r, GX_OP_PUT, 1, 1 << 20), flush = flush_of(3);
+
+	stripe(r, &put);
+	put.user = 2;
+	put.flags = GX_OP_FENCE;
+	assert_int_equal(gx_post_striped(queue, r->conn[0][0], &put, 1), 0);
+	assert_int_equal(gx_post_striped(queue, r->conn[0][0], &flush, 1), 0);
+	until_comps(r, 1, SECOND);
+	stripe(r, &put);
+	assert_int_equal(gx_post_striped(queue, r->conn[0][0], &flush, 1), 0);
+	until_comps(r, 2, SECOND);
+	stripe(r, &flush);
+	until_comps(r, 3, MS);
+	expect(3, 0);
+	submit_done(r);
+}
+
 static void striped__cancel_and_deadline(void **state)
 {
 	static const uint64_t at_ns[] = {0, 1000, 30000, 60000, 100000, 150000};
@@ -1027,6 +1194,12 @@ int main(int argc, char *argv[])
 		rig_test(stream__bounded),
 		rig_test(stream__connection_ends),
 		rig_test(stream__of_the_cpu_backend),
+		rig_test(fence__begins_after_what_is_ahead),
+		rig_test(fence__what_it_waits_for),
+		rig_test(fence__many),
+		rig_test(fence__ends_early),
+		rig_test(fence__refused),
+		rig_test(striped__fence),
 		rig_test(striped__put_and_get),
 		rig_test(striped__immediate_is_last),
 		rig_test(striped__first_error_wins),

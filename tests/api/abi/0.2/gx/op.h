@@ -14,7 +14,13 @@ extern "C" {
 
 /* ---- Operations ---- */
 
-enum gx_op_kind { GX_OP_PUT = 1, GX_OP_GET, GX_OP_SEND, GX_OP_RECV };
+enum gx_op_kind {
+	GX_OP_PUT = 1,
+	GX_OP_GET,
+	GX_OP_SEND,
+	GX_OP_RECV,
+	GX_OP_FLUSH, /* moves nothing: it is done when what GX_OP_FENCE waits for is. No flags */
+};
 
 enum gx_op_flag {
 	GX_OP_IMM = 1,	  /* PUT: give .imm to the peer, in a GX_COMP_NOTIFY, when all has landed */
@@ -25,6 +31,13 @@ enum gx_op_flag {
 			   * the completion of a later one says nothing of a silent one */
 	GX_OP_NOTE = 8,	  /* PUT: give .note to the peer, in a GX_COMP_NOTIFY, when all bytes of
 			   * the operation are visible. Not with GX_OP_IMM or a .stream */
+	/* Begin when all PUTs, GETs and SENDs that this queue has posted before on the endpoint (on
+	 * the connection: gx_post_striped()) are done, or have failed. What is posted later on the
+	 * endpoint, by any queue, begins after it. Receives are not waited for. For queues of
+	 * gx_queue_open() alone: who turns a core takes its completions itself (-EINVAL).
+	 * gx_post_striped() takes a fence and a flush only when there is nothing to wait for: poll,
+	 * and post again */
+	GX_OP_FENCE = 16,
 };
 
 #define GX_NOTE_MAX 4096u  /* bytes of gx_op.note */
