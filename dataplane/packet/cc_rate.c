@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The controller `rate`: a model of the path by its rate and its least round trip, after BBRv3
- * (draft-ietf-ccwg-bbr, whose sections are named below). It probes for more rate in a cycle, DOWN,
+ * (draft-ietf-ccwg-bbr-05, whose sections are named below). It probes for more rate in a cycle, DOWN,
  * CRUISE, REFILL, UP, and for the least round trip every few seconds. Runs on the polling core.
  *
  * What gx does otherwise is marked `gx:`, with the reason.
@@ -29,8 +29,8 @@
 #define RATE_RENO_ROUNDS  63 /* between probes at most (5.3.3.5.1) */
 #define RATE_FEW_ROUNDS	  16 /* gx: and at least, or a path of few packets would always be probing */
 #define RATE_WAIT_NS	  (2 * CC_S)	/* the same in time, and a random second more */
-#define RATE_RTT_MIN_NS	  (10 * CC_S)	/* filter of the least round trip (2.13) */
-#define RATE_RTT_PROBE_NS (5 * CC_S)	/* between probes for it (2.14) */
+#define RATE_RTT_MIN_NS	  (10 * CC_S)	/* filter of the least round trip (2.13.1) */
+#define RATE_RTT_PROBE_NS (5 * CC_S)	/* between probes for it (2.13.2) */
 #define RATE_RTT_NS	  (200 * CC_MS) /* such a probe takes so long at most */
 #define RATE_RTT_TIMES	  10 /* gx: or so many round trips: at 20 us 200 ms were 10,000 of them */
 #define RATE_RTT_FIRST_NS CC_MS /* before the first sample */
