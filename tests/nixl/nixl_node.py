@@ -2,6 +2,7 @@
 """An agent of NIXL with memory, in this process or in one of its own that takes calls over a pipe."""
 import multiprocessing
 import os
+import pathlib
 import signal
 import time
 
@@ -171,8 +172,18 @@ class Node:
             return self.end()
         return call
 
-    def signal(self, number):
-        os.kill(self.process.pid, number)
+    def stand(self):
+        """SIGSTOP. A thread that runs on may still answer for a while: wait until all stand."""
+        os.kill(self.process.pid, signal.SIGSTOP)
+        tasks = pathlib.Path(f"/proc/{self.process.pid}/task")
+        end = time.monotonic() + WAIT_S
+        while any((t / "stat").read_text().rpartition(")")[2].split()[0] != "T" for t in tasks.iterdir()):
+            if time.monotonic() > end:
+                raise TimeoutError("a thread of the agent does not stand")
+            time.sleep(0.001)
+
+    def go_on(self):
+        os.kill(self.process.pid, signal.SIGCONT)
 
     def kill(self):
         os.kill(self.process.pid, signal.SIGKILL)
