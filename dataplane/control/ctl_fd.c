@@ -168,9 +168,9 @@ static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
 		 "the server runs as uid %u and serves its own user only, over every port: start "
 		 "it with gx_opts.allow_uids %u",
 		 geteuid(), cred->uid);
-	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
 	ctl_bad(ctl, "a process of uid %u, pid %d, came to the Unix socket", cred->uid,
-		(int)cred->pid);
+		(int)cred->pid); /* counted by when it hears of it */
+	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (ctl_may_log(&ctl->refused_rate))
 		gx_warn("a process of uid %u, pid %d, was refused: to serve that user, start with "
 			"gx_opts.allow_uids %u",

@@ -91,12 +91,13 @@ static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream, int 
 		d->err = -EIO;
 }
 
-/* The clock of a poster may be old, so time runs from the first turn that looks. */
+/* The clock of a poster may be old, so time runs from the first turn that looks. So may that of a later
+ * turn, if a program reads the clock in two places. */
 static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
 {
 	if (*since_ns == DMA_UNSEEN)
 		*since_ns = now_ns;
-	return now_ns - *since_ns > d->timeout_ns;
+	return (int64_t)(now_ns - *since_ns) > (int64_t)d->timeout_ns;
 }
 
 /* After a look at the copies on @stream. @moved: one has ended. Else the stream may have failed, or

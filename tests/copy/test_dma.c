@@ -143,6 +143,7 @@ static void too_slow(struct rig *r, enum dma_by how)
 	assert_int_equal(dma_open(slow, how, TIMEOUT, &d), 0);
 	assert_true(dma_copy(d, r->dst, r->src, 10, true, 0, &t)); /* by a clock that has stood */
 	dma_reap(d, 5 + TIMEOUT);
+	dma_reap(d, 4 + TIMEOUT); /* by an older clock */
 	dma_reap(d, 5 + 2 * TIMEOUT);
 	assert_int_equal(dma_err(d), 0);
 	dma_reap(d, 6 + 2 * TIMEOUT);

@@ -328,6 +328,9 @@ def gpu_local(tools):
             for size, depth in (("4K", 1), ("64K", 64), ("1M", 4)):
                 tools.perf("put", s.addr, "--local-mem", "cuda:0", "--link", "local", "-s", size, "-n", "50",
                            "--depth", depth, "--engine", engine).clean()
+        for mine in (("--local-mem", "cuda:0"), ("--gpu", "0")):
+            for get in ((), ("--get",)):
+                tools.perf("blocks", s.addr, *mine, *get, "-s", "16K", "--blocks", "64", "-n", "5").clean()
         tools.gxperf("put", s.addr, "--local-mem", "cuda:0", "--engine", "cpu").must(USAGE, "--engine cpu", "ce")
         row, = tools.perf("put", s.addr, "--local-mem", "cuda:0", "-s", "3M", "-n", "20", "--engine", "kernel", "--sms", "4").clean()
         expect(row["sms"] == 4, row)
