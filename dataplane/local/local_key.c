@@ -203,8 +203,12 @@ void local_key_ask(struct gx_conn *c, uint64_t token)
 		key_miss(c, "its owner cannot or does not let peers map it");
 		return;
 	}
-	if (key_is_known(l, token) || !asks_grow(&l->asks)) /* without memory: packets */
+	if (key_is_known(l, token))
 		return;
+	if (!asks_grow(&l->asks)) {
+		key_miss(c, "no memory to ask for it");
+		return;
+	}
 	l->asks.token[l->asks.tail++ & (l->asks.room - 1)] = token;
 	l->asks.made++;
 	asks_send(c);
@@ -365,6 +369,7 @@ static int map_take(struct gx_conn *c, const uint8_t *b)
 		if (was)
 			map_retire(c, was);
 	} else if (mem) {
+		key_miss(c, "no memory for its place");
 		free(m);
 		local_mem_put(c->gx, l->peer, mem);
 	}

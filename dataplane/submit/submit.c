@@ -363,8 +363,10 @@ static bool gate_is_shut(struct sub_req *r)
 	for (uint32_t i = 0; i < l->q->depth; i++) {
 		const struct sub_req *other = &l->reqs[i];
 
-		r->ahead += other != r && other->ep == r->ep && other->op.kind != GX_OP_RECV &&
-			    (other->state == SUB_WAIT || other->state == SUB_POSTED);
+		/* The rest of an idle one is the thread's, which may be writing it. */
+		if (other->state == SUB_WAIT || other->state == SUB_POSTED)
+			r->ahead +=
+				other != r && other->ep == r->ep && other->op.kind != GX_OP_RECV;
 	}
 	r->counted = true;
 	return r->ahead;
