@@ -237,7 +237,7 @@ MUTANTS = {
             [("dataplane/submit/submit.c", "\tr->counted = true;\n\treturn r->ahead;", "\tr->counted = true;\n\treturn r->ahead == 99;")],
             ["submit fence__begins"]),
     "FE2": ("a fence waits for receives",
-            [("dataplane/submit/submit.c", "other != r && other->ep == r->ep &&\n\t\t\t\t    other->op.kind != GX_OP_RECV;", "other != r && other->ep == r->ep;")],
+            [("dataplane/submit/submit.c", "other != r && other->ep == r->ep && other->op.kind != GX_OP_RECV;", "other != r && other->ep == r->ep;")],
             ["submit fence__what"]),
     "FE3": ("a fence over lanes does not wait",
             [("dataplane/submit/stripe.c", "sub_is_gate(op)) && conn_is_busy(q, c))", "sub_is_gate(op)) && 0 && conn_is_busy(q, c))")],
