@@ -10,6 +10,8 @@
  */
 #include "control/ctl.h"
 
+#include "gx_internal/fds.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -46,13 +48,12 @@ struct ctl_pass {
 	struct iovec iov;
 	uint8_t nonce[PASS_NONCE_B];
 	uint8_t answer[PASS_ANSWER_B];
-	union {
-		struct cmsghdr align;
-		char b[CMSG_SPACE(CTL_FDS_MAX * sizeof(int))];
-	} control;
+	union gx_fds_room room;
 	int fds[CTL_FDS_MAX]; /* received, ours until handed over */
 	unsigned nr_fds;
 };
+
+_Static_assert(CTL_FDS_MAX <= GX_FDS_MAX, "room beside a message");
 
 static void pass_free(struct ctl_pass *p)
 {
@@ -215,8 +216,8 @@ static void pass_send_plain(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B
 static void pass_recv(struct ctl_pass *p, void (*done)(struct gx_io *io, int res))
 {
 	pass_msg_init(p);
-	p->msg.msg_control = p->control.b;
-	p->msg.msg_controllen = sizeof(p->control.b);
+	p->msg.msg_control = p->room.b;
+	p->msg.msg_controllen = CMSG_SPACE(CTL_FDS_MAX * sizeof(int));
 	pass_io(p, (struct gx_io){.op = GX_IO_RECVMSG, .msg = &p->msg}, done);
 }
 
@@ -235,7 +236,6 @@ static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 		      void (*done)(struct gx_io *io, int res))
 {
 	const struct gx_hello_lanes *l = &p->cc->setup->local;
-	struct cmsghdr *cmsg = &p->control.align;
 	int fds[CTL_FDS_MAX];
 	unsigned n = 0;
 
@@ -244,44 +244,15 @@ static void pass_send(struct ctl_pass *p, const uint8_t nonce[PASS_NONCE_B],
 	n += p->cc->conn->link->conn->fds(p->cc->conn, fds + n);
 	memcpy(p->nonce, nonce, sizeof(p->nonce));
 	pass_msg_init(p);
-	if (n) {
-		*cmsg = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-					 .cmsg_type = SCM_RIGHTS,
-					 .cmsg_len = CMSG_LEN(n * sizeof(int))};
-		memcpy(CMSG_DATA(cmsg), fds, n * sizeof(int));
-		p->msg.msg_control = p->control.b;
-		p->msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
-	}
+	gx_fds_put(&p->msg, &p->room, fds, n);
 	pass_io(p, (struct gx_io){.op = GX_IO_SENDMSG, .msg = &p->msg}, done);
-}
-
-/* Take all descriptors of the message: a peer must not keep any open here. */
-static void pass_fds_take(struct ctl_pass *p)
-{
-	struct cmsghdr *cmsg;
-
-	for (cmsg = CMSG_FIRSTHDR(&p->msg); cmsg; cmsg = CMSG_NXTHDR(&p->msg, cmsg)) {
-		size_t n = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(cmsg) + i * sizeof(fd), sizeof(fd));
-			if (p->nr_fds < CTL_FDS_MAX)
-				p->fds[p->nr_fds++] = fd;
-			else
-				close(fd);
-		}
-	}
 }
 
 /* A message has come, or an error. Return: NULL, or the fault in words. */
 static const char *pass_msg_take(struct ctl_pass *p, int res)
 {
 	if (res >= 0)
-		pass_fds_take(p);
+		p->nr_fds += gx_fds_take(&p->msg, p->fds + p->nr_fds, CTL_FDS_MAX - p->nr_fds);
 	if (res < 0)
 		return strerror(-res);
 	if (p->msg.msg_flags & MSG_CTRUNC)

@@ -18,6 +18,7 @@
 #include "local/local.h"
 
 #include "core/le.h"
+#include "gx_internal/fds.h"
 #include "gx_internal/fork.h"
 
 #include <errno.h>
@@ -26,7 +27,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define ASKS_OUT 64 /* asked at a time: so many descriptors fit into the Unix socket */
@@ -261,34 +261,17 @@ void local_keys_tick(struct gx_conn *c)
 /* The descriptor that the owner has sent before its answer. Return: it, -1: it is not there. */
 static int key_fd(struct local_conn *l, uint64_t token)
 {
-	union {
-		struct cmsghdr align;
-		char b[CMSG_SPACE(8 * sizeof(int))];
-	} control;
 	uint8_t b[8];
-	struct iovec iov = {b, sizeof(b)};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control.b,
-			     .msg_controllen = sizeof(control.b)};
-	ssize_t n = recvmsg(l->sock, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	struct cmsghdr *cmsg = n < 0 ? NULL : CMSG_FIRSTHDR(&msg);
-	int fd = -1, more;
+	unsigned n = 1;
+	int fd;
+	ssize_t got = gx_fds_recv(l->sock, b, sizeof(b), &fd, &n);
 
-	if (cmsg && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS) {
-		size_t nr = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		memcpy(&fd, CMSG_DATA(cmsg), sizeof(fd));
-		for (size_t i = 1; i < nr; i++) { /* a peer must not keep any open here */
-			memcpy(&more, CMSG_DATA(cmsg) + i * sizeof(more), sizeof(more));
-			close(more);
-		}
-	}
-	if (fd >= 0 && (n != sizeof(b) || le64_get(b) != token)) {
-		close(fd);
-		fd = -1;
-	}
-	return fd;
+	if (!n)
+		return -1;
+	if (got == sizeof(b) && le64_get(b) == token)
+		return fd;
+	close(fd);
+	return -1;
 }
 
 static int map_parse(const uint8_t *b, struct gx_hello_region *r, uint64_t *off, uint64_t *len)
@@ -379,26 +362,6 @@ static int map_take(struct gx_conn *c, const uint8_t *b)
 
 /* ---- The owner: answering ---- */
 
-static bool fd_send(const struct local_conn *l, int fd, uint64_t token)
-{
-	union {
-		struct cmsghdr cmsg;
-		char b[CMSG_SPACE(sizeof(int))];
-	} control = {.cmsg = {.cmsg_level = SOL_SOCKET,
-			      .cmsg_type = SCM_RIGHTS,
-			      .cmsg_len = CMSG_LEN(sizeof(int))}};
-	uint8_t b[8];
-	struct iovec iov = {b, sizeof(b)};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control.b,
-			     .msg_controllen = sizeof(control.b)};
-
-	le64_put(b, token);
-	memcpy(CMSG_DATA(&control.cmsg), &fd, sizeof(fd));
-	return sendmsg(l->sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(b);
-}
-
 static bool is_shown(const struct local_conn *l, const struct gx_mem *mem)
 {
 	for (unsigned i = 0; i < l->nr_shown_mem; i++)
@@ -446,8 +409,11 @@ static bool part_export(struct gx_mem *part, struct gx_hello_export *e)
 static bool part_fd_send(const struct local_conn *l, const struct gx_mem *part)
 {
 	int fd = local_export_fd(part->whole, part->access);
-	bool sent = fd >= 0 && fd_send(l, fd, part->token);
+	uint8_t b[8];
+	bool sent;
 
+	le64_put(b, part->token);
+	sent = fd >= 0 && !gx_fds_send(l->sock, b, sizeof(b), &fd, 1);
 	if (fd >= 0)
 		close(fd);
 	return sent;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "control/ctl_rig.h"
+#include "gx_internal/fds.h"
 
 int raw_connect_from(int port, uint32_t from)
 {
@@ -231,20 +232,10 @@ int raw_unix(const char *name)
 bool raw_unix_send(int fd, const void *data, size_t len, const int *fds, unsigned n)
 {
 	struct iovec iov = {.iov_base = (void *)data, .iov_len = len};
-	union {
-		struct cmsghdr hdr;
-		char b[CMSG_SPACE(128 * sizeof(int))];
-	} control = {0};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	union gx_fds_room room;
 
-	if (n) {
-		control.hdr = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-					       .cmsg_type = SCM_RIGHTS,
-					       .cmsg_len = CMSG_LEN(n * sizeof(int))};
-		memcpy(CMSG_DATA(&control.hdr), fds, n * sizeof(int));
-		msg.msg_control = control.b;
-		msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
-	}
+	gx_fds_put(&msg, &room, fds, n);
 	return sendmsg(fd, &msg, MSG_NOSIGNAL) == (ssize_t)len;
 }
 
