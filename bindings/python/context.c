@@ -151,15 +151,14 @@ static int cpus_of(PyObject *cores, int *cpus)
 {
 	Py_ssize_t n;
 
-	if (!cores || cores == Py_None) {
-		cpus[0] = -1;
+	cpus[0] = -1;
+	if (!cores || cores == Py_None)
 		return 1;
-	}
 	n = PySequence_Size(cores);
-	if (n < 1 || n > CORES_MAX) {
+	if (n < 0 || n > CORES_MAX) {
 		if (!PyErr_Occurred())
 			PyErr_SetString(PyExc_ValueError,
-					"cores is a sequence of 1 to 64 CPUs; -1: not pinned");
+					"cores is a sequence of at most 64 CPUs; -1: not pinned");
 		return -1;
 	}
 	for (Py_ssize_t i = 0; i < n; i++) {
@@ -173,15 +172,16 @@ static int cpus_of(PyObject *cores, int *cpus)
 	return (int)n;
 }
 
-static int gx_begin(struct context *c, const struct gx_opts *o)
+/* @own: the core has no thread of gx. */
+static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 {
 	int ret = gx_open(o, &c->gx);
 
 	if (!ret)
 		ret = gx_queue_open(c->gx, GX_WITH(gx_queue_opts, .depth = 8192), &c->queue);
-	for (unsigned i = 0; !ret && i < gx_nr_cores(c->gx); i++)
+	for (unsigned i = 0; !ret && !own && i < gx_nr_cores(c->gx); i++)
 		ret = gx_core_start(gx_core(c->gx, i));
-	return ret;
+	return ret || !own ? ret : turn_begin(c);
 }
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
@@ -211,6 +211,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	c->fork = fork_count;
 	c->words_end = &c->words;
 	pthread_mutex_init(&c->lock, NULL);
+	pthread_mutex_init(&c->turn_lock, NULL);
 	c->conns = PyList_New(0);
 	c->came = PyList_New(0);
 	c->notes = PyList_New(0);
@@ -218,7 +219,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 		Py_DECREF(c);
 		return NULL;
 	}
-	o.nr_cores = (unsigned)n;
+	o.nr_cores = n ? (unsigned)n : 1;
 	o.cpus = cpus;
 	o.server = server;
 	o.insecure = insecure;
@@ -229,7 +230,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	o.on_msg = on_msg;
 	o.arg = c;
 	Py_BEGIN_ALLOW_THREADS
-	ret = gx_begin(c, &o);
+	ret = gx_begin(c, &o, !n);
 	Py_END_ALLOW_THREADS
 	if (ret) {
 		fail_call(ret);
@@ -260,6 +261,7 @@ static void context_end(struct context *c)
 	c->gx = NULL;
 	c->queue = NULL;
 	Py_BEGIN_ALLOW_THREADS
+	turn_end(c);
 	gx_close(gx);
 	Py_END_ALLOW_THREADS
 	while (c->ops)

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <structmember.h>
 
 #include <gx/gx.h>
@@ -55,6 +56,14 @@ struct context {
 	struct word *words, **words_end;
 	unsigned nr_words;
 	bool flooded; /* a word was dropped */
+	bool sleeper; /* a thread sleeps on the queue's descriptor */
+	/* of turn.c */
+	bool turns;		   /* the core has no thread of gx */
+	pthread_mutex_t turn_lock; /* held by who turns it */
+	pthread_t helper;
+	int wake_fd;
+	_Atomic bool stops, rests;  /* the helper shall end; sleeps */
+	_Atomic uint64_t called_ns; /* when a caller turned last */
 };
 
 struct memory {
@@ -104,6 +113,14 @@ void context_close_all(void);
 int context_words(struct context *c); /* make lists of the words. -1: raised */
 PyObject *context_forked(void);
 extern unsigned fork_count;
+
+/* turn.c */
+int turn_begin(struct context *c); /* 0, -errno of gx */
+void turn_end(struct context *c);
+bool turn_core(struct context *c); /* a turn, if the core is the callers'. Return: it did work */
+/** context_rest() - Between two looks for a completion, in a wait that began at @from_ns: poll on,
+ * or, after a while, sleep until one may be there. -1: a signal handler raised. */
+int context_rest(struct context *c, uint64_t from_ns);
 
 /* Give way while something goes on elsewhere: @turn counts from 0. -1: a signal handler raised. */
 int give_way(unsigned turn);

@@ -38,6 +38,7 @@ void context_poll(struct context *c)
 	struct gx_comp comps[POLL];
 	unsigned n;
 
+	turn_core(c);
 	while (c->queue && (n = gx_poll(c->queue, comps, POLL)))
 		for (unsigned i = 0; i < n; i++) {
 			struct op *o = (struct op *)(uintptr_t)comps[i].user;
@@ -144,7 +145,9 @@ static int op_post_once(struct op *o, const struct gx_op *g)
 /* Gives way while the queue is full, and then memory may come and go. -1: raised. */
 static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 {
-	for (unsigned turn = 0;; turn++) {
+	uint64_t from = gx_now();
+
+	for (;;) {
 		int ret;
 
 		if (context_check(o->ctx) || op_fill(o, segs))
@@ -157,7 +160,7 @@ static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 		if (ret)
 			break;
 		context_poll(o->ctx);
-		if (give_way(turn))
+		if (context_rest(o->ctx, from))
 			return -1;
 	}
 	/* The context's list of those that are under way holds it. */
@@ -293,7 +296,7 @@ static PyObject *op_wait(PyObject *self, PyObject *args, PyObject *kw)
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "|d", names, &timeout))
 		return NULL;
-	for (unsigned turn = 0;; turn++) {
+	for (;;) {
 		if (!o->done && context_check(o->ctx))
 			return NULL;
 		if (!o->done)
@@ -303,7 +306,7 @@ static PyObject *op_wait(PyObject *self, PyObject *args, PyObject *kw)
 		if (timeout >= 0 && (double)(gx_now() - from) >= timeout * 1e9)
 			return fail(-ETIMEDOUT, "the operation goes on: wait() again",
 				    GX_REASON_NONE);
-		if (give_way(turn))
+		if (context_rest(o->ctx, from))
 			return NULL;
 	}
 }

@@ -67,7 +67,8 @@ def nixl(backend):
 def python_far(pipe, data, notes):
     """The other end: it takes @notes notifications."""
     import gx
-    with gx.Context([FAR]) as g:
+    os.sched_setaffinity(0, {FAR})
+    with gx.Context([]) as g:
         memory = g.alloc(len(data))
         memoryview(memory)[:] = data
         pipe.send((g.listen("127.0.0.1:0"), memory.key(gx.PUT | gx.GET)))
@@ -89,7 +90,8 @@ def python(kind, count, block_b):
     far = ctx.Process(target=python_far, args=(theirs, data, POSTS[count]), daemon=True)
     far.start()
     port, key = pipe.recv()
-    with gx.Context([NEAR]) as g, g.connect(f"127.0.0.1:{port}") as peer:
+    os.sched_setaffinity(0, {NEAR})
+    with gx.Context([]) as g, g.connect(f"127.0.0.1:{port}") as peer:
         memory, region = g.alloc(total), peer.region(key)
         here = memoryview(memory)
         here[:] = mine

@@ -33,8 +33,10 @@ class Owner(bytearray):
 
 
 class Pair(unittest.TestCase):
+    cores = None
+
     def setUp(self):
-        self.far, self.near = gx.Context(), gx.Context()
+        self.far, self.near = gx.Context(self.cores), gx.Context(self.cores)
         self.pages = self.far.alloc(SIZE)
         self.conn = self.near.connect(f"127.0.0.1:{self.far.listen('127.0.0.1:0')}")
         self.region = self.conn.region(self.pages.key())
@@ -323,6 +325,36 @@ class Pair(unittest.TestCase):
     def test_stats(self):
         self.conn.put(b"x", self.region).wait(10)
         self.assertTrue(self.near.stats())
+
+
+class Turned(Pair):
+    """The same where the threads that call turn the core."""
+    cores = []
+
+    def test_nobody_calls(self):
+        """The peer reads and writes here, and stays connected, while no thread of Python calls."""
+        with gx.Context() as other, other.connect(f"127.0.0.1:{self.far.listen('127.0.0.1:0')}", link="packet") as conn:
+            region = conn.region(self.pages.key())
+            for pause in (0, 0.3):
+                time.sleep(pause)
+                conn.put(b"x" * SIZE, region).wait(10)
+                self.assertEqual(bytes(self.pages), b"x" * SIZE)
+
+    def test_post_and_leave(self):
+        """An operation goes on while no thread of Python waits for it."""
+        op = self.conn.put(b"y" * SIZE, self.region)
+        until = time.monotonic() + 10
+        while bytes(self.pages) != b"y" * SIZE and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertEqual(bytes(self.pages), b"y" * SIZE)
+        self.assertEqual(op.wait(10), SIZE)
+
+    def test_idle(self):
+        """A context that has nothing to do takes no CPU."""
+        time.sleep(0.1)
+        begin = time.process_time()
+        time.sleep(1)
+        self.assertLess(time.process_time() - begin, 0.1)
 
 
 class Program(unittest.TestCase):
