@@ -9,6 +9,16 @@
 
 #define CRC_STEP_MAX (1u << 30) /* ISA-L takes the length as an int */
 
+/* ISA-L's variant for AVX-512 leaves the upper halves of the vector registers in use. The next
+ * instruction of SSE then waits, for 126 ns on a Xeon of 2024, and a packet has two CRCs. */
+static inline void crc_registers_clean(void)
+{
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx"))
+		__asm__ volatile("vzeroupper");
+#endif
+}
+
 uint32_t gx_crc32c(uint32_t crc, const void *buf, size_t len)
 {
 	const uint8_t *p = buf;
@@ -23,5 +33,6 @@ uint32_t gx_crc32c(uint32_t crc, const void *buf, size_t len)
 		p += n;
 		len -= n;
 	}
+	crc_registers_clean();
 	return ~crc;
 }

@@ -164,6 +164,29 @@ static int udp_socket(const union udp_name *name)
 	return gx_fd_own(fd);
 }
 
+/* The kernel counts its own part of a buffer as well, and gives twice of what it is asked for. */
+static unsigned udp_buffer_b(int fd, int which)
+{
+	int b = 0;
+	socklen_t len = sizeof(b);
+
+	getsockopt(fd, SOL_SOCKET, which, &b, &len);
+	return (unsigned)b / 2;
+}
+
+/* A small buffer for receiving drops packets while the core does something else. */
+static void udp_buffers_say(const struct udp_queue *q)
+{
+	int fd = q->half[GX_HALF_DATA].fd;
+	unsigned rcv = udp_buffer_b(fd, SO_RCVBUF), snd = udp_buffer_b(fd, SO_SNDBUF);
+
+	if (rcv < UDP_RCVBUF_B || snd < UDP_SNDBUF_B)
+		gx_info("port udp: the kernel gives a socket %u of %u KiB for receiving, and %u of "
+			"%u KiB for sending: packets are lost sooner. Cure: a larger "
+			"net.core.rmem_max and net.core.wmem_max",
+			rcv >> 10, UDP_RCVBUF_B >> 10, snd >> 10, UDP_SNDBUF_B >> 10);
+}
+
 /* Does the kernel send (Linux 4.18) and receive (5.0) several packets at once? */
 static void udp_trains(struct udp_queue *q)
 {
@@ -200,6 +223,7 @@ static int udp_bind_pair(struct udp_queue *q, const union udp_name *want)
 			q->half[GX_HALF_DATA].fd = data;
 			q->half[GX_HALF_CTL].fd = ctl;
 			udp_trains(q);
+			udp_buffers_say(q);
 			return 0;
 		}
 		ret = ctl;

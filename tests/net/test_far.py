@@ -46,12 +46,12 @@ def gx_one(tools, other, sockets):
         return row["GB_s"]
 
 
-def iperf3_one(other, sockets, port):
+def iperf3_one(other, sockets, port, *more):
     server = subprocess.Popen(["iperf3", "-s", "-1", "-B", HERE, "-p", str(port), "-A", SERVER_CPU], stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         time.sleep(0.3)
-        words = ["iperf3", "-c", HERE, "-p", port, "-A", CLIENT_CPU, "-l", "1M", "-P", sockets, "-t", RUN_S, "-O", "1", "--json"]
+        words = ["iperf3", "-c", HERE, "-p", port, "-A", CLIENT_CPU, "-l", "1M", "-P", sockets, "-t", RUN_S, "-O", "1", "--json", *more]
         ran = subprocess.run(other.words(*map(str, words)), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                              timeout=RUN_S + 60)
         return json.loads(ran.stdout)["end"]["sum_received"]["bits_per_second"] / 8e9

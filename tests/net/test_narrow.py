@@ -49,7 +49,7 @@ def compared(tools, other, way, own, port):
         for i in range(int(own["pairs"])):
             runs = [run_gx]
             if shutil.which("iperf3"):
-                runs.insert(i % 2, lambda i=i: rival.append(test_far.iperf3_one(other, 1, port + i)))
+                runs.insert(i % 2, lambda i=i: rival.append(test_far.iperf3_one(other, 1, port + i, "-C", "cubic")))
             for run in runs:
                 run()
         expect(narrow.unread() == 0, "the bottleneck was too slow")

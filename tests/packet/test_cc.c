@@ -164,6 +164,22 @@ static void pacer__debt_is_bounded(void **state)
 	cc_close(c);
 }
 
+/* While the path is full, a late core sends at once what 1 ms of the rate is, and no more. So a port
+ * that hands the kernel several packets as one hands it no longer a train. */
+static void pacer__burst_is_a_quantum(void **state)
+{
+	struct cc *c = cc_new(CC_RATE);
+	uint64_t now_ns = fed(c, MS, 40, false, 10);
+	unsigned sent = 0;
+
+	while (state_of(c, now_ns).in_flight_b < 120 * 1000)
+		cc_sent(c, now_ns, 5000 + sent++, 960);
+	cc_room(c, now_ns, 64);
+	assert_int_equal(state_of(c, now_ns).limit, CC_BY_LINK);
+	assert_in_range(cc_room(c, now_ns + 1000 * MS, 1000), 8, 12);
+	cc_close(c);
+}
+
 /* ---- Connections over a narrow way ---- */
 
 static const struct way_cfg link_1g = {
@@ -526,6 +542,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(limited__lowers_nothing),
 		cmocka_unit_test(pacer__spaces),
 		cmocka_unit_test(pacer__debt_is_bounded),
+		cmocka_unit_test(pacer__burst_is_a_quantum),
 		cmocka_unit_test(alone__fills_the_link),
 		cmocka_unit_test(alone__first_bytes_are_fast),
 		cmocka_unit_test(loss__at_random_costs_little),
