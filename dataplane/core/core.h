@@ -150,6 +150,8 @@ struct gx_core {
 		struct note_in *head, *last; /* told, and not given back */
 		uint32_t taken;		     /* of these, by the last gx_poll() */
 		struct notes *turn;	     /* those that a turn looks after */
+		struct note_sink *sink;	     /* of a queue that takes them; NULL: none */
+		struct note_in *back;	     /* of a queue that was closed: told again, first */
 		bool polled;		     /* their poller is in the loop */
 	} notes;
 	struct help_board help; /* pieces of copies that other threads may do */
@@ -297,6 +299,7 @@ struct gx {
 	unsigned nr_graves;		      /* owner: ctl */
 	_Atomic uint32_t drops;	  /* counts drops, see drop.c: ctl writes (release), cores read */
 	struct gx_queue *submits; /* owner: ctl */
+	struct gx_queue *notify;  /* owner: ctl; the one that takes notes */
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Starts at random, so that no
 			     other context of the process gives the same id */
 	bool turns_said;  /* owner: ctl; gx has warned that two processes use a GPU in turns */

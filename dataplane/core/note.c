@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes that come in: pairs them with their data, tells the program in the order of their numbers,
+ * Notes that come in: pairs them with their data, tells the program in the order of their numbers, by
+ * the core's queue or by one that takes the notes of all cores (struct note_sink),
  * and gives credit to the peer for those that the program has given back. So a program that does not
  * poll holds up its peer, and NOTES places are enough.
  */
@@ -70,18 +71,43 @@ void notes_close(struct gx_ep *ep)
 	ep->notes = NULL;
 }
 
-void core_notes_close(struct gx_core *core)
+static void ins_put(struct note_in *in)
 {
-	for (struct note_in *in = core->notes.head, *next; in; in = next) {
+	for (struct note_in *next; in; in = next) {
 		next = in->next;
 		notes_put(in->of);
 	}
-	core->notes.head = NULL;
+}
+
+void core_notes_close(struct gx_core *core)
+{
+	ins_put(core->notes.head);
+	ins_put(core->notes.back);
+	core->notes.head = core->notes.back = NULL;
+}
+
+int note_sink_open(struct note_sink *s, struct gx_sleep *sleep)
+{
+	s->sleep = sleep;
+	return gx_ring_open(NOTES_TOLD, &s->told) ?: gx_ring_open(NOTES_TOLD, &s->given);
+}
+
+void note_sink_close(struct note_sink *s)
+{
+	gx_ring_close(s->told);
+	gx_ring_close(s->given);
+}
+
+bool notes_away(const struct gx_ep *ep)
+{
+	/* Pairs with the release in note_given(). */
+	return ep->notes && atomic_load_explicit(&ep->notes->away, memory_order_acquire);
 }
 
 /* ---- Turns ---- */
 
 static bool notes_deliver(struct notes *n);
+static void note_tell(struct gx_core *core, struct note_in *in);
 
 /* Return: nothing is left to tell the peer. */
 static bool notes_credit(struct notes *n)
@@ -109,8 +135,14 @@ static bool notes_turn(void *arg, uint64_t now_ns)
 {
 	struct gx_core *core = arg;
 	struct notes **at = &core->notes.turn, *n;
+	struct note_in *in;
 	bool worked = false;
 
+	while ((in = core->notes.back) && core_comp_room(core)) {
+		core->notes.back = in->next;
+		note_tell(core, in);
+		worked = true;
+	}
 	while ((n = *at)) {
 		bool done = notes_deliver(n);
 
@@ -127,7 +159,9 @@ static bool notes_turn(void *arg, uint64_t now_ns)
 
 static bool notes_asleep(const void *arg)
 {
-	return !((const struct gx_core *)arg)->notes.turn;
+	const struct gx_core *core = arg;
+
+	return !core->notes.turn && !core->notes.back;
 }
 
 /* They wait for room, or for the end of a put: others see these. */
@@ -137,13 +171,19 @@ static int notes_look(void *arg, struct gx_look *look)
 	return 0;
 }
 
-/* Have the core look after @n in its turns. gx_core_poller() leaves a place for the poller. */
-static void turn_add(struct gx_core *core, struct notes *n)
+/* gx_core_poller() leaves a place for the poller. */
+static void turn_on(struct gx_core *core)
 {
 	if (!core->notes.polled)
 		core->notes.polled =
 			!gx_loop_add(&core->loop, &(struct gx_poller){"notes", notes_turn, core,
 								      notes_asleep, notes_look});
+}
+
+/* Have the core look after @n in its turns. */
+static void turn_add(struct gx_core *core, struct notes *n)
+{
+	turn_on(core);
 	if (n->turns)
 		return;
 	n->turns = true;
@@ -166,6 +206,56 @@ static void notes_free(struct gx_core *core, struct notes *n)
 		turn_add(core, n);
 }
 
+/* The program reads @in no more. */
+static void note_given(struct gx_core *core, struct note_in *in)
+{
+	struct notes *n = in->of;
+
+	in->free = true;
+	notes_free(core, n);
+	if (in->away) /* pairs with the acquire in notes_away() */
+		atomic_fetch_sub_explicit(&n->away, 1, memory_order_release);
+	in->away = false;
+	notes_put(n);
+}
+
+bool core_sink_turn(struct gx_core *core)
+{
+	struct note_sink *s = core->notes.sink;
+	void *item;
+
+	if (gx_ring_empty(s->given))
+		return false;
+	while (gx_ring_get(s->given, &item, 1)) {
+		s->out--;
+		note_given(core, item);
+	}
+	return true;
+}
+
+void core_sink_end(struct gx_core *core)
+{
+	struct note_sink *s = core->notes.sink;
+	struct note_in **end = &core->notes.back;
+	void *item;
+
+	core_sink_turn(core);
+	for (struct note_in *in = s->taken, *next; in; in = next) {
+		next = in->next;
+		note_given(core, in);
+	}
+	while (*end) /* an earlier queue's */
+		end = &(*end)->next;
+	while (gx_ring_get(s->told, &item, 1)) {
+		*end = item;
+		end = &(*end)->next;
+	}
+	*end = NULL;
+	core->notes.sink = NULL;
+	if (core->notes.back)
+		turn_on(core);
+}
+
 unsigned core_notes_poll(struct gx_core *core, struct gx_comp comps[], unsigned n)
 {
 	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
@@ -175,9 +265,7 @@ unsigned core_notes_poll(struct gx_core *core, struct gx_comp comps[], unsigned 
 		struct note_in *in = core->notes.head;
 
 		core->notes.head = in->next;
-		in->free = true;
-		notes_free(core, in->of);
-		notes_put(in->of);
+		note_given(core, in);
 	}
 	for (; got < n && tail != core->comp_head; tail++) {
 		struct gx_comp *comp = &core->comps[tail % GX_COMPS_MAX];
@@ -194,15 +282,25 @@ unsigned core_notes_poll(struct gx_core *core, struct gx_comp comps[], unsigned 
 
 /* ---- Taking notes ---- */
 
-static void note_tell(struct gx_core *core, struct notes *n, struct note_in *in)
+/* The queue has room, see note_room(). */
+static void sink_put(struct note_sink *s, struct note_in *in)
 {
-	const void *bytes = in->len > NOTE_WORD_B ? n->mem.addr + n->next % NOTES * GX_NOTE_MAX
-						  : (const void *)&in->word;
+	void *item = in;
 
+	in->away = true;
+	atomic_fetch_add_explicit(&in->of->away, 1, memory_order_relaxed);
+	s->out++;
+	gx_ring_put(s->told, &item, 1);
+	gx_sleep_wake(s->sleep);
+}
+
+/* To the core's queue. */
+static void note_tell(struct gx_core *core, struct note_in *in)
+{
 	core_comp(core, &(struct gx_comp){.kind = GX_COMP_NOTIFY,
 					  .op = GX_OP_PUT,
-					  .ep = n->ep,
-					  .note = bytes,
+					  .ep = in->of->ep,
+					  .note = note_in_at(in),
 					  .note_len = in->len});
 	in->next = NULL;
 	if (core->notes.head)
@@ -210,7 +308,14 @@ static void note_tell(struct gx_core *core, struct notes *n, struct note_in *in)
 	else
 		core->notes.head = in;
 	core->notes.last = in;
-	atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+}
+
+/* Those of a closed queue come before all others. */
+static bool note_room(const struct gx_core *core)
+{
+	if (core->notes.back)
+		return false;
+	return core->notes.sink ? core->notes.sink->out < NOTES_TOLD : core_comp_room(core);
 }
 
 /* Tell of all that is whole and in turn. Return: false: the program has to take completions first. */
@@ -225,13 +330,18 @@ static bool notes_deliver(struct notes *n)
 		if ((in->got & NOTE_WHOLE) != NOTE_WHOLE)
 			break;
 		in->free = in->got & NOTE_VOID;
-		room = in->free || core_comp_room(core);
+		room = in->free || note_room(core);
 		if (!room)
 			break;
-		if (!in->free)
-			note_tell(core, n, in);
 		in->got = 0;
 		n->next++;
+		if (in->free)
+			continue;
+		atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+		if (core->notes.sink)
+			sink_put(core->notes.sink, in);
+		else
+			note_tell(core, in);
 	}
 	notes_free(core, n);
 	return room;

@@ -10,11 +10,14 @@
 #define GX_CORE_NOTE_H
 
 #include "core/core.h"
+#include "gx_internal/ring.h"
+#include "gx_internal/sleep.h"
 
 #include <string.h>
 
-#define NOTES	    64 /* of an endpoint that the peer's program has not given back, at most */
-#define NOTE_WORD_B 4  /* so many bytes need no put of their own */
+#define NOTES	    64	 /* of an endpoint that the peer's program has not given back, at most */
+#define NOTE_WORD_B 4	 /* so many bytes need no put of their own */
+#define NOTES_TOLD  1024 /* of a core that a queue has not given back, at most */
 
 /* The hidden immediate: u16 number, 3 bits of these, 13 bits length, the bytes of a short note. No
  * bit: credit; the number is that of notes that the sender's program has given back, in all. */
@@ -30,19 +33,21 @@ static inline uint64_t note_word(uint32_t number, unsigned bits, uint32_t len, u
 	       (uint64_t)word << 32;
 }
 
-/* A note that comes in. */
+/* A note that comes in. While the program may read it the queue's thread owns .next. */
 struct note_in {
-	struct note_in *next; /* in gx_core.notes, while the program may read it */
+	struct note_in *next; /* in gx_core.notes, or note_sink.taken */
 	struct notes *of;
 	uint32_t word; /* a short note */
 	uint16_t len;
 	uint8_t got; /* enum note_bit */
 	bool free;   /* given back, or void */
+	bool away;   /* it counts in notes.away */
 };
 
 struct notes {
 	struct gx_ep *ep;      /* not to be used once .over */
 	_Atomic unsigned refs; /* the endpoint, and notes that the program may read */
+	_Atomic unsigned away; /* notes of a queue that the program may read: they hold .ep */
 	bool over;	       /* the endpoint has failed */
 	char *map;	       /* mmap(): the bytes that go out, then those that come in */
 	/* out */
@@ -59,6 +64,14 @@ struct notes {
 	bool turns;
 };
 
+/* From a core to the queue that takes its notes, and back. Both rings have room for NOTES_TOLD. */
+struct note_sink {
+	struct gx_ring *told, *given; /* struct note_in */
+	struct gx_sleep *sleep;	      /* of the queue; frozen */
+	uint32_t out;		      /* core: told, and not given back */
+	struct note_in *taken;	      /* queue's thread: the program may read these */
+};
+
 static inline char *note_out_at(const struct notes *n, uint32_t number)
 {
 	return n->map + number % NOTES * GX_NOTE_MAX;
@@ -70,7 +83,20 @@ static inline bool notes_room(const struct notes *n)
 	return n->number - n->credit < NOTES && !(n->busy >> n->number % NOTES & 1);
 }
 
+/* The bytes of a note that came in. */
+static inline const void *note_in_at(const struct note_in *in)
+{
+	return in->len > NOTE_WORD_B ? in->of->mem.addr + (in - in->of->in) * GX_NOTE_MAX
+				     : (const char *)&in->word;
+}
+
 /* -- control path -- */
+
+/** note_sink_open() - 0, -ENOMEM. note_sink_close(): accepts one of zeros. */
+int note_sink_open(struct note_sink *s, struct gx_sleep *sleep);
+void note_sink_close(struct note_sink *s);
+/** notes_away() - Has a queue a note of @ep that its program may read? */
+bool notes_away(const struct gx_ep *ep);
 
 int notes_open(struct gx_ep *ep);   /* 0, -ENOMEM */
 void notes_close(struct gx_ep *ep); /* accepts none */
@@ -79,6 +105,10 @@ void core_notes_close(struct gx_core *core);
 /* -- poll core -- */
 
 void notes_fail(struct gx_ep *ep); /* notes that the program was not told of are dropped */
+/** core_sink_turn() - Take what the queue gives back. Return: there was some. core_sink_end(): the
+ * queue is no more; what it has not taken goes to the core's own. */
+bool core_sink_turn(struct gx_core *core);
+void core_sink_end(struct gx_core *core);
 /** core_notes_poll() - gx_poll() of the core's queue while the program may read notes. */
 unsigned core_notes_poll(struct gx_core *core, struct gx_comp comps[], unsigned n);
 

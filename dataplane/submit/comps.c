@@ -2,7 +2,6 @@
 /*
  * Completions: those of a core, and requests that came back to a queue. Runs on the queue's thread.
  */
-#include "core/note.h"
 #include "submit/queue.h"
 
 #include <errno.h>
@@ -60,6 +59,51 @@ static unsigned lane_poll(struct sub_lane *l, struct gx_comp comps[], unsigned n
 	return got;
 }
 
+/* Give back what the last gx_poll() returned. */
+static void lane_notes_give(struct sub_lane *l)
+{
+	struct note_in *in = l->sink.taken;
+
+	if (!in)
+		return;
+	do {
+		void *item = in;
+
+		in = in->next;
+		gx_ring_put(l->sink.given, &item, 1);
+	} while (in);
+	l->sink.taken = NULL;
+	gx_sleep_wake(&l->core->loop.sleep);
+}
+
+static unsigned lane_notes(struct sub_lane *l, struct gx_comp comps[], unsigned n)
+{
+	unsigned got = 0;
+	void *item;
+
+	while (got < n && gx_ring_get(l->sink.told, &item, 1)) {
+		struct note_in *in = item;
+
+		comps[got++] = (struct gx_comp){.kind = GX_COMP_NOTIFY,
+						.op = GX_OP_PUT,
+						.ep = in->of->ep,
+						.note = note_in_at(in),
+						.note_len = in->len};
+		in->next = l->sink.taken;
+		l->sink.taken = in;
+	}
+	return got;
+}
+
+static unsigned notes_poll(struct gx_queue *q, struct gx_comp comps[], unsigned n)
+{
+	unsigned got = 0;
+
+	for (unsigned i = 0; i < q->nr_lanes; i++)
+		got += lane_notes(q->lane[i], comps + got, n - got);
+	return got;
+}
+
 /* Apart, so that a core's queue does not save its registers. */
 static __attribute__((noinline)) unsigned rings_poll(struct gx_queue *q, struct gx_comp comps[],
 						     unsigned n)
@@ -68,11 +112,22 @@ static __attribute__((noinline)) unsigned rings_poll(struct gx_queue *q, struct 
 
 	if (gx_unlikely(q->notes != NULL))
 		sub_notes_send(q);
+	if (gx_unlikely(q->notify)) {
+		for (unsigned i = 0; i < q->nr_lanes; i++)
+			lane_notes_give(q->lane[i]);
+		if (!q->notes_last)
+			got = notes_poll(q, comps, n);
+	}
 	for (unsigned k = 0; k < q->nr_lanes && got < n; k++) {
 		struct sub_lane *l = q->lane[q->rover];
 
 		q->rover = q->rover + 1 < q->nr_lanes ? q->rover + 1 : 0;
 		got += lane_poll(l, comps + got, n - got);
+	}
+	if (gx_unlikely(q->notify)) {
+		if (q->notes_last)
+			got += notes_poll(q, comps + got, n - got);
+		q->notes_last = !q->notes_last; /* neither keeps the other out */
 	}
 	return got;
 }
@@ -114,7 +169,8 @@ GX_EXPORT int gx_queue_arm(struct gx_queue *q)
 		return 1;
 	gx_sleep_arm(&q->sleep);
 	for (unsigned i = 0; i < q->nr_lanes; i++)
-		if (!gx_ring_empty(q->lane[i]->back)) {
+		if (!gx_ring_empty(q->lane[i]->back) ||
+		    (q->notify && !gx_ring_empty(q->lane[i]->sink.told))) {
 			gx_sleep_disarm(&q->sleep);
 			return 1;
 		}

@@ -56,6 +56,7 @@ static void lane_close(struct sub_lane *l)
 		return;
 	gx_ring_close(l->out);
 	gx_ring_close(l->back);
+	note_sink_close(&l->sink);
 	for (uint32_t i = 0; l->reqs && i < l->q->depth; i++)
 		if (l->reqs[i].busy) /* its completion was never taken */
 			sub_req_let_go(&l->reqs[i]);
@@ -96,6 +97,8 @@ static int lane_open(struct gx_queue *q, struct gx_core *core, struct sub_lane *
 		ret = gx_ring_open(SUB_PER_REQUEST * q->depth, &l->back);
 	if (!ret)
 		ret = lane_reqs(l, q->depth);
+	if (!ret && q->notify)
+		ret = note_sink_open(&l->sink, &q->sleep);
 	if (ret)
 		lane_close(l);
 	else
@@ -175,6 +178,10 @@ static int list_run(void *arg)
 {
 	struct gx_queue *q = arg;
 
+	if (q->notify && q->gx->notify)
+		return -EBUSY;
+	if (q->notify)
+		q->gx->notify = q;
 	q->next = q->gx->submits;
 	q->gx->submits = q;
 	return attach_run(q);
@@ -209,6 +216,8 @@ static int end_run(void *arg)
 	while (*at != q)
 		at = &(*at)->next;
 	*at = q->next;
+	if (q->gx->notify == q)
+		q->gx->notify = NULL;
 	submit_free(q);
 	return 0;
 }
@@ -226,6 +235,9 @@ bool submit_end_all(struct gx *gx)
 
 bool submit_names(const struct gx *gx, const struct gx_conn *c)
 {
+	for (unsigned i = 0; i < c->nr_lanes; i++)
+		if (!gx->closing && notes_away(c->ep[i]))
+			return true;
 	for (const struct gx_queue *q = gx->submits; q; q = q->next)
 		for (unsigned i = 0; i < q->nr_lanes; i++)
 			for (uint32_t k = 0; k < q->depth; k++)
@@ -263,12 +275,18 @@ GX_EXPORT int gx_queue_open(struct gx *gx, const struct gx_queue_opts *user, str
 		return gx_fail(-ENOMEM, "no memory for a queue");
 	q->gx = gx;
 	q->depth = depth;
+	q->notify = opts.notify;
 	ret = submit_fill(q);
 	if (ret) {
 		submit_free(q);
 		return gx_fail(ret, "no memory for a queue of %u operations a core", depth);
 	}
 	ret = gx_uring_run_wait(gx->uring, list_run, q);
+	if (ret == -EBUSY) {
+		submit_free(q);
+		return gx_fail(ret, "another queue of the context takes the notes: close it "
+				    "first");
+	}
 	for (unsigned i = 0; ret && i < SUB_ASK_TRIES; i++) {
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		ret = gx_uring_run_wait(gx->uring, attach_run, q);

@@ -12,6 +12,7 @@
 #ifndef GX_SUBMIT_QUEUE_H
 #define GX_SUBMIT_QUEUE_H
 
+#include "core/note.h"
 #include "gx_internal/ring.h"
 #include "gx_internal/sleep.h"
 #include "submit/list.h"
@@ -80,6 +81,8 @@ struct sub_lane {
 	uint32_t nr_in;				      /* requests that are not SUB_IDLE */
 	bool closing;
 
+	struct note_sink sink; /* of a queue that takes notes; see note.h */
+
 	struct gx_call attach, detach; /* ctl -> core */
 	bool want_attach, want_detach; /* ctl: ask again, the core's inbox was full */
 	_Atomic bool detached;	       /* core: it does not touch the lane after this */
@@ -92,6 +95,8 @@ struct gx_queue {
 	struct gx *gx;
 	struct gx_queue *next; /* ctl: in gx->submits */
 	bool closing;	       /* ctl */
+	bool notify;	       /* frozen: it takes the notes of peers */
+	bool notes_last;       /* the next gx_poll() looks for them last */
 	uint32_t depth;	       /* frozen */
 	unsigned nr_lanes;     /* frozen: one for each core */
 	struct gx_sleep

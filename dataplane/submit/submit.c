@@ -213,9 +213,12 @@ static bool submit_asleep(const void *arg)
  * tick; streams write to memory alone. */
 static int submit_look(void *arg, struct gx_look *look)
 {
-	const struct submit_core *s = ((const struct gx_core *)arg)->submit;
+	const struct gx_core *core = arg;
+	const struct submit_core *s = core->submit;
 
 	if (s->head)
+		return 1;
+	if (core->notes.sink && !gx_ring_empty(core->notes.sink->given))
 		return 1;
 	for (const struct sub_lane *l = s->lanes; l; l = l->next)
 		if (!gx_ring_empty(l->out))
@@ -580,6 +583,8 @@ void submit_attach(struct gx_call *call)
 	(void)ret;
 	l->next = s->lanes;
 	s->lanes = l;
+	if (l->q->notify)
+		l->core->notes.sink = &l->sink;
 }
 
 /* The queue's thread uses the lane no more, so the core owns all requests. */
@@ -589,6 +594,8 @@ void submit_detach(struct gx_call *call)
 	void *item;
 
 	l->closing = true;
+	if (l->q->notify)
+		core_sink_end(l->core);
 	while (gx_ring_get(l->out, &item, 1))
 		; /* drop requests that were not started */
 	for (uint32_t i = 0; i < l->q->depth; i++) {
@@ -625,6 +632,9 @@ static bool submit_poll(void *arg, uint64_t now_ns)
 	struct gx_core *core = arg;
 	struct submit_core *s = core->submit;
 	bool worked = lanes_run(s);
+
+	if (gx_unlikely(core->notes.sink != NULL))
+		worked |= core_sink_turn(core);
 
 	s->turn++;
 	if (s->pend)

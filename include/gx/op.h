@@ -146,7 +146,7 @@ struct gx_comp {
  * - Each core has one, gx_core_queue(), for the thread that turns the core. It reaches the
  *   endpoints of that core. gx_post() itself hands operations to the link; a small put leaves, or
  *   is done, before it returns. GX_COMP_NOTIFY of all endpoints of the core come to this queue
- *   alone.
+ *   alone; notes to another one if it asks for them (gx_queue_opts.notify).
  * - Any thread makes others, gx_queue_open(). They reach the endpoints of all cores, by a ring to
  *   each core and one back; the cores take operations out in their turns. So they cost a hand-over
  *   between two CPUs each way, and up to gx_core_opts.sleep_max_ns where the core sleeps.
@@ -162,6 +162,14 @@ struct gx_queue_opts {
 	size_t size;
 	uint64_t depth; /* operations of it under way on each core, at most; default 512, up to
 			   8,192, a power of two (else the next) */
+	/* The notes of peers (GX_OP_NOTE), from all endpoints of the context, come to this queue in
+	 * place of the cores' queues: those of an endpoint in order, those of different endpoints in
+	 * any. A note's bytes are its reader's until the next gx_poll() of the queue, and so is its
+	 * endpoint. While it holds 1,024 of a core that gx_poll() has not taken, the others wait as they do
+	 * for the queue of a core. gx_queue_close() gives those that were not taken to the cores' queues;
+	 * those that came before gx_queue_open() are there. Immediates always are */
+	bool notify;
+	uint8_t reserved[7]; /* 0 */
 };
 
 /**
@@ -169,14 +177,15 @@ struct gx_queue_opts {
  * @opts: NULL: all default
  * The cores need not run yet; operations wait for them. A queue for operations with a .stream must
  * be opened after the first memory of a GPU was allocated or registered.
- * Return: 0, -EINVAL (depth), -ENOMEM, -EAGAIN (a core that nobody turns has not yet learnt of
- * earlier queues).
+ * Return: 0, -EINVAL (depth), -ENOMEM, -EBUSY (another queue has .notify), -EAGAIN (a core that
+ * nobody turns has not yet learnt of earlier queues).
  */
 int gx_queue_open(struct gx *gx, const struct gx_queue_opts *opts, struct gx_queue **out);
 
 /**
  * gx_queue_close() - End a queue of gx_queue_open(). [control] Its thread must have stopped using
- * it. Operations under way are cancelled, and completions that were not taken are dropped.
+ * it. Operations under way are cancelled, and completions that were not taken are dropped, but
+ * notes go to the cores' queues.
  * Return: 0: the queue is gone, and every buffer belongs to the caller again; -EAGAIN: a core has
  * yet to end an operation, or a stream has yet to reach a flag: have the cores turned, and call
  * again; no other call may use the queue meanwhile. gx_close() ends queues that are left. -EINVAL:

@@ -6,6 +6,7 @@
 #include "sim/sim_rig.h"
 
 #include "core/note.h"
+#include "submit/submit.h"
 
 #include <errno.h>
 #include <string.h>
@@ -15,6 +16,8 @@
 
 static uint8_t src[MANY * BLOCK];
 static struct gx_queue *queue; /* NULL: the core's */
+static struct gx_queue *sink;  /* of the receiver, with .notify; NULL: its core's queue */
+static unsigned nr_core;       /* notes that came by the core's */
 static unsigned nr_notes, nr_done, nr_failed;
 static unsigned seen[MANY + 1]; /* first word of each note */
 static uint8_t bytes[GX_NOTE_MAX];
@@ -29,6 +32,7 @@ static void on_comp(void *arg, int node, const struct gx_comp *comp)
 		nr_failed += comp->status != 0;
 		return;
 	}
+	nr_core++;
 	assert_int_equal(comp->kind, GX_COMP_NOTIFY);
 	assert_non_null(comp->note);
 	assert_ptr_equal(gx_ep_conn(comp->ep), gx_ep_conn(rig->ep[1][0]));
@@ -62,7 +66,32 @@ static void note_rig(bool other, uint32_t loss_ppm)
 	if (other)
 		assert_int_equal(gx_queue_open(rig->gx[0], &opts, &queue), 0);
 	rig_fill(src, sizeof(src), 7);
-	nr_notes = nr_done = nr_failed = 0;
+	nr_notes = nr_done = nr_failed = nr_core = 0;
+}
+
+static int sink_open(struct gx_queue **q)
+{
+	return gx_queue_open(rig->gx[1], GX_WITH(gx_queue_opts, .notify = true), q);
+}
+
+/* One at a time: the note before goes back. */
+static unsigned sink_poll(void)
+{
+	struct gx_comp comp;
+
+	if (!gx_poll(sink, &comp, 1))
+		return 0;
+	on_comp(NULL, 1, &comp);
+	nr_core--;
+	return 1;
+}
+
+static void close_queue(struct gx_queue *q)
+{
+	for (unsigned i = 0; gx_queue_close(q); i++) {
+		assert_true(i < 10000);
+		rig_turn(rig);
+	}
 }
 
 static void turn(void)
@@ -70,6 +99,8 @@ static void turn(void)
 	struct gx_comp comp;
 
 	rig_turn(rig);
+	while (sink && sink_poll())
+		;
 	while (queue && gx_poll(queue, &comp, 1))
 		on_comp(NULL, 0, &comp);
 }
@@ -88,10 +119,9 @@ static void note_end(void)
 {
 	until(&nr_done, 0);
 	rig_pass(rig, 5 * MS);
-	for (unsigned i = 0; gx_queue_close(queue); i++) {
-		assert_true(i < 10000);
-		rig_turn(rig);
-	}
+	close_queue(queue);
+	close_queue(sink);
+	sink = NULL;
 	rig_done(rig);
 }
 
@@ -126,13 +156,15 @@ static void post_wait(const struct gx_op *op)
 }
 
 /* Every length that takes another way; the bytes are the caller's again after the post. */
-static void lengths(bool other)
+static void lengths(bool other, bool to_sink)
 {
 	static const uint32_t len[] = {0, 1, 3, 4, 5, 100, GX_NOTE_MAX};
 	uint8_t note[GX_NOTE_MAX], want[GX_NOTE_MAX];
 	unsigned n = 0;
 
 	note_rig(other, 0);
+	if (to_sink)
+		assert_int_equal(sink_open(&sink), 0);
 	for (unsigned data = 0; data < 2; data++)
 		for (unsigned i = 0; i < GX_ARRAY_SIZE(len); i++) {
 			struct gx_op op = put_of(0, note, len[i]);
@@ -149,19 +181,23 @@ static void lengths(bool other)
 			assert_memory_equal(bytes, want, len[i]);
 		}
 	assert_int_equal(nr_failed, 0);
+	assert_int_equal(nr_core, to_sink ? 0 : nr_notes);
 	note_end();
 }
 
 static void note__lengths(void **state)
 {
-	lengths(false);
-	lengths(true);
+	lengths(false, false);
+	lengths(true, false);
+	lengths(true, true);
 }
 
 /* All come, in the order of posting, each behind its data, though the network has no order. */
-static void order(bool other)
+static void order(bool other, bool to_sink)
 {
 	note_rig(other, 5000);
+	if (to_sink)
+		assert_int_equal(sink_open(&sink), 0);
 	for (unsigned i = 0; i < MANY; i++) {
 		uint16_t note[GX_NOTE_MAX / 2] = {(uint16_t)i};
 		struct gx_op op = put_of(i, note, i % 3 == 0 ? 2 : i % 3 == 1 ? 6 : GX_NOTE_MAX);
@@ -173,13 +209,15 @@ static void order(bool other)
 	for (unsigned i = 0; i < MANY; i++)
 		assert_int_equal(seen[i], i);
 	assert_int_equal(nr_failed, 0);
+	assert_int_equal(nr_core, to_sink ? 0 : MANY);
 	note_end();
 }
 
 static void note__order(void **state)
 {
-	order(false);
-	order(true);
+	order(false, false);
+	order(true, false);
+	order(true, true);
 }
 
 /* A list's note comes behind all its segments, and a later one behind that. */
@@ -212,13 +250,15 @@ static void note__list(void **state)
 }
 
 /* The peer's program does not poll: 64 notes are on the way, no more; and none is lost. */
-static void note__not_polled(void **state)
+static void not_polled(bool to_sink)
 {
 	unsigned taken = 0;
 	uint16_t note = 0;
 	struct gx_op op;
 
 	note_rig(false, 0);
+	if (to_sink)
+		assert_int_equal(sink_open(&sink), 0);
 	op = put_of(0, &note, sizeof(note));
 	for (unsigned i = 0; i < 2000; i++) {
 		taken += taken < MANY ? (unsigned)post(&op) : 0;
@@ -234,6 +274,177 @@ static void note__not_polled(void **state)
 	until(&nr_notes, MANY);
 	until(&nr_done, MANY);
 	note_end();
+}
+
+static void note__not_polled(void **state)
+{
+	not_polled(false);
+	not_polled(true);
+}
+
+/* Post up to @i, each its own block. */
+static void post_to(unsigned *i, unsigned end)
+{
+	for (; *i < end; ++*i) {
+		uint16_t note[20] = {(uint16_t)*i};
+		struct gx_op op = put_of(*i, note, sizeof(note));
+
+		post_wait(&op);
+	}
+}
+
+/* A queue holds NOTES_TOLD of a core: the others wait, and come. */
+static void note__sink_is_full(void **state)
+{
+	struct note_sink *s;
+	unsigned i = 0;
+
+	note_rig(false, 0);
+	assert_int_equal(sink_open(&sink), 0);
+	turn();
+	s = rig->core[1]->notes.sink;
+	s->out += NOTES_TOLD - 3; /* as if other endpoints had so many */
+	post_to(&i, 10);
+	rig_pass(rig, MS);
+	assert_int_equal(s->out, NOTES_TOLD);
+	for (unsigned k = 0; k < 3; k++)
+		assert_int_equal(sink_poll(), 1);
+	assert_int_equal(sink_poll(), 0);
+	s->out -= NOTES_TOLD - 3;
+	until(&nr_notes, 10);
+	for (unsigned k = 0; k < 10; k++)
+		assert_int_equal(seen[k], k);
+	until(&nr_done, 10);
+	note_end();
+}
+
+/* Notes that it has not taken come by the core's queue, in order, before later ones; one that the
+ * program reads does not come again. Another queue may then ask. */
+static void note__sink_closes(void **state)
+{
+	struct gx_queue *second;
+	unsigned i = 0;
+
+	note_rig(false, 5000);
+	assert_int_equal(sink_open(&sink), 0);
+	assert_int_equal(sink_open(&second), -EBUSY);
+	assert_non_null(strstr(gx_error(), "takes the notes"));
+	for (unsigned round = 1; round <= 3; round++) {
+		unsigned before = nr_core;
+
+		post_to(&i, 90 * round - 40);
+		rig_pass(rig, MS);
+		for (unsigned k = 0; k < 5; k++)
+			assert_int_equal(sink_poll(), 1);
+		assert_int_equal(nr_core, before);
+		close_queue(sink);
+		sink = NULL;
+		until(&nr_notes, 90 * round - 40);
+		assert_true(nr_core - before >= 5);
+		post_to(&i, 90 * round);
+		until(&nr_notes, 90 * round);
+		assert_int_equal(sink_open(&sink), 0);
+	}
+	for (unsigned k = 0; k < i; k++)
+		assert_int_equal(seen[k], k);
+	until(&nr_done, i);
+	note_end();
+}
+
+/* The core's queue is full when a queue closes: the notes wait for room there, none is lost, and
+ * none overtakes. */
+static void note__sink_closes_no_room(void **state)
+{
+	struct gx_core *core;
+	unsigned i = 0;
+
+	note_rig(false, 0);
+	assert_int_equal(sink_open(&sink), 0);
+	post_to(&i, 20);
+	rig_pass(rig, MS);
+	core = rig->core[1];
+	core->comps_due += GX_COMPS_MAX - 6;
+	close_queue(sink);
+	sink = NULL;
+	rig->still[1] = true; /* who turns it does not poll */
+	post_to(&i, 30);
+	for (unsigned k = 0; k < 200; k++) {
+		rig_turn(rig);
+		gx_core_turn(core, rig->now_ns);
+	}
+	assert_in_range(core->comp_head - core->comp_tail, 1, 8);
+	assert_non_null(core->notes.back);
+	rig->still[1] = false;
+	core->comps_due -= GX_COMPS_MAX - 6;
+	until(&nr_notes, 30);
+	for (unsigned k = 0; k < 30; k++)
+		assert_int_equal(seen[k], k);
+	until(&nr_done, 30);
+	note_end();
+}
+
+/* Its own operations and notes come side by side, even one at a time. */
+static void note__sink_is_fair(void **state)
+{
+	unsigned i = 0, done = 0, notes = 0;
+	struct gx_comp comp;
+
+	note_rig(false, 0);
+	assert_int_equal(sink_open(&sink), 0);
+	post_to(&i, 60);
+	for (unsigned k = 0; k < 60; k++)
+		assert_int_equal(gx_post(sink, rig->ep[1][0],
+					 &(struct gx_op){.kind = GX_OP_PUT,
+							 .addr = src,
+							 .len = 8,
+							 .token = rig->peer[1].token},
+					 1),
+				 1);
+	rig_pass(rig, 2 * MS);
+	for (unsigned k = 0; k < 40; k++) {
+		assert_int_equal(gx_poll(sink, &comp, 1), 1);
+		done += comp.kind == GX_COMP_DONE;
+		notes += comp.kind == GX_COMP_NOTIFY;
+	}
+	assert_int_equal(done, 20);
+	assert_int_equal(notes, 20);
+	nr_notes += notes;
+	rig->on_comp = NULL;
+	while (gx_poll(sink, &comp, 1))
+		rig_turn(rig);
+	close_queue(sink);
+	sink = NULL;
+	rig_close(rig);
+}
+
+/* The endpoint of a note that the program reads lives until it polls again. */
+static void note__sink_holds_ep(void **state)
+{
+	struct gx_conn *conn;
+	struct gx_comp comp;
+	unsigned i = 0;
+
+	note_rig(false, 0);
+	assert_int_equal(sink_open(&sink), 0);
+	post_to(&i, 3);
+	rig_pass(rig, MS);
+	rig->on_comp = NULL;
+	assert_true(gx_queue_fd(sink) >= 0);
+	assert_int_equal(gx_queue_arm(sink), 1);
+	assert_int_equal(gx_poll(sink, &comp, 1), 1);
+	conn = gx_ep_conn(comp.ep);
+	assert_true(submit_names(rig->gx[1], conn));
+	assert_int_equal(comp.note_len, 40);
+	assert_int_equal(gx_poll(sink, &comp, 1), 1);
+	assert_int_equal(gx_poll(sink, &comp, 1), 1);
+	rig_pass(rig, MS);
+	assert_true(submit_names(rig->gx[1], conn));
+	assert_int_equal(gx_poll(sink, &comp, 1), 0);
+	assert_int_equal(gx_queue_arm(sink), 0);
+	rig_pass(rig, MS);
+	assert_false(submit_names(rig->gx[1], conn));
+	rig_close(rig); /* with the queue open */
+	sink = NULL;
 }
 
 /* An operation that fails has no note, and those behind it come. */
@@ -384,9 +595,13 @@ static void note__bad(void **state)
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(note__lengths),    rig_test(note__order),     rig_test(note__list),
-		rig_test(note__not_polled), rig_test(note__fails),     rig_test(note__cancel),
-		rig_test(note__lies),	    rig_test(note__conn_ends), rig_test(note__bad),
+		rig_test(note__lengths),      rig_test(note__order),
+		rig_test(note__list),	      rig_test(note__not_polled),
+		rig_test(note__fails),	      rig_test(note__cancel),
+		rig_test(note__lies),	      rig_test(note__conn_ends),
+		rig_test(note__bad),	      rig_test(note__sink_is_full),
+		rig_test(note__sink_closes),  rig_test(note__sink_closes_no_room),
+		rig_test(note__sink_is_fair), rig_test(note__sink_holds_ep),
 	};
 
 	return rig_run("note", tests, GX_ARRAY_SIZE(tests), argc, argv);

@@ -354,7 +354,7 @@ ENDS_WITH(gx_connect_opts, reserved);
 ENDS_WITH(gx_listen_opts, reserved);
 ENDS_WITH(gx_conn_info, reserved);
 ENDS_WITH(gx_region, addr);
-ENDS_WITH(gx_queue_opts, depth);
+ENDS_WITH(gx_queue_opts, reserved);
 ENDS_WITH(gx_group_env, reserved);
 ENDS_WITH(gx_group_opts, job);
 ENDS_WITH(gx_coll, len);
