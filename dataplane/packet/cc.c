@@ -147,10 +147,11 @@ uint32_t cc_room(struct cc *c, uint64_t now_ns, uint32_t max)
 	}
 	if (!c->pace_b_s)
 		return room;
+	c->debt_ns = pace_debt_ns(c);
 	if (!c->held)
 		c->next_ns = GX_MAX(c->next_ns, now_ns);
 	else if (now_ns > c->next_ns)
-		c->next_ns = GX_MAX(c->next_ns, now_ns - GX_MIN(now_ns, pace_debt_ns(c)));
+		c->next_ns = GX_MAX(c->next_ns, now_ns - GX_MIN(now_ns, c->debt_ns));
 	c->held = true;
 	if (now_ns < c->next_ns) {
 		limit_set(c, now_ns, CC_BY_LINK);
@@ -211,7 +212,7 @@ void cc_sent(struct cc *c, uint64_t now_ns, uint32_t place, uint32_t len)
 			     .limited = c->limited};
 	c->sent_b += bytes;
 	if (c->pace_b_s)
-		c->next_ns = GX_MAX(c->next_ns, now_ns - GX_MIN(now_ns, pace_debt_ns(c))) +
+		c->next_ns = GX_MAX(c->next_ns, now_ns - GX_MIN(now_ns, c->debt_ns)) +
 			     pace_ns(c, bytes);
 }
 

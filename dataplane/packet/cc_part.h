@@ -151,6 +151,7 @@ struct cc {
 	/* pacer */
 	uint64_t byte_ns_q; /* ns for a byte << CC_Q */
 	uint64_t next_ns;   /* when the next packet may leave */
+	uint64_t debt_ns;   /* so far it may be behind, as of the last cc_room() */
 	uint64_t asked_ns;  /* last cc_room(); 0: nothing waits */
 	bool held;	    /* by the pacer, then */
 
