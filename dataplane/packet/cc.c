@@ -212,8 +212,8 @@ void cc_sent(struct cc *c, uint64_t now_ns, uint32_t place, uint32_t len)
 			     .limited = c->limited};
 	c->sent_b += bytes;
 	if (c->pace_b_s)
-		c->next_ns = GX_MAX(c->next_ns, now_ns - GX_MIN(now_ns, c->debt_ns)) +
-			     pace_ns(c, bytes);
+		c->next_ns =
+			GX_MAX(c->next_ns, now_ns - GX_MIN(now_ns, c->debt_ns)) + pace_ns(c, bytes);
 }
 
 static struct cc_pkt *pkt_out(struct cc *c, uint32_t place)

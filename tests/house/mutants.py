@@ -186,7 +186,7 @@ MUTANTS = {
             [("dataplane/packet/cc.c", "uint64_t span_ns = GX_MAX(sent_ns, told_ns);", "uint64_t span_ns = GX_MIN(sent_ns, told_ns);")],
             ["cc queue*"]),
     "CC8": ("a late core makes up for all it has missed (a bound)",
-            [("dataplane/packet/cc.c", "now_ns - GX_MIN(now_ns, pace_debt_ns(c)));\n\tc->held = true;", "now_ns - GX_MIN(now_ns, CC_S));\n\tc->held = true;")],
+            [("dataplane/packet/cc.c", "now_ns - GX_MIN(now_ns, c->debt_ns));\n\tc->held = true;", "now_ns - GX_MIN(now_ns, CC_S));\n\tc->held = true;")],
             ["cc pacer*"]),
     "CC9": ("a rate that has fallen is waited for (a filter)",
             [("dataplane/packet/cc_rate.c", "\tif (++r->slow_rounds < RATE_SLOW_ROUNDS)\n", "\tif (r)\n")],
