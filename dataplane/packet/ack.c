@@ -90,7 +90,7 @@ static void mid_done(struct pkt_ep *e, uint32_t place)
 	e->tx.nr_mids--;
 	if (i == PKT_NONE)
 		return;
-	if (e->ops[i].leased && !e->ops[i].status)
+	if (e->ops[i].leased) /* doomed, too: the peer may have had all bytes before the CANCEL */
 		match_lease(e, &e->ops[i]);
 	op_done(e, i);
 }

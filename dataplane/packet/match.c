@@ -255,16 +255,18 @@ static void gets_push(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		rx_fault(e, -EPROTO);
 }
 
-/* The peer has all bytes of a get from a region with a lease, so all were read by now. It waits for
- * the word whether the lease holds still. */
+/* The peer has all bytes of a get from a region with a lease, so all were read by now, and waits for
+ * the word whether the lease holds still; or the get has ended there, and the word names no slot. The
+ * word waits when there is no room for a record. */
 void match_lease(struct pkt_ep *e, const struct pkt_op *op)
 {
-	gets_push(e, &(struct gx_wire_rec){.type = GX_REC_GET,
-					   .flags = GX_REC_LEASE,
-					   .get = {.token = op->tag,
-						   .off = op->tag_mask,
-						   .len = op->len,
-						   .slot = op->token}});
+	struct gx_wire_rec rec = {
+		.type = GX_REC_GET,
+		.flags = GX_REC_LEASE,
+		.get = {.token = op->tag, .off = op->tag_mask, .len = op->len, .slot = op->token}};
+
+	if (!serve_one(e, &rec))
+		gets_push(e, &rec);
 }
 
 /* Its source has been freed, and the region is gone. The get waits again: match_serve_gets() finds

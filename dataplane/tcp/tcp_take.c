@@ -44,7 +44,8 @@ static int done_take(struct tcp_ep *e, const struct tcp_frame *f)
 		return -EPROTO;
 	if (f->err && op->state != TCP_OP_DOOMED)
 		return -EPROTO;
-	if (gx_unlikely(op->leased) && op->internal && op->state == TCP_OP_SENT)
+	/* Doomed, too: the peer may have had all bytes before the CANCEL. */
+	if (gx_unlikely(op->leased) && op->internal && !f->err)
 		tcp_match_lease(e, op);
 	if (gx_unlikely(op->refs))
 		return held_done(e, i, f);

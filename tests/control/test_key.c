@@ -295,11 +295,23 @@ static void next_owner(struct rig *r)
 		assert_int_equal(own.at[i], NEXT);
 }
 
+/* No message or operation of an endpoint knows the handle of a part that is gone. */
+static void part_forgotten(struct rig *r, const struct gx_mem *part)
+{
+	const struct pkt_ep *e = rig_ep(r, 1, 0);
+
+	for (unsigned i = 0; i < GX_WIRE_MIDS; i++)
+		assert_true(e->in[i].state == IN_FREE || e->in[i].mem != part);
+	for (unsigned i = 0; i < e->tx.ops_top; i++)
+		assert_true(e->ops[i].state == OP_FREE || e->ops[i].mem != part);
+}
+
 /* At moment @k of 20 operations on one part. Those on another part go on. */
 static void withdraw_at(unsigned k, enum gx_op_kind kind, uint32_t loss_ppm, unsigned *stale)
 {
 	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = k, .loss_ppm = loss_ppm}});
 	unsigned access = kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
+	const struct gx_mem *part;
 	struct gx_key key, other;
 	uint8_t was[PART / 20];
 
@@ -315,7 +327,9 @@ static void withdraw_at(unsigned k, enum gx_op_kind kind, uint32_t loss_ppm, uns
 					 .len = PART / 20,
 					 .token = region_of(r, i == 19 ? &other : &key).token});
 	rig_pass(r, k * k * 400ull);
+	part = core_region_at(r->gx[1], region_of(r, &key).token);
 	assert_int_equal(gx_key_withdraw(r->gx[1], &key), 0);
+	part_forgotten(r, part);
 	next_owner(r);
 	rig_comps(r, 0, 20, 5 * SECOND);
 	for (unsigned i = 0; i < 19; i++) {
@@ -347,6 +361,170 @@ static void withdraw__while_peers_write(void **state)
 	for (unsigned k = 0; k < MOMENTS; k++)
 		withdraw_at(k, GX_OP_PUT, k % 2 * 20000, &stale);
 	assert_true(stale > MOMENTS);
+}
+
+/* ---- many seeds ---- */
+
+#define PLACES	  4  /* of PART bytes, a key each; the last one is leased */
+#define SEED_OPS  48 /* of a seed */
+#define SEED_SEGS 3
+#define SEED_B	  (LEN / SEED_OPS / 192 * 192) /* of an operation, at most: SEED_SEGS parts */
+#define WRITTEN	  0x80000000u /* in each word of a put, with the number of the key */
+
+/* Each word of a place is the number of its key, or what a peer has put there by that key. */
+static struct {
+	struct rig *r;
+	struct {
+		struct gx_key key;
+		uint64_t token, until_ns;
+		uint32_t number;
+	} place[PLACES];
+	struct {
+		enum gx_op_kind kind;
+		uint32_t number, len;
+	} op[SEED_OPS];
+	unsigned seed, keys, done, good, stale;
+} seeds;
+
+static uint32_t *place_at(unsigned p)
+{
+	return (uint32_t *)(own.at + p * PART);
+}
+
+static void place_fill(unsigned p, uint32_t word)
+{
+	for (unsigned i = 0; i < PART / 4; i++)
+		place_at(p)[i] = word;
+}
+
+static void place_share(unsigned p)
+{
+	struct gx_key_opts o = GX_INIT(o);
+
+	seeds.place[p].number = p << 24 | ++seeds.keys;
+	place_fill(p, seeds.place[p].number);
+	o.access = GX_ACCESS_GET | (p < PLACES - 1 ? GX_ACCESS_PUT : 0);
+	o.off = p * PART;
+	o.len = PART;
+	o.until_ns = p < PLACES - 1 ? 0 : seeds.r->now_ns + rig_random(seeds.r) % 300000;
+	seeds.place[p].until_ns = o.until_ns;
+	assert_int_equal(gx_mem_key(own.mem, &o, &seeds.place[p].key), 0);
+	seeds.place[p].token = region_of(seeds.r, &seeds.place[p].key).token;
+}
+
+/* The next owner has the place for a while; nobody writes there meanwhile, and nobody reads it. */
+static void place_next_owner(unsigned p)
+{
+	if (!seeds.place[p].until_ns || rig_random(seeds.r) % 2)
+		assert_int_equal(gx_key_withdraw(seeds.r->gx[1], &seeds.place[p].key), 0);
+	else if (seeds.r->now_ns < seeds.place[p].until_ns)
+		rig_pass(seeds.r, seeds.place[p].until_ns - seeds.r->now_ns);
+	place_fill(p, NEXT);
+	rig_pass(seeds.r, rig_random(seeds.r) % 100000);
+	for (unsigned i = 0; i < PART / 4; i++)
+		assert_int_equal(place_at(p)[i], NEXT);
+	gx_key_withdraw(seeds.r->gx[1], &seeds.place[p].key);
+	place_share(p);
+}
+
+/* One operation, or a list of parts of one place. */
+static void seed_post(unsigned i)
+{
+	unsigned p = rig_random(seeds.r) % PLACES, list = rig_random(seeds.r) % 3;
+	uint32_t *at = (uint32_t *)(own.buf + i * SEED_B), word = seeds.place[p].number;
+	struct gx_op op = {.kind = GX_OP_GET, .user = i, .addr = at};
+	struct gx_seg segs[SEED_SEGS];
+
+	if (p < PLACES - 1 && rig_random(seeds.r) % 2) {
+		op.kind = GX_OP_PUT;
+		word |= WRITTEN;
+	}
+	op.len = 4 + rig_random(seeds.r) % (SEED_B / SEED_SEGS / 4) * 4;
+	op.token = seeds.place[p].token;
+	op.remote_off = rig_random(seeds.r) % (PART - SEED_B) / 4 * 4;
+	for (unsigned k = 0; k < SEED_SEGS; k++)
+		segs[k] = (struct gx_seg){.off = (uintptr_t)at + k * op.len,
+					  .token = op.token,
+					  .remote_off = (op.remote_off + k * 5 * op.len) %
+							(PART - SEED_B),
+					  .len = op.len};
+	seeds.op[i].kind = op.kind;
+	seeds.op[i].number = seeds.place[p].number;
+	seeds.op[i].len = (uint32_t)op.len;
+	if (!list) {
+		op.segs = segs;
+		op.nr_segs = SEED_SEGS;
+		seeds.op[i].len *= SEED_SEGS;
+	}
+	for (unsigned k = 0; k < seeds.op[i].len / 4; k++)
+		at[k] = word;
+	rig_post_on(seeds.r, 0, rig_random(seeds.r) % seeds.r->nr_conns, &op);
+}
+
+static void seed_comp(void *arg, int node, const struct gx_comp *comp)
+{
+	const uint32_t *at = (const uint32_t *)(own.buf + comp->user * SEED_B);
+
+	assert_int_equal(comp->kind, GX_COMP_DONE);
+	/* A get that the owner has begun to serve is cancelled. */
+	if (comp->status && comp->status != -ESTALE &&
+	    (comp->status != -ECANCELED || seeds.op[comp->user].kind != GX_OP_GET))
+		fail_msg("operation %u, a %s, ended with %d", (unsigned)comp->user,
+			 seeds.op[comp->user].kind == GX_OP_GET ? "get" : "put", comp->status);
+	seeds.good += !comp->status;
+	seeds.stale += comp->status == -ESTALE;
+	seeds.done++;
+	for (unsigned k = 0; !comp->status && k < seeds.op[comp->user].len / 4; k++)
+		if ((at[k] & ~WRITTEN) != seeds.op[comp->user].number)
+			fail_msg("seed %u: operation %u: word %u is %#x, by key %#x", seeds.seed,
+				 (unsigned)comp->user, k, at[k], seeds.op[comp->user].number);
+}
+
+static bool seed_done(struct rig *r)
+{
+	return seeds.done == SEED_OPS;
+}
+
+static void seed_run(unsigned seed)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = seed,
+							   .loss_ppm = seed % 4 * 10000,
+							   .dup_ppm = seed % 3 * 20000,
+							   .reorder_ppm = seed % 5 * 20000,
+							   .reorder_slots = 8},
+						   .nr_conns = 1 + seed % 3,
+						   .mem_b = 4096});
+
+	own_open(r);
+	seeds.r = r;
+	seeds.seed = seed;
+	seeds.done = 0;
+	r->on_comp = seed_comp;
+	for (unsigned p = 0; p < PLACES; p++)
+		place_share(p);
+	for (unsigned i = 0; i < SEED_OPS; i++) {
+		seed_post(i);
+		if (rig_random(r) % 2)
+			rig_pass(r, rig_random(r) % 40000);
+		if (!(rig_random(r) % 8))
+			place_next_owner(rig_random(r) % PLACES);
+	}
+	if (!rig_until(r, seed_done, 5 * SECOND))
+		fail_msg("seed %u: %u operations ended", seed, seeds.done);
+	rig_set(r, &(struct sim_cfg){0});
+	done(r);
+}
+
+/* GX_TEST_FULL=1: 10,000 of them. */
+static void withdraw__seeds(void **state)
+{
+	unsigned n = getenv("GX_TEST_FULL") ? 10000 : 20;
+
+	memset(&seeds, 0, sizeof(seeds));
+	for (unsigned seed = 0; seed < n; seed++)
+		seed_run(seed);
+	print_message("%u seeds: %u operations good, %u stale\n", n, seeds.good, seeds.stale);
+	assert_true(seeds.good > 4 * n && seeds.stale > 4 * n);
 }
 
 /* ---- leases ---- */
@@ -453,6 +631,29 @@ static void lease__gets_end_early(void **state)
 	assert_true(early > 4 && early < 2 * MOMENTS - 4);
 }
 
+/* The key is withdrawn between the bytes and the word: the get ends, too. */
+static void lease__withdrawn_while_peers_read(void **state)
+{
+	unsigned early = 0;
+
+	for (unsigned k = 0; k < 2 * MOMENTS; k++) {
+		struct rig *r = plain(k);
+		struct gx_key_opts o = GX_INIT(o);
+		struct gx_key key;
+
+		o.access = GX_ACCESS_GET;
+		o.until_ns = r->now_ns + SECOND;
+		assert_int_equal(gx_mem_key(own.mem, &o, &key), 0);
+		post_on(r, 0, GX_OP_GET, 1, region_of(r, &key).token, 0, 1000);
+		rig_pass(r, k * 4000ull);
+		assert_int_equal(gx_key_withdraw(r->gx[1], &key), 0);
+		rig_comps(r, 0, 1, SECOND);
+		early += status_of(r, 1) != 0;
+		done(r);
+	}
+	assert_true(early > 4 && early < 2 * MOMENTS - 4);
+}
+
 /* An owner that says "it held" before there are any bytes. */
 static void lease__word_without_bytes(void **state)
 {
@@ -485,9 +686,11 @@ int main(int argc, char *argv[])
 		rig_test(withdraw__all_with_their_memory),
 		rig_test(withdraw__while_peers_read),
 		rig_test(withdraw__while_peers_write),
+		rig_test(withdraw__seeds),
 		rig_test(lease__ends),
 		rig_test(lease__ends_while_peers_read),
 		rig_test(lease__gets_end_early),
+		rig_test(lease__withdrawn_while_peers_read),
 		rig_test(lease__word_without_bytes),
 	};
 

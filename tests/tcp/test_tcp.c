@@ -579,6 +579,36 @@ static void get__lease(void **state)
 	}
 }
 
+/* At each turn of a get from a region with a lease that region is withdrawn, also between the bytes
+ * and the word. */
+static void get__lease_withdrawn(void **state)
+{
+	unsigned nr[2] = {0, 0};
+
+	for (unsigned k = 0; k < 40; k++) {
+		struct pair *p = pair_new(2);
+		struct side *a = &p->side[0], *b = &p->side[1];
+		struct gx_op op = op_of(GX_OP_GET, p->buf, 3 * CHUNK_B);
+		struct drop d = {.want = 1, .first = 1, .upto = 1};
+
+		b->mem.until_ns = p->now_ns + 1000 * MS;
+		assert_int_equal(side_post(p, 0, &op), 0);
+		for (unsigned i = 0; i < k; i++)
+			side_turn(p, i % 2 ? 0 : 1);
+		atomic_store(&b->mem.dead, true);
+		atomic_store(&b->gx->region[0], NULL);
+		atomic_store(&b->gx->region_top, 1);
+		link_tcp_drop(tcp_core(b->core), &d);
+		UNTIL(p, a->nr_done == 1);
+		assert_true(!a->last.status || a->last.status == -ESTALE ||
+			    a->last.status == -ECANCELED);
+		nr[!a->last.status]++;
+		UNTIL(p, pair_is_at_rest(p));
+		pair_done(p);
+	}
+	assert_true(nr[0] > 2 && nr[1] > 2);
+}
+
 enum end_how { END_CANCEL, END_DEADLINE, END_SEND, END_GET, END_HOWS };
 
 /* The operation of the first side ends; of a get, the memory that it reads. */
@@ -736,6 +766,7 @@ int main(void)
 		cmocka_unit_test(put_get__counters_wrap),
 		cmocka_unit_test(put__both_ways_at_once),
 		cmocka_unit_test(get__lease),
+		cmocka_unit_test(get__lease_withdrawn),
 		cmocka_unit_test(put__many_small),
 		cmocka_unit_test(put__slow_path),
 		cmocka_unit_test(send_recv__meets),
