@@ -137,6 +137,7 @@ struct local_map {
 #define LOCAL_KEY_PAGE 64
 struct local_key_page {
 	struct local_map *_Atomic map[LOCAL_KEY_PAGE];
+	uint64_t asked[LOCAL_KEY_PAGE]; /* the last token that the owner was asked for. ctl */
 };
 struct local_keys {
 	struct local_key_page *_Atomic page[GX_KEYS_MAX / LOCAL_KEY_PAGE];

@@ -121,19 +121,16 @@ static void key_miss(struct gx_conn *c, const char *why)
 		core_why(c->why, "a key by packets: its memory is not mapped: %s", why);
 }
 
-static struct local_map *_Atomic *key_slot(const struct local_conn *l, uint64_t token)
+static struct local_key_page *key_page(const struct local_conn *l, uint64_t token)
 {
 	struct local_keys *keys = atomic_load_explicit(&l->keys, memory_order_relaxed);
-	unsigned at = token & CORE_TOKEN_INDEX;
-	struct local_key_page *page =
-		keys ? atomic_load_explicit(&keys->page[at / LOCAL_KEY_PAGE], memory_order_relaxed)
-		     : NULL;
+	unsigned at = (token & CORE_TOKEN_INDEX) / LOCAL_KEY_PAGE;
 
-	return page ? &page->map[at % LOCAL_KEY_PAGE] : NULL;
+	return keys ? atomic_load_explicit(&keys->page[at], memory_order_relaxed) : NULL;
 }
 
 /* NULL: out of memory. */
-static struct local_map *_Atomic *key_slot_make(struct local_conn *l, uint64_t token)
+static struct local_key_page *key_page_make(struct local_conn *l, uint64_t token)
 {
 	struct local_keys *keys = atomic_load_explicit(&l->keys, memory_order_relaxed);
 	unsigned at = (token & CORE_TOKEN_INDEX) / LOCAL_KEY_PAGE;
@@ -152,15 +149,7 @@ static struct local_map *_Atomic *key_slot_make(struct local_conn *l, uint64_t t
 			return NULL;
 		atomic_store_explicit(&keys->page[at], page, memory_order_release);
 	}
-	return key_slot(l, token);
-}
-
-static bool key_is_known(const struct local_conn *l, uint64_t token)
-{
-	struct local_map *_Atomic *slot = key_slot(l, token);
-	const struct local_map *m = slot ? atomic_load_explicit(slot, memory_order_relaxed) : NULL;
-
-	return m && m->token == token;
+	return key_page(l, token);
 }
 
 static void asks_send(struct gx_conn *c)
@@ -196,6 +185,8 @@ static bool asks_grow(struct local_asks *a)
 void local_key_ask(struct gx_conn *c, uint64_t token)
 {
 	struct local_conn *l = local_conn_of(c);
+	unsigned at = token % LOCAL_KEY_PAGE;
+	struct local_key_page *page;
 
 	if (!l || l->released)
 		return;
@@ -203,12 +194,14 @@ void local_key_ask(struct gx_conn *c, uint64_t token)
 		key_miss(c, "its owner cannot or does not let peers map it");
 		return;
 	}
-	if (key_is_known(l, token))
+	page = key_page_make(l, token);
+	if (page && page->asked[at] == token) /* a program may take a key for each operation */
 		return;
-	if (!asks_grow(&l->asks)) {
+	if (!page || !asks_grow(&l->asks)) {
 		key_miss(c, "no memory to ask for it");
 		return;
 	}
+	page->asked[at] = token;
 	l->asks.token[l->asks.tail++ & (l->asks.room - 1)] = token;
 	l->asks.made++;
 	asks_send(c);
@@ -233,12 +226,14 @@ static void map_free(struct gx_conn *c, struct local_map *m)
 
 static void key_forget(struct gx_conn *c, uint64_t token)
 {
-	struct local_map *_Atomic *slot = key_slot(local_conn_of(c), token);
-	struct local_map *m = slot ? atomic_load_explicit(slot, memory_order_relaxed) : NULL;
+	struct local_key_page *page = key_page(local_conn_of(c), token);
+	unsigned at = token % LOCAL_KEY_PAGE;
+	struct local_map *m =
+		page ? atomic_load_explicit(&page->map[at], memory_order_relaxed) : NULL;
 
 	if (!m || m->token != token)
 		return;
-	atomic_store_explicit(slot, NULL, memory_order_release);
+	atomic_store_explicit(&page->map[at], NULL, memory_order_release);
 	map_retire(c, m);
 }
 
@@ -318,8 +313,9 @@ static struct local_mem *key_map(struct gx_conn *c, const struct gx_hello_region
 static int map_take(struct gx_conn *c, const uint8_t *b)
 {
 	struct local_conn *l = local_conn_of(c);
-	struct local_map *m, *_Atomic *slot;
+	struct local_key_page *page;
 	struct gx_hello_region r;
+	struct local_map *m;
 	struct local_mem *mem = NULL;
 	uint64_t off, len;
 	int ret = map_parse(b, &r, &off, &len);
@@ -339,9 +335,10 @@ static int map_take(struct gx_conn *c, const uint8_t *b)
 		key_miss(c, r.export.kind == GX_EXPORT_NONE ? "its owner cannot or does not let "
 							      "peers map it"
 							    : gx_error());
-	m = mem ? calloc(1, sizeof(*m)) : NULL;
-	slot = m ? key_slot_make(l, r.token) : NULL;
-	if (slot) {
+	page = key_page(l, r.token);
+	m = mem && page ? calloc(1, sizeof(*m)) : NULL;
+	if (m) {
+		struct local_map *_Atomic *slot = &page->map[r.token % LOCAL_KEY_PAGE];
 		struct local_map *was = atomic_load_explicit(slot, memory_order_relaxed);
 
 		local_map_fill(m, &r, mem, off, len);
@@ -353,7 +350,6 @@ static int map_take(struct gx_conn *c, const uint8_t *b)
 			map_retire(c, was);
 	} else if (mem) {
 		key_miss(c, "no memory for its place");
-		free(m);
 		local_mem_put(c->gx, l->peer, mem);
 	}
 	asks_send(c);

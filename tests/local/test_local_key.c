@@ -102,6 +102,12 @@ static int client_ctl(const struct rig *r, int (*fn)(void *arg))
 	return gx_uring_run_wait(r->client.gx->uring, fn, r->client.conn);
 }
 
+/* Keys that were asked for so far. */
+static int made_run(void *arg)
+{
+	return (int)local_conn_of(arg)->asks.made;
+}
+
 /* ---- mapped ---- */
 
 static void key__is_mapped(void **state)
@@ -133,6 +139,29 @@ static void key__is_mapped(void **state)
 	assert_int_equal(op_do(r, GX_OP_PUT, token, LEN - 4, 8), -ERANGE);
 	assert_int_equal(op_do(r, GX_OP_GET, token, LEN, 1), -ERANGE);
 	assert_false(is_missed(r));
+}
+
+/* A program may take a key for each operation, before the owner has answered and behind that, and
+ * when the key is gone: the owner is asked once. */
+static void key__is_asked_for_once(void **state)
+{
+	struct rig *r = *state;
+	struct gx_key key = key_of(r->server.kv, GX_ACCESS_GET, 0, LEN);
+	uint64_t token = take(r, &key).token;
+
+	for (unsigned i = 0; i < MANY; i++)
+		take(r, &key);
+	UNTIL(r, map_of(r, token));
+	take(r, &key);
+	assert_int_equal(client_ctl(r, made_run), 1);
+	assert_int_equal(gx_key_withdraw(r->server.gx, &key), 0);
+	UNTIL(r, !map_of(r, token));
+	take(r, &key);
+	assert_int_equal(client_ctl(r, made_run), 1);
+	key = key_of(r->server.kv, GX_ACCESS_GET, 0, LEN);
+	token = take(r, &key).token;
+	UNTIL(r, map_of(r, token));
+	assert_int_equal(client_ctl(r, made_run), 2);
 }
 
 /* What may only be read is mapped so, and the other way is refused. Memory that no region names is
@@ -446,6 +475,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		with_rig(key__is_mapped),
+		with_rig(key__is_asked_for_once),
 		with_rig(key__rights_and_mappings),
 		with_rig(key__of_the_client),
 		with_rig(key__by_packets),
