@@ -39,6 +39,17 @@ static inline int common_gx_open(struct gx_opts o, const char *port, struct gx *
 	return gx_open(&o, gx);
 }
 
+/* gx_opts.verbs with an RDMA device; without a name: none. */
+static inline const struct gx_verbs_opts *common_gx_verbs(const char *device)
+{
+	static struct gx_verbs_opts o;
+	static struct gx_rail rail;
+
+	rail.device = device;
+	o = (struct gx_verbs_opts){.size = sizeof(o), .rails = &rail, .nr_rails = 1};
+	return device ? &o : NULL;
+}
+
 /* gx_opts.on_conn of an end that connects nothing itself. */
 static inline void common_gx_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event,
 				     int err, const char *why)

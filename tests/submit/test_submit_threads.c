@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads that post through queues while gx's own threads turn the cores, over the link that the
- * argument names (packet, over shm, or local): for the thread sanitizer, and for what only happens
- * when nobody waits for anybody. Server and client are contexts of this process, of two cores each.
+ * argument names (packet, over shm, local, tcp, or verbs and its RDMA device): for the thread
+ * sanitizer, and for what only happens when nobody waits for anybody. Server and client are contexts
+ * of this process, of two cores each.
  */
 #include "gx/gx.h"
 
@@ -41,7 +42,7 @@ struct poster {
 };
 
 static char out[KV_B], in[KV_B];
-static const char *link_name = "packet";
+static const char *link_name = "packet", *device;
 
 static void nap(void)
 {
@@ -56,7 +57,8 @@ static int setup(void **state)
 	common_rig_open(&rig,
 			(struct gx_opts){.nr_cores = CORES,
 					 .packet = GX_WITH(gx_packet_opts, .chunk_b = 16384),
-					 .peer_timeout_ns = WAIT_NS / 2},
+					 .peer_timeout_ns = WAIT_NS / 2,
+					 .verbs = common_gx_verbs(device)},
 			KV_B);
 	for (unsigned i = 0; i < CORES; i++)
 		assert_int_equal(gx_core_start(gx_core(rig.client, i)), 0);
@@ -192,7 +194,7 @@ static void posters_fail(const struct poster *p)
 		 info.text);
 }
 
-static void posters_run(struct common_rig *r, bool striped, unsigned rounds)
+static void threads_run(struct common_rig *r, void *(*run)(void *), bool striped, unsigned rounds)
 {
 	struct poster p[THREADS];
 	pthread_t thread[THREADS];
@@ -201,7 +203,7 @@ static void posters_run(struct common_rig *r, bool striped, unsigned rounds)
 	for (unsigned i = 0; i < THREADS; i++) {
 		p[i] = (struct poster){
 			.rig = r, .conn = c, .index = i, .rounds = rounds, .striped = striped};
-		assert_int_equal(pthread_create(&thread[i], NULL, poster_run, &p[i]), 0);
+		assert_int_equal(pthread_create(&thread[i], NULL, run, &p[i]), 0);
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(thread[i], NULL);
@@ -215,12 +217,12 @@ static void posters_run(struct common_rig *r, bool striped, unsigned rounds)
 
 static void submit__threads_share_a_connection(void **state)
 {
-	posters_run(*state, false, 10);
+	threads_run(*state, poster_run, false, 10);
 }
 
 static void submit_striped__threads_share_a_connection(void **state)
 {
-	posters_run(*state, true, 10);
+	threads_run(*state, poster_run, true, 10);
 }
 
 /* Lists over each link, on an endpoint and striped, with an immediate and without: each block is
@@ -265,8 +267,75 @@ static void submit__lists(void **state)
 	gx_conn_close(c);
 }
 
-/* (No two operations name the same bytes: who writes them last would be a race.) Queues come and go
- * under load; what is under way when one is closed is cancelled. */
+/* ---- fences ---- */
+
+/* In one place of the peer's for each lane: a put, and behind a fence each a get, a second put, and a
+ * get. So the first get has the bytes of the first put, whole. */
+static bool fence_round(struct poster *p, struct gx_queue *q, uint64_t token, unsigned round)
+{
+	const uint64_t len = round % 3 ? 64 : SHARE_B / CORES / 2;
+	const uint64_t at = (uint64_t)p->index * SHARE_B + round % CORES * (SHARE_B / CORES);
+	struct gx_ep *ep = gx_conn_ep(p->conn, round % CORES);
+	struct gx_op ops[] = {{.kind = GX_OP_PUT},
+			      {.kind = GX_OP_GET, .flags = GX_OP_FENCE},
+			      {.kind = GX_OP_PUT, .flags = GX_OP_FENCE},
+			      {.kind = GX_OP_GET, .flags = GX_OP_FENCE},
+			      {.kind = GX_OP_FLUSH}};
+	unsigned n = sizeof(ops) / sizeof(ops[0]), done = 0;
+
+	for (unsigned i = 0; i < n; i++)
+		ops[i].user = i;
+	for (unsigned i = 0; i + 1 < n; i++) {
+		ops[i].addr = (i % 2 ? in : out) + at + i / 2 * len;
+		ops[i].len = len;
+		ops[i].token = token;
+		ops[i].remote_off = at;
+		memset(ops[i].addr, i % 2 ? 0 : (int)(2 * round + i / 2 + 1), len);
+	}
+	while (done < n) {
+		int ret = gx_post(q, ep, ops + done, n - done);
+
+		if (ret < 0) {
+			wrong(p, gx_error());
+			return false;
+		}
+		done += (unsigned)ret;
+	}
+	if (!wait_all(p, q, n))
+		return false;
+	if (memcmp(in + at, out + at, 2 * len))
+		wrong(p, "a get behind a fence has other bytes than the put before it");
+	return !atomic_load(&p->wrong);
+}
+
+/* The last thread has nothing but flushes to post, and polls. */
+static void *fencer_run(void *arg)
+{
+	struct gx_op flush = {.kind = GX_OP_FLUSH};
+	struct gx_region kv = GX_INIT(kv);
+	struct poster *p = arg;
+	struct gx_queue *q;
+
+	if (gx_conn_region(p->conn, "kv", 0, &kv) || gx_queue_open(p->rig->client, NULL, &q)) {
+		wrong(p, gx_error());
+		return NULL;
+	}
+	for (unsigned i = 0; i < p->rounds && !atomic_load(&p->wrong); i++) {
+		if (p->index < THREADS - 1)
+			fence_round(p, q, kv.token, i);
+		else if (gx_post(q, gx_conn_ep(p->conn, i % CORES), &flush, 1) != 1 ||
+			 !wait_all(p, q, 1))
+			wrong(p, "a flush");
+	}
+	close_queue(q);
+	return NULL;
+}
+
+static void fence__threads_share_a_connection(void **state)
+{
+	threads_run(*state, fencer_run, false, 60);
+}
+
 /* ---- notes ---- */
 
 #define NOTES_EACH  600 /* of a stream: of a lane, or striped */
@@ -411,6 +480,8 @@ static void submit__notes(void **state)
 	close_queue(q);
 }
 
+/* (No two operations name the same bytes: who writes them last would be a race.) Queues come and go
+ * under load; what is under way when one is closed is cancelled. */
 static void submit_close__under_way(void **state)
 {
 	struct common_rig *r = *state;
@@ -636,6 +707,7 @@ int main(int argc, char *argv[])
 						teardown),
 		cmocka_unit_test_setup_teardown(submit_striped__threads_share_a_connection, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(fence__threads_share_a_connection, setup, teardown),
 		cmocka_unit_test_setup_teardown(submit__lists, setup, teardown),
 		cmocka_unit_test_setup_teardown(submit__notes, setup, teardown),
 		cmocka_unit_test_setup_teardown(submit_close__under_way, setup, teardown),
@@ -646,5 +718,7 @@ int main(int argc, char *argv[])
 
 	if (argc > 1)
 		link_name = argv[1];
+	if (argc > 2)
+		device = argv[2];
 	return cmocka_run_group_tests_name(link_name, tests, NULL, NULL);
 }

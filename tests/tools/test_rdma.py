@@ -3,7 +3,8 @@
 """Link verbs over soft RoCE (rdma_rxe), in a virtual machine (vm/machine.py), and beside perftest.
 
 usage: test_rdma.py BUILD_DIR PART...
-PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, files, two devices with a wire between them, queue
+PART suite: puts and gets of all sizes over 1 to 64 queue pairs, notifications, files, lists of blocks with notes, keys that are
+withdrawn while peers read, threads with fences, two devices with a wire between them, queue
 pairs that are forced into error, two devices of which one goes down, ends that leave no object behind, a device that is removed.
 short: some of each that takes less than a minute in all, for every CI.
 compare: gxperf and perftest in turns, PAIRS times each; a line `ratio put 1M q4 0.98` for each comparison, gx over perftest: the
@@ -175,6 +176,25 @@ def file(tools):
         call(tools, server, "get", "--file", back, "-s", source.stat().st_size).must(OK)
         expect(source.read_bytes() == back.read_bytes(), "the file came back changed")
     done("a file there and back")
+
+
+def blocks(tools):
+    """Lists of blocks, each with a note behind it, which the server answers."""
+    with served(tools) as server:
+        for get in ((), ("--get",)):
+            found = rows(tools, server, "blocks", *get, "-b", "1K", "-e", "64K", "-f", "8", "--blocks", "64", "-n", "3", "--depth", "2")
+            done(f"blocks {' '.join(get)}: " + ", ".join(f"{r['blocks']} of {r['size_b']} B {r['p50_us']:.0f} us" for r in found))
+
+
+def keys(tools):
+    """Keys that are withdrawn while peers read: no byte of the next owner is ever seen."""
+    done("\n".join(line for line in sh(tools.fakes / "test_withdraw", "verbs", DEVICE).splitlines() if ": " in line))
+
+
+def threads(tools):
+    """Fences, flushes, lists and notes of threads that share a connection."""
+    sh(tools.fakes / "test_submit_threads", "verbs", DEVICE)
+    done("threads")
 
 
 def sent_b(netdev):
@@ -363,7 +383,7 @@ def breaks(tools):
 
 
 def short(tools):
-    steps = (info, lambda t: sizes(t, (1, 4)), sends, file, lambda t: leaves_nothing(t, 8), refused, breaks)
+    steps = (info, lambda t: sizes(t, (1, 4)), sends, file, blocks, keys, lambda t: leaves_nothing(t, 8), refused, breaks)
     return [lambda step=step: step(tools) for step in steps]
 
 
@@ -374,7 +394,7 @@ def demo(tools):
 
 
 def suite(tools):
-    steps = [(step.__name__, lambda step=step: step(tools)) for step in (info, sizes, sends, file, leaves_nothing, refused)]
+    steps = [(step.__name__, lambda step=step: step(tools)) for step in (info, sizes, sends, file, blocks, keys, threads, leaves_nothing, refused)]
     steps += [(f"broken {end}", lambda end=end: broken(tools, end)) for end in ("client", "server")]
     steps += [(step.__name__, lambda step=step: step(tools)) for step in (demo, cut, rails, far, removed)]
     return [step for name, step in steps if ONLY in name]
