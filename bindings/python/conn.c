@@ -105,15 +105,16 @@ static PyObject *conn_notify(PyObject *self, PyObject *args)
 	struct conn *k = (struct conn *)self;
 	const char *data;
 	Py_ssize_t len;
-	int ret;
 
 	if (!PyArg_ParseTuple(args, "y#", &data, &len) || conn_check(k))
 		return NULL;
 	if (len > 4096)
 		return fail(-EMSGSIZE, "a notification has at most 4,096 bytes", GX_REASON_NONE);
-	ret = gx_conn_msg(k->conn, data, (uint32_t)len);
-	if (ret)
-		return fail_call(ret);
+	if (conn_post(k, &(struct gx_op){.kind = GX_OP_PUT,
+					 .flags = GX_OP_NOTE | GX_OP_SILENT,
+					 .note = data,
+					 .note_len = (uint32_t)len}))
+		return NULL;
 	Py_RETURN_NONE;
 }
 

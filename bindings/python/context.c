@@ -8,7 +8,7 @@
 #include <time.h>
 
 #define CORES_MAX 64
-#define WORDS_MAX 65536u /* messages that wait for Python; then the context is flooded */
+#define NOTES_MAX 65536 /* notifications that wait to be taken; then the context is flooded */
 
 unsigned fork_count;
 static struct context *contexts;
@@ -56,36 +56,25 @@ int context_check(struct context *c)
 
 /* ---- Words of the control thread, which does not hold the GIL ---- */
 
-static void word_add(struct context *c, struct gx_conn *conn, bool up, const void *data,
-		     uint32_t len)
-{
-	struct word *w;
-
-	pthread_mutex_lock(&c->lock);
-	w = c->nr_words < WORDS_MAX ? malloc(sizeof(*w) + len) : NULL;
-	if (!w) {
-		c->flooded = true;
-	} else {
-		*w = (struct word){.conn = conn, .up = up, .len = len};
-		if (len)
-			memcpy(w->data, data, len);
-		*c->words_end = w;
-		c->words_end = &w->next;
-		c->nr_words++;
-	}
-	pthread_mutex_unlock(&c->lock);
-}
-
 static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 		    const char *why)
 {
-	if (event == GX_CONN_EVENT_UP && !gx_conn_user(conn))
-		word_add(arg, conn, true, NULL, 0);
-}
+	struct context *c = arg;
+	struct word *w;
 
-static void on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
-{
-	word_add(arg, conn, false, data, len);
+	if (event != GX_CONN_EVENT_UP || gx_conn_user(conn))
+		return;
+	w = malloc(sizeof(*w));
+	pthread_mutex_lock(&c->lock);
+	if (w) {
+		*w = (struct word){.conn = conn};
+		*c->words_end = w;
+		c->words_end = &w->next;
+	} else {
+		c->flooded = true;
+	}
+	gx_conn_user_set(conn, c); /* Python is told, see conn_of() */
+	pthread_mutex_unlock(&c->lock);
 }
 
 static struct conn *conn_find(struct context *c, struct gx_conn *conn)
@@ -101,20 +90,10 @@ static struct conn *conn_find(struct context *c, struct gx_conn *conn)
 
 static int word_take(struct context *c, struct word *w)
 {
-	struct conn *k = conn_find(c, w->conn);
-	PyObject *t;
-	int ret;
+	PyObject *k = conn_make(c, w->conn);
+	int ret = k ? PyList_Append(c->came, k) : -1;
 
-	if (w->up && !k) {
-		t = conn_make(c, w->conn);
-		ret = t ? PyList_Append(c->came, t) : -1;
-	} else if (!w->up && k) {
-		t = Py_BuildValue("(Oy#)", k, (const char *)w->data, (Py_ssize_t)w->len);
-		ret = t ? PyList_Append(c->notes, t) : -1;
-	} else {
-		return 0; /* of a connection that was closed here */
-	}
-	Py_XDECREF(t);
+	Py_XDECREF(k);
 	return ret;
 }
 
@@ -128,7 +107,6 @@ int context_words(struct context *c)
 	w = c->words;
 	c->words = NULL;
 	c->words_end = &c->words;
-	c->nr_words = 0;
 	flooded = c->flooded;
 	c->flooded = false;
 	pthread_mutex_unlock(&c->lock);
@@ -142,6 +120,44 @@ int context_words(struct context *c)
 		     GX_REASON_NONE);
 		ret = -1;
 	}
+	return ret;
+}
+
+/* The connection of a note, which keeps it there. A peer may be faster than the control thread, which
+ * has yet to tell that its connection is up. *@out NULL: it was closed here. */
+static int conn_of(struct context *c, struct gx_conn *conn, struct conn **out)
+{
+	struct gx_conn_info info = GX_INIT(info);
+
+	*out = conn_find(c, conn);
+	while (!*out && !gx_conn_user(conn)) {
+		if (gx_conn_info(conn, &info) || info.state == GX_CONN_STATE_DOWN)
+			return 0;
+		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+	}
+	if (*out)
+		return 0;
+	if (context_words(c))
+		return -1;
+	*out = conn_find(c, conn);
+	return 0;
+}
+
+int context_note(struct context *c, const struct gx_comp *comp)
+{
+	struct conn *k;
+	PyObject *t;
+	int ret = conn_of(c, gx_ep_conn(comp->ep), &k);
+
+	if (ret || !k)
+		return ret;
+	if (PyList_Size(c->notes) >= NOTES_MAX) {
+		c->flooded = true;
+		return 0;
+	}
+	t = Py_BuildValue("(Oy#)", k, (const char *)comp->note, (Py_ssize_t)comp->note_len);
+	ret = t ? PyList_Append(c->notes, t) : -1;
+	Py_XDECREF(t);
 	return ret;
 }
 
@@ -178,7 +194,8 @@ static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 	int ret = gx_open(o, &c->gx);
 
 	if (!ret)
-		ret = gx_queue_open(c->gx, GX_WITH(gx_queue_opts, .depth = 8192), &c->queue);
+		ret = gx_queue_open(c->gx, GX_WITH(gx_queue_opts, .depth = 8192, .notify = true),
+				    &c->queue);
 	for (unsigned i = 0; !ret && !own && i < gx_nr_cores(c->gx); i++)
 		ret = gx_core_start(gx_core(c->gx, i));
 	return ret || !own ? ret : turn_begin(c);
@@ -227,7 +244,6 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	o.ports = port.name ? &port : NULL;
 	o.nr_ports = port.name ? 1 : 0;
 	o.on_conn = on_conn;
-	o.on_msg = on_msg;
 	o.arg = c;
 	Py_BEGIN_ALLOW_THREADS
 	ret = gx_begin(c, &o, !n);
@@ -510,8 +526,7 @@ static PyObject *context_notifications(PyObject *self, PyObject *unused)
 
 	if (context_check(c))
 		return NULL;
-	context_poll(c);
-	if (context_words(c))
+	if (context_poll(c) || context_words(c))
 		return NULL;
 	list = c->notes;
 	c->notes = PyList_New(0);
@@ -519,6 +534,43 @@ static PyObject *context_notifications(PyObject *self, PyObject *unused)
 		return list;
 	c->notes = list;
 	return NULL;
+}
+
+/* ---- For _aio.py ---- */
+
+/* Nothing of it fails on a closed context, whose operations have ended. */
+static bool is_open(const struct context *c)
+{
+	return c->gx && !c->closing && c->fork == fork_count;
+}
+
+static PyObject *context_fd(PyObject *self, PyObject *unused)
+{
+	struct context *c = (struct context *)self;
+
+	return PyLong_FromLong(is_open(c) ? gx_queue_fd(c->queue) : -1);
+}
+
+static PyObject *context_poll_all(PyObject *self, PyObject *unused)
+{
+	struct context *c = (struct context *)self;
+
+	if (is_open(c) && context_poll(c))
+		return NULL;
+	return PyLong_FromUnsignedLongLong(c->nr_ended);
+}
+
+static PyObject *context_arm(PyObject *self, PyObject *unused)
+{
+	struct context *c = (struct context *)self;
+
+	return PyLong_FromLong(is_open(c) ? queue_arm(c) : -1);
+}
+
+static PyObject *context_disarm(PyObject *self, PyObject *unused)
+{
+	((struct context *)self)->sleeper = false;
+	Py_RETURN_NONE;
 }
 
 static PyObject *context_withdraw(PyObject *self, PyObject *args)
@@ -590,6 +642,10 @@ static PyMethodDef context_methods[] = {
 	 "Those that came: a list of (Connection, bytes)."},
 	{"withdraw", context_withdraw, METH_VARARGS,
 	 "Take a key back. Blocks until no peer uses it."},
+	{"_fd", context_fd, METH_NOARGS, NULL},
+	{"_poll", context_poll_all, METH_NOARGS, NULL},
+	{"_arm", context_arm, METH_NOARGS, NULL},
+	{"_disarm", context_disarm, METH_NOARGS, NULL},
 	{"_stats", context_stats_text, METH_NOARGS, NULL},
 	{"describe", context_describe, METH_NOARGS, "What was opened and why, in lines."},
 	{NULL},

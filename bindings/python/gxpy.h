@@ -20,13 +20,10 @@
 
 #define MS_NS 1000000ull
 
-/* A word of the control thread for Python: a connection came up, or a message came. */
+/* A word of the control thread for Python: a connection came up. */
 struct word {
 	struct word *next;
 	struct gx_conn *conn;
-	bool up;
-	uint32_t len;
-	uint8_t data[];
 };
 
 /* Where bytes lie, and what keeps them there. Closed by place_close(). */
@@ -50,12 +47,13 @@ struct context {
 	PyObject *notes;      /* list of (Connection, bytes) not taken yet */
 	struct memory **mems; /* by address */
 	size_t nr_mems, room_mems;
-	struct op *ops; /* under way */
+	struct op *ops;	   /* under way */
+	unsigned nr_due;   /* of these, those whose .note_due */
+	uint64_t nr_ended; /* operations, ever */
 	struct context *next;
 	pthread_mutex_t lock; /* of the words */
 	struct word *words, **words_end;
-	unsigned nr_words;
-	bool flooded; /* a word was dropped */
+	bool flooded; /* a word or a notification was dropped */
 	bool sleeper; /* a thread sleeps on the queue's descriptor */
 	/* of turn.c */
 	bool turns;		   /* the core has no thread of gx */
@@ -90,7 +88,9 @@ struct region {
 struct op {
 	PyObject_HEAD struct context *ctx;
 	struct conn *conn;
-	PyObject *note; /* bytes to send when all is done, or NULL */
+	PyObject *note; /* bytes for the peer, or NULL */
+	bool get;
+	bool note_due, noting; /* a get's note shall be posted; is under way */
 	struct place *places;
 	Py_ssize_t nr_places;
 	Py_ssize_t bad; /* index of the block that failed first, -1 */
@@ -111,6 +111,7 @@ PyObject *fail_call(int ret); /* with gx_error() */
 int context_check(struct context *c); /* 0; -1: closed, or of a parent process, and raised */
 void context_close_all(void);
 int context_words(struct context *c); /* make lists of the words. -1: raised */
+int context_note(struct context *c, const struct gx_comp *comp); /* one came. -1: raised */
 PyObject *context_forked(void);
 extern unsigned fork_count;
 
@@ -118,6 +119,9 @@ extern unsigned fork_count;
 int turn_begin(struct context *c); /* 0, -errno of gx */
 void turn_end(struct context *c);
 bool turn_core(struct context *c); /* a turn, if the core is the callers'. Return: it did work */
+/** queue_arm() - As gx_queue_arm(); when it returns 0 the caller sleeps, and sets .sleeper to false
+ * afterwards. -1: another thread does, or there is no descriptor. */
+int queue_arm(struct context *c);
 /** context_rest() - Between two looks for a completion, in a wait that began at @from_ns: poll on,
  * or, after a while, sleep until one may be there. -1: a signal handler raised. */
 int context_rest(struct context *c, uint64_t from_ns);
@@ -131,7 +135,9 @@ void place_close(struct place *p);
 
 /* op.c */
 void op_end(struct op *o, int status);
-void context_poll(struct context *c);
+int context_poll(struct context *c); /* take completions. -1: raised */
+/* Post, and wait while the queue is full. -1: raised. */
+int conn_post(struct conn *k, const struct gx_op *g);
 PyObject *conn_put(PyObject *self, PyObject *args, PyObject *kw);
 PyObject *conn_get(PyObject *self, PyObject *args, PyObject *kw);
 PyObject *conn_put_many(PyObject *self, PyObject *args, PyObject *kw);

@@ -22,31 +22,90 @@ void op_end(struct op *o, int status)
 {
 	if (status && !o->status)
 		o->status = status;
-	if (!o->status && o->note && o->conn->conn)
-		o->status = gx_conn_msg(o->conn->conn, PyBytes_AsString(o->note),
-					(uint32_t)PyBytes_Size(o->note));
 	op_let_go(o);
 	o->done = true;
+	o->ctx->nr_ended++;
 	*o->prev = o->next;
 	if (o->next)
 		o->next->prev = o->prev;
 	Py_DECREF(o); /* of the context */
 }
 
-void context_poll(struct context *c)
+static int conn_post_once(struct conn *k, const struct gx_op *g)
+{
+	struct gx_conn *conn = k->conn;
+	struct gx_ep *ep = conn ? gx_conn_ep(conn, 0) : NULL;
+
+	if (!ep)
+		return -ENOTCONN;
+	return gx_conn_ep(conn, 1) ? gx_post_striped(k->ctx->queue, conn, g, 1)
+				   : gx_post(k->ctx->queue, ep, g, 1);
+}
+
+static void op_note(const struct op *o, struct gx_op *g)
+{
+	g->flags = GX_OP_NOTE;
+	g->note = PyBytes_AsString(o->note);
+	g->note_len = (uint32_t)PyBytes_Size(o->note);
+}
+
+/* The notes of gets that have ended. Where the queue is full they stay due. */
+static void notes_post(struct context *c)
+{
+	for (struct op *o = c->ops, *next; o && c->nr_due; o = next) {
+		struct gx_op g = {.kind = GX_OP_PUT, .user = (uint64_t)(uintptr_t)o};
+		int ret;
+
+		next = o->next;
+		if (!o->note_due)
+			continue;
+		op_note(o, &g);
+		ret = conn_post_once(o->conn, &g);
+		if (!ret)
+			return;
+		o->note_due = false;
+		o->noting = true;
+		c->nr_due--;
+		if (ret < 0)
+			op_end(o, ret);
+	}
+}
+
+static int comp_take(struct context *c, const struct gx_comp *comp)
+{
+	struct op *o = (struct op *)(uintptr_t)comp->user;
+
+	if (comp->kind == GX_COMP_NOTIFY)
+		return context_note(c, comp);
+	if (!o) /* of conn_notify() */
+		return 0;
+	if (!o->noting) {
+		o->bad = comp->status ? (Py_ssize_t)comp->seg : -1;
+		o->bytes = comp->len;
+	}
+	if (comp->status || !o->note || !o->get || o->noting) {
+		op_end(o, comp->status);
+	} else {
+		op_let_go(o);
+		o->note_due = true;
+		c->nr_due++;
+	}
+	return 0;
+}
+
+int context_poll(struct context *c)
 {
 	struct gx_comp comps[POLL];
+	int ret = 0;
 	unsigned n;
 
 	turn_core(c);
 	while (c->queue && (n = gx_poll(c->queue, comps, POLL)))
-		for (unsigned i = 0; i < n; i++) {
-			struct op *o = (struct op *)(uintptr_t)comps[i].user;
-
-			o->bad = comps[i].status ? (Py_ssize_t)comps[i].seg : -1;
-			o->bytes = comps[i].len;
-			op_end(o, comps[i].status);
-		}
+		for (unsigned i = 0; i < n; i++)
+			ret |= comp_take(c, &comps[i]);
+	if (c->nr_due)
+		notes_post(c);
+	return ret;
 }
 
 /* ---- Posts ---- */
@@ -131,17 +190,6 @@ static int op_fill(struct op *o, struct gx_seg *segs)
 	return 0;
 }
 
-static int op_post_once(struct op *o, const struct gx_op *g)
-{
-	struct gx_conn *conn = o->conn->conn;
-	struct gx_ep *ep = conn ? gx_conn_ep(conn, 0) : NULL;
-
-	if (!ep)
-		return -ENOTCONN;
-	return gx_conn_ep(conn, 1) ? gx_post_striped(o->ctx->queue, conn, g, 1)
-				   : gx_post(o->ctx->queue, ep, g, 1);
-}
-
 /* Gives way while the queue is full, and then memory may come and go. -1: raised. */
 static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 {
@@ -152,15 +200,14 @@ static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 
 		if (context_check(o->ctx) || op_fill(o, segs))
 			return -1;
-		ret = op_post_once(o, g);
+		ret = conn_post_once(o->conn, g);
 		if (ret < 0) {
 			fail_call(ret);
 			return -1;
 		}
 		if (ret)
 			break;
-		context_poll(o->ctx);
-		if (context_rest(o->ctx, from))
+		if (context_poll(o->ctx) || context_rest(o->ctx, from))
 			return -1;
 	}
 	/* The context's list of those that are under way holds it. */
@@ -171,6 +218,22 @@ static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 		o->next->prev = &o->next;
 	o->ctx->ops = o;
 	return 0;
+}
+
+int conn_post(struct conn *k, const struct gx_op *g)
+{
+	uint64_t from = gx_now();
+
+	for (;;) {
+		int ret = context_check(k->ctx) ? -EBADF : conn_post_once(k, g);
+
+		if (ret > 0)
+			return 0;
+		if (ret < 0 && !PyErr_Occurred())
+			fail_call(ret);
+		if (ret < 0 || context_poll(k->ctx) || context_rest(k->ctx, from))
+			return -1;
+	}
 }
 
 static int many_check(PyObject *bufs, PyObject *regions, PyObject *offs)
@@ -189,7 +252,6 @@ static int many_check(PyObject *bufs, PyObject *regions, PyObject *offs)
 static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *regions, PyObject *offs,
 			   PyObject *note, enum gx_op_kind kind)
 {
-	struct gx_conn_info info = GX_INIT(info);
 	struct gx_op g = {.kind = kind};
 	struct gx_seg *segs;
 	struct op *o;
@@ -198,13 +260,13 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *regions, Py
 		return NULL;
 	if (!k->conn)
 		return fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
-	/* GX_COMP_DONE says less there: a message could overtake the bytes. */
-	if (note && note != Py_None && !gx_conn_info(k->conn, &info) && !strcmp(info.link, "verbs"))
-		return fail(-EOPNOTSUPP, "no notify over link verbs yet", GX_REASON_NONE);
 	o = op_make(k, PyList_Size(bufs), note);
 	if (!o)
 		return NULL;
 	segs = malloc((size_t)PyList_Size(bufs) * sizeof(*segs));
+	o->get = kind == GX_OP_GET;
+	if (o->note && !o->get)
+		op_note(o, &g);
 	g.user = (uint64_t)(uintptr_t)o;
 	g.segs = segs;
 	g.nr_segs = (uint32_t)PyList_Size(bufs);
@@ -299,8 +361,8 @@ static PyObject *op_wait(PyObject *self, PyObject *args, PyObject *kw)
 	for (;;) {
 		if (!o->done && context_check(o->ctx))
 			return NULL;
-		if (!o->done)
-			context_poll(o->ctx);
+		if (!o->done && context_poll(o->ctx))
+			return NULL;
 		if (o->done)
 			return op_result(o);
 		if (timeout >= 0 && (double)(gx_now() - from) >= timeout * 1e9)
@@ -317,8 +379,8 @@ static PyObject *op_done(PyObject *self, void *unused)
 
 	if (!o->done && context_check(o->ctx))
 		return NULL;
-	if (!o->done)
-		context_poll(o->ctx);
+	if (!o->done && context_poll(o->ctx))
+		return NULL;
 	return PyBool_FromLong(o->done);
 }
 
@@ -367,16 +429,15 @@ static PyMethodDef op_methods[] = {
 	 "Block until it is done; the bytes moved."},
 	{NULL},
 };
+static PyMemberDef op_members[] = {
+	{"_context", T_OBJECT_EX, offsetof(struct op, ctx), READONLY, NULL}, {NULL}};
 static PyGetSetDef op_getset[] = {{"done", op_done, NULL, "Has it ended, well or not?", NULL},
 				  {NULL}};
 static PyType_Slot op_slots[] = {
-	{Py_tp_methods, op_methods},
-	{Py_tp_getset, op_getset},
-	{Py_tp_traverse, op_traverse},
-	{Py_tp_clear, op_clear},
-	{Py_tp_dealloc, op_dealloc},
-	{Py_am_await, op_await},
-	{0, NULL},
+	{Py_tp_methods, op_methods}, {Py_tp_getset, op_getset},
+	{Py_tp_members, op_members}, {Py_tp_traverse, op_traverse},
+	{Py_tp_clear, op_clear},     {Py_tp_dealloc, op_dealloc},
+	{Py_am_await, op_await},     {0, NULL},
 };
 PyType_Spec op_spec = {"gx.Op", sizeof(struct op), 0,
 		       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,

@@ -118,20 +118,24 @@ bool turn_core(struct context *c)
 	return worked;
 }
 
-/* One thread at a time sleeps on the queue's descriptor, which a second one would disarm. Return: it
- * slept. */
+/* One thread at a time sleeps on the queue's descriptor, which a second one would disarm. */
+int queue_arm(struct context *c)
+{
+	int ret = c->sleeper || gx_queue_fd(c->queue) < 0 ? -1 : gx_queue_arm(c->queue);
+
+	if (!ret)
+		c->sleeper = true;
+	return ret;
+}
+
+/* Return: it slept, or something has come. */
 static bool queue_sleep(struct context *c)
 {
-	struct pollfd p = {.events = POLLIN};
+	struct pollfd p = {.fd = gx_queue_fd(c->queue), .events = POLLIN};
+	int ret = queue_arm(c);
 
-	if (c->sleeper)
-		return false;
-	p.fd = gx_queue_fd(c->queue);
-	if (p.fd < 0)
-		return false;
-	if (gx_queue_arm(c->queue))
-		return true; /* something has come */
-	c->sleeper = true;
+	if (ret)
+		return ret == 1;
 	Py_BEGIN_ALLOW_THREADS
 	poll(&p, 1, SLICE_MS);
 	Py_END_ALLOW_THREADS

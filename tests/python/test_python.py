@@ -108,6 +108,123 @@ class Pair(unittest.TestCase):
 
         self.assertEqual(asyncio.run(run()), [64] * 16)
 
+    def test_await_sleeps(self):
+        """Nothing is polled while a loop waits: the get stands still, as its owner is a process that does."""
+        owner = subprocess.Popen([sys.executable, "-c", "import gx, sys\n"
+                                  "g = gx.Context([])\nm = g.alloc(1 << 20)\nprint(g.listen('127.0.0.1:0'), m.key().hex(), flush=True)\n"
+                                  "sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ, PYTHONPATH=ROOM.name))
+        port, key = owner.stdout.readline().split()
+        peer = self.near.connect(f"127.0.0.1:{port}", link="packet")
+        region = peer.region(bytes.fromhex(key))
+        ticks = []
+
+        async def tick():
+            while True:
+                await asyncio.sleep(0.02)
+                ticks.append(time.thread_time())
+
+        async def run():
+            other = asyncio.ensure_future(tick())
+            os.kill(owner.pid, signal.SIGSTOP)
+            ops = [peer.get(bytearray(1 << 20), region) for _ in range(4)]
+            asyncio.get_running_loop().call_later(0.5, os.kill, owner.pid, signal.SIGCONT)
+            got = await asyncio.gather(*(await_it(op) for op in ops))
+            other.cancel()
+            return got
+
+        async def await_it(op):
+            return await op
+
+        self.assertEqual(asyncio.run(run()), [1 << 20] * 4)
+        self.assertGreater(len(ticks), 5)
+        self.assertLess(ticks[-1] - ticks[0], 0.1)
+        self.assertEqual(self.near._wakers, {})
+        peer.close()
+        owner.stdin.close()
+        owner.wait(10)
+        owner.stdout.close()
+
+    def test_await_cancelled(self):
+        """Tasks that are given up, and a context that another thread closes."""
+        async def run():
+            for i in range(50):
+                op = self.conn.put(bytes(SIZE), self.region)
+                task = asyncio.ensure_future(await_it(op))
+                await asyncio.sleep(0)
+                task.cancel()
+                with self.assertRaises((asyncio.CancelledError, ZeroDivisionError)):
+                    await task
+                    raise ZeroDivisionError
+                self.assertEqual(self.near._wakers, {})
+            self.far.close()  # a get that does not end by itself, or fails at once
+            ops = []
+            threading.Timer(0.1, self.near.close).start()
+            while True:
+                try:
+                    ops.append(self.conn.get(bytearray(64), self.region))
+                    await asyncio.wait_for(await_it(ops[-1]), 20)
+                except gx.Error:
+                    break
+
+        async def await_it(op):
+            return await op
+
+        asyncio.run(run())
+        self.assertEqual(self.near._wakers, {})
+
+    def test_await_beside_threads(self):
+        """A loop sleeps, and threads wait, on one queue: nobody loses a wake."""
+        def work(k):
+            for _ in range(100):
+                self.conn.put(bytes([k]) * 64, self.region, k * 64).wait(20)
+
+        async def tasks(k):
+            for _ in range(100):
+                await self.conn.put(bytes([k]) * 64, self.region, k * 64)
+
+        async def run():
+            await asyncio.gather(*(tasks(k) for k in range(4, 12)))
+
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+        threads.append(threading.Thread(target=lambda: asyncio.run(tasks(3))))
+        for t in threads:
+            t.start()
+        asyncio.run(run())
+        for t in threads:
+            t.join()
+        for k in range(12):
+            self.assertEqual(bytes(self.pages)[k * 64:k * 64 + 64], bytes([k]) * 64)
+
+    def test_note_behind_data(self):
+        """Puts with notes, in order, each behind its data; a get's, too; more than a peer may hold."""
+        def take():
+            for i in range(300):
+                while not notes:
+                    notes.extend(self.far.notifications())
+                    time.sleep(0)
+                who, text = notes.pop(0)
+                at = int(text)
+                seen.append((at, bytes(self.pages)[at % 64 * 64:at % 64 * 64 + 8]))
+
+        notes, seen = [], []
+        t = threading.Thread(target=take)
+        t.start()
+        for i in range(300):
+            text = str(i).encode()
+            if i % 3:
+                self.conn.put(text.ljust(8), self.region, i % 64 * 64, notify=text).wait(20)
+            else:
+                self.conn.put(text.ljust(8), self.region, i % 64 * 64).wait(20)
+                if i % 2:
+                    self.conn.get(bytearray(8), self.region, notify=text).wait(20)
+                else:
+                    self.conn.notify(text)
+        t.join()
+        self.assertEqual([a for a, _ in seen], list(range(300)))
+        for at, data in seen:
+            self.assertGreaterEqual(int(data), at)
+            self.assertEqual((int(data) - at) % 64, 0)
+
     def test_stale(self):
         key = self.pages.key(gx.GET)
         region = self.conn.region(key)

@@ -14,6 +14,18 @@ PUT, GET = 1, 2
 class Context(_gx.Context):
     """gx in this process: cores, one queue, memory and connections."""
 
+    def __init__(self, *args, **kw):
+        self._wakers = {}  # by loop, see _aio.py
+
+    def close(self):
+        """End everything. Operations under way fail with Canceled."""
+        super().close()
+        for loop, waker in list(self._wakers.items()):  # their operations are over
+            loop.call_soon_threadsafe(waker.run)
+
+    def __exit__(self, *args):
+        self.close()
+
     def stats(self):
         """Counters by name."""
         out = {}
