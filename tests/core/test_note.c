@@ -69,6 +69,15 @@ static void note_rig(bool other, uint32_t loss_ppm)
 	nr_notes = nr_done = nr_failed = nr_core = 0;
 }
 
+/* As if both ends had had @n notes behind them. */
+static void note_from(uint32_t n)
+{
+	struct notes *out = rig->ep[0][0]->notes, *in = rig->ep[1][0]->notes;
+
+	out->number = out->credit = n;
+	in->next = in->freed = in->told = n;
+}
+
 static int sink_open(struct gx_queue **q)
 {
 	return gx_queue_open(rig->gx[1], GX_WITH(gx_queue_opts, .notify = true), q);
@@ -193,9 +202,10 @@ static void note__lengths(void **state)
 }
 
 /* All come, in the order of posting, each behind its data, though the network has no order. */
-static void order(bool other, bool to_sink)
+static void order(bool other, bool to_sink, uint32_t from)
 {
 	note_rig(other, 5000);
+	note_from(from);
 	if (to_sink)
 		assert_int_equal(sink_open(&sink), 0);
 	for (unsigned i = 0; i < MANY; i++) {
@@ -215,9 +225,18 @@ static void order(bool other, bool to_sink)
 
 static void note__order(void **state)
 {
-	order(false, false);
-	order(true, false);
-	order(true, true);
+	order(false, false, 0);
+	order(true, false, 0);
+	order(true, true, 0);
+}
+
+/* The wire has 16 bits of the numbers of notes, and the ends have 32. */
+static void note__numbers_wrap(void **state)
+{
+	order(false, false, UINT16_MAX - 70);
+	order(false, false, UINT32_MAX - 70);
+	order(true, true, UINT16_MAX - 5);
+	order(true, true, UINT32_MAX - 5);
 }
 
 /* A list's note comes behind all its segments, and a later one behind that. */
@@ -594,13 +613,21 @@ static void note__bad(void **state)
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(note__lengths),      rig_test(note__order),
-		rig_test(note__list),	      rig_test(note__not_polled),
-		rig_test(note__fails),	      rig_test(note__cancel),
-		rig_test(note__lies),	      rig_test(note__conn_ends),
-		rig_test(note__bad),	      rig_test(note__sink_is_full),
-		rig_test(note__sink_closes),  rig_test(note__sink_closes_no_room),
-		rig_test(note__sink_is_fair), rig_test(note__sink_holds_ep),
+		rig_test(note__lengths),
+		rig_test(note__order),
+		rig_test(note__numbers_wrap),
+		rig_test(note__list),
+		rig_test(note__not_polled),
+		rig_test(note__fails),
+		rig_test(note__cancel),
+		rig_test(note__lies),
+		rig_test(note__conn_ends),
+		rig_test(note__bad),
+		rig_test(note__sink_is_full),
+		rig_test(note__sink_closes),
+		rig_test(note__sink_closes_no_room),
+		rig_test(note__sink_is_fair),
+		rig_test(note__sink_holds_ep),
 	};
 
 	return rig_run("note", tests, GX_ARRAY_SIZE(tests), argc, argv);

@@ -5,6 +5,7 @@
  * thread.
  */
 #include "local/link_local.h"
+#include "gx_internal/fds.h"
 #include "local/local.h"
 
 #include <errno.h>
@@ -398,6 +399,49 @@ static void hostile__words(void **state)
 	}
 }
 
+static int fill_run(void *arg)
+{
+	uint8_t b[8] = {0};
+	int n = 0;
+
+	while (!gx_fds_send(local_conn_of(arg)->sock, b, sizeof(b), NULL, 0))
+		n++;
+	return n;
+}
+
+static int drain_run(void *arg)
+{
+	uint8_t b[8];
+	int fd, n = 0;
+	unsigned nr;
+
+	do
+		nr = 1;
+	while (gx_fds_recv(local_conn_of(arg)->sock, b, sizeof(b), &fd, &nr) > 0 && ++n);
+	return n;
+}
+
+/* The peer reads no descriptors: the owner does not wait, and packets serve the key. */
+static void hostile__socket_is_full(void **state)
+{
+	struct rig *r = *state;
+	struct gx_key key = key_of(r->server.kv, GX_ACCESS_GET, 0, LEN);
+	uint64_t token, before = misses(r);
+	int n = gx_uring_run_wait(r->server.gx->uring, fill_run, r->server.conn);
+
+	assert_true(n > 0);
+	token = take(r, &key).token;
+	UNTIL(r, is_missed(r));
+	assert_null(map_of(r, token));
+	assert_int_equal(op_do(r, GX_OP_GET, token, 0, LEN), 0);
+	assert_true(misses(r) > before);
+	assert_int_equal(gx_key_withdraw(r->server.gx, &key), 0);
+	assert_int_equal(client_ctl(r, drain_run), n);
+	key = key_of(r->server.kv, GX_ACCESS_GET, 0, LEN);
+	token = take(r, &key).token;
+	UNTIL(r, map_of(r, token));
+}
+
 /* Tokens that are nobody's, of a named region, of a key for another: asked for, and not mapped. */
 static void hostile__asks(void **state)
 {
@@ -484,6 +528,7 @@ int main(void)
 		with_rig(withdrawn__while_the_peer_copies),
 		with_rig(copy__looks_before_and_behind),
 		with_rig(hostile__asks),
+		with_rig(hostile__socket_is_full),
 		cmocka_unit_test(hostile__words),
 		cmocka_unit_test(gone__with_keys),
 	};

@@ -310,9 +310,11 @@ struct victim {
 	char *buf;
 };
 
+/* Puts, some with notes of all lengths, some of them lists of two parts; gets. */
 static void victim_post(struct node *n, struct victim *v)
 {
 	struct gx_op op = {0};
+	struct gx_seg segs[2];
 	uint64_t r = rnd(&v->seed);
 	unsigned slot = v->batch.nr_out % VICTIM_OPS;
 
@@ -321,6 +323,21 @@ static void victim_post(struct node *n, struct victim *v)
 	op_into(n, &op, v->buf, ZONE_B / 2, v->buf + slot * (ZONE_B / 2 / VICTIM_OPS));
 	op.token = v->kv.token;
 	op.remote_off = v->off + ZONE_B / 2 + slot * (ZONE_B / 2 / VICTIM_OPS);
+	if (op.kind == GX_OP_PUT && r & 4) {
+		op.flags = GX_OP_NOTE;
+		op.note = v->buf;
+		op.note_len = (r >> 40) % (GX_NOTE_MAX + 1) >> (r >> 61);
+	}
+	if (op.kind == GX_OP_PUT && r & 8 && !op.mem && op.len > 1) {
+		for (unsigned i = 0; i < 2; i++)
+			segs[i] =
+				(struct gx_seg){.off = (uintptr_t)op.addr + (1 - i) * (op.len / 2),
+						.token = op.token,
+						.remote_off = op.remote_off + i * (op.len / 2),
+						.len = op.len / 2};
+		op.segs = segs;
+		op.nr_segs = 2;
+	}
 	node_post(n, v->ep, &op, &v->batch);
 }
 

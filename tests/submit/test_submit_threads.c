@@ -16,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -443,8 +445,23 @@ static unsigned note_post(struct poster *p, struct gx_queue *q, unsigned stream,
 	return done;
 }
 
+/* A child of fork() writes to all that it has of ours, and ends. */
+static void fork_one(void)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (!pid) {
+		memset(out, 0x99, sizeof(out));
+		memset(in, 0x99, sizeof(in));
+		nap();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 /* Each lane's come in the order of posting, and so do those of the connection as a whole. Half of
- * the latter have parts on several lanes. */
+ * the latter have parts on several lanes. The process forks meanwhile. */
 static void submit__notes(void **state)
 {
 	struct common_rig *r = *state;
@@ -467,6 +484,8 @@ static void submit__notes(void **state)
 	assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
 	for (unsigned i = 0; i < all; i++) {
 		done += note_post(&p, q, i % (CORES + 1), i / (CORES + 1), kv.token);
+		if (i % NOTES_EACH == NOTES_EACH / 2)
+			fork_one();
 		while (i - done > NOTES_PLACE / 2)
 			done += notes_done(q);
 	}
