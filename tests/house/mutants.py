@@ -1052,7 +1052,7 @@ MUTANTS = {
     "NT6": ("a list's note goes beside its first segment",
             [("dataplane/submit/list.c", "run->beside = run->nr == 1 && run->len;", "run->beside = run->len;")],
             ["note note__list"]),
-    "NT8": ("numbers of notes do not wrap",
+    "NT14": ("numbers of notes do not wrap",
             [("dataplane/core/note.c", "uint16_t ahead = (uint16_t)(word - (bits ? n->next : n->credit));",
               "uint32_t ahead = (uint16_t)word - (bits ? n->next : n->credit);")],
             ["note note__numbers"]),

@@ -534,12 +534,15 @@ def rule_texts(house):
 
 
 def rule_mutants(house):
-    """Each line that tests/house/mutants.py changes is where it says, once."""
+    """Each line that tests/house/mutants.py changes is where it says, once, and each mutant has a name of its own."""
     text = house.files.get("tests/house/mutants.py", "MUTANTS = {\n}\n")
     match = re.search(r"^MUTANTS = (\{\n.*?^\})$", text, re.M | re.S)
     if not match:
         house.fail("tests/house/mutants.py", 1, "there is no table MUTANTS")
         return
+    names = [key.value for key in ast.parse(match.group(1), mode="eval").body.keys]
+    for name in {n for n in names if names.count(n) > 1}:
+        house.fail("tests/house/mutants.py", 1, f"more than one mutant is called {name}")
     for name, (_, changes, _) in ast.literal_eval(match.group(1)).items():
         for path, old, _ in changes:
             found = house.files.get(path, "").count(old)
@@ -666,6 +669,7 @@ SAMPLES = (
     (rule_mutants, {"tests/house/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "x" "y", "")], []),\n}\n', "poll/a.c": "xy\n"}, 0),
     (rule_mutants, {"tests/house/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "y", ""), ("poll/b.c", "y", "")], []),\n}\n', "poll/a.c": "yy\n"}, 2),
     (rule_mutants, {"tests/house/mutants.py": ""}, 1),
+    (rule_mutants, {"tests/house/mutants.py": 'MUTANTS = {\n"M": ("", [], []),\n"M": ("", [], []),\n}\n'}, 1),
     (rule_states, {"dataplane/packet/a.c": "m->state = IN_FREE;\nx = (struct y){.state = OP_SENT};\nc->state = up ? CTL_UP : s;\n"}, 3),
     (rule_states, {"dataplane/packet/a.c": "m->state = to; /* state = IN_FREE */\nif (m->state == IN_FREE)\n\ts->state = SUB_IDLE;\n",
                    "tests/a.c": "m->state = IN_FREE;\n"}, 0),
