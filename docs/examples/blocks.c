@@ -36,11 +36,9 @@ int main(int argc, char **argv)
 	char addr[64];
 	struct gx *gx;
 
-	check(gx_open(GX_WITH(gx_opts, .nr_cores = 1, .server = decode, .on_conn = on_conn), &gx),
-	      "open");
+	check(gx_open(GX_WITH(gx_opts, .server = decode, .on_conn = on_conn), &gx), "open");
 	check(gx_mem_reg(gx, GX_MEM_HOST, 0, pages, sizeof(pages), &mem), "register");
 	struct gx_core *core = gx_core(gx, 0);
-	struct gx_queue *queue = gx_core_queue(core);
 	if (decode) {
 		check(gx_mem_key(mem, GX_WITH(gx_key_opts, .access = GX_ACCESS_PUT), &key), "key");
 		printf("127.0.0.1:%d\n", check(gx_listen(gx, "127.0.0.1:0"), "listen"));
@@ -58,9 +56,9 @@ int main(int argc, char **argv)
 						  (BLOCKS - 1 - i) * BLOCK_B, BLOCK_B};
 		}
 		op.segs = segs;
-		check(gx_post(queue, gx_conn_ep(conn, 0), &op, 1), "post");
+		check(gx_post(gx_core_queue(core), gx_conn_ep(conn, 0), &op, 1), "post");
 	}
-	while (!gx_poll(queue, &comp, 1))
+	while (!gx_poll(gx_core_queue(core), &comp, 1))
 		gx_core_turn(core, gx_now());
 	fprintf(stderr, "%s: %s, block 0 begins with %d\n", decode ? "decode" : "prefill",
 		gx_strerror(comp.status), pages[0]);
