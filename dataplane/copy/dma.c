@@ -12,14 +12,16 @@
 
 #define DMA_FEW		 2  /* a copy is alone if fewer than this are under way */
 #define DMA_CALM	 64 /* lone copies to see before the resident kernel takes one again */
-#define DMA_LONE	 32 /* power of two; copies that the resident kernel may have under way */
+#define DMA_LONES	 32 /* power of two; copies that the resident kernel may have under way */
 #define DMA_UNSEEN	 UINT64_MAX /* since_ns: no turn has looked since */
 #define DMA_TRIES	 31	    /* copies to time, at most */
 #define DMA_TRIES_MIN	 5
 #define DMA_TRY_NS	 5000000ull   /* after this time DMA_TRIES_MIN are enough */
 #define DMA_TELL	 16	      /* copies that one flag covers, at most */
-#define DMA_KERNELS	 64	      /* blocks of KERNEL that may be under way; power of two */
-#define DMA_KERNEL_B	 (1ull << 30) /* bytes of a block, as its offsets have 32 bits */
+#define DMA_KERNELS	 32	      /* blocks of KERNEL that may be under way; power of two */
+#define DMA_KERNELS_MANY 16	      /* of AUTO; power of two */
+#define DMA_KERNEL_B	 (1ull << 30) /* bytes of a descriptor, whose length has 32 bits */
+#define DMA_KERNEL_SPAN	 (1ull << 32) /* bytes that the sources of a block may span */
 #define DMA_KERNEL_BURST 16	      /* blocks of one launch */
 /* Longer copies use the first stream only, out of the way of short ones */
 #define DMA_BULK_B	 (8u << 20)
@@ -40,12 +42,14 @@ struct dma_lone {
 	uint64_t since_ns;	      /* when done last moved, or the first began */
 };
 
-/* Copies by launched kernels: a block each, several for a long one. The numbers count blocks. */
+/* Copies by launched kernels: those that begin between two launches share blocks. The numbers count
+ * blocks. */
 struct dma_kernel {
 	struct gx_gpu_stream *stream; /* NULL: not used */
-	struct gx_block *block;	      /* [DMA_KERNELS] */
-	uint32_t begun, launched;
-	uint32_t done; /* all blocks up to it have ended */
+	struct gx_block *block;	      /* [nr] */
+	uint32_t nr;
+	uint32_t begun, launched; /* between them are those that still take copies */
+	uint32_t done;		  /* all blocks up to it have ended */
 	uint64_t since_ns;
 };
 
@@ -57,7 +61,7 @@ struct dma {
 	struct dma_kernel kernel;
 	uint32_t crowd; /* AUTO: the next copies that copy engines do even if they are alone */
 	/* One cache line each, written by the GPU. First [DMA_STREAMS]: number of the last copy
-	 * that ended. Then [DMA_LONE]: number of the slot's last copy, once it has ended. */
+	 * that ended. Then [DMA_LONES]: number of the slot's last copy, once it has ended. */
 	uint32_t *flags;
 	unsigned rover;
 	int err;
@@ -65,11 +69,11 @@ struct dma {
 };
 
 #define DMA_FLAG_STRIDE (GX_CACHE_LINE / sizeof(uint32_t))
-#define DMA_FLAGS	((DMA_STREAMS + DMA_LONE) * DMA_FLAG_STRIDE)
+#define DMA_FLAGS	((DMA_STREAMS + DMA_LONES) * DMA_FLAG_STRIDE)
 
 static uint32_t *flag_of(const struct dma *d, struct dma_ticket t)
 {
-	uint32_t i = t.stream < DMA_STREAMS ? t.stream : DMA_STREAMS + t.seq % DMA_LONE;
+	uint32_t i = t.stream < DMA_STREAMS ? t.stream : DMA_STREAMS + t.seq % DMA_LONES;
 
 	return &d->flags[i * DMA_FLAG_STRIDE];
 }
@@ -117,17 +121,18 @@ static bool dma_moved(struct dma *d, struct gx_gpu_stream *stream, uint64_t *sin
 	return moved;
 }
 
-/* ---- KERNEL ---- */
+/* ---- Launched kernels ---- */
 
 static int kernel_open(struct dma *d)
 {
 	struct dma_kernel *k = &d->kernel;
 	int ret = 0;
 
-	k->block = calloc(DMA_KERNELS, sizeof(*k->block));
+	k->nr = d->by == DMA_KERNEL ? DMA_KERNELS : DMA_KERNELS_MANY;
+	k->block = calloc(k->nr, sizeof(*k->block));
 	if (!k->block)
 		return -ENOMEM;
-	for (unsigned i = 0; i < DMA_KERNELS && !ret; i++)
+	for (unsigned i = 0; i < k->nr && !ret; i++)
 		ret = gx_gpu_block_alloc(d->gpu, &k->block[i]);
 	return ret ? ret : d->gpu->stream->open(d->gpu, GX_STREAM_LAUNCH, &k->stream);
 }
@@ -137,43 +142,95 @@ static void kernel_close(struct dma *d)
 	struct dma_kernel *k = &d->kernel;
 
 	gx_gpu_stream_close(k->stream);
-	for (unsigned i = 0; k->block && i < DMA_KERNELS; i++)
+	for (unsigned i = 0; k->block && i < k->nr; i++)
 		gx_gpu_block_free(d->gpu, &k->block[i]);
 	free(k->block);
 }
 
-static void kernel_fill(struct gx_block *b, void *dst, const void *src, uint64_t len)
+/* Does a launch of this GPU reach both ends of any copy? */
+static bool kernel_pays(const struct gx_gpu *gpu)
 {
-	b->src_base = (uintptr_t)src;
-	b->nr = b->nr_seg = 1;
-	b->desc[0] = (struct gx_desc){.len = (uint32_t)len};
-	b->aux[0] = (struct gx_desc_aux){0};
-	b->seg[0] = (struct gx_dest){(uintptr_t)dst, len};
-	*b->cnt = 1;
-	b->bytes = len;
-	b->hints = GX_HINT_WEIGHT | GX_HINT_LEN | GX_HINT_SEG0;
-	b->hint_len = (uint32_t)len;
-	__atomic_store_n(b->status, GX_BLOCK_PENDING, __ATOMIC_RELAXED);
+	return !gpu->reads_host && gpu->unpack != GX_UNPACK_D2D && gpu->unpack != GX_UNPACK_NONE;
 }
 
 static struct gx_block *kernel_block(struct dma *d, uint32_t number)
 {
-	return &d->kernel.block[number % DMA_KERNELS];
+	return &d->kernel.block[number & (d->kernel.nr - 1)];
 }
 
-static bool kernel_copy(struct dma *d, char *dst, const char *src, uint64_t len,
-			struct dma_ticket *out)
+static void kernel_begin(struct gx_block *b, uint64_t src_base, uint32_t len)
+{
+	b->src_base = src_base;
+	b->nr = 0;
+	b->nr_seg = 1;
+	b->seg[0] = (struct gx_dest){0, UINT64_MAX}; /* dst_off is an address */
+	b->bytes = 0;
+	b->hints = GX_HINT_WEIGHT | GX_HINT_LEN | GX_HINT_SEG0;
+	b->hint_len = len;
+	__atomic_store_n(b->status, GX_BLOCK_PENDING, __ATOMIC_RELAXED);
+}
+
+/* The block, not launched yet, for a source there, with room for all of its span. @number: as a
+ * ticket has it. Return: NULL: too many blocks are under way. */
+static struct gx_block *kernel_room(struct dma *d, uint64_t src, uint32_t len, uint32_t *number)
 {
 	struct dma_kernel *k = &d->kernel;
+	uint64_t base = src & ~(DMA_KERNEL_SPAN - 1);
+	struct gx_block *b;
 
-	if ((len - 1) / DMA_KERNEL_B + 1 > DMA_KERNELS - (k->begun - k->done))
-		return false;
+	for (uint32_t i = k->begun; i != k->launched; i--) {
+		b = kernel_block(d, i - 1);
+		*number = i;
+		if (b->src_base == base &&
+		    b->nr + DMA_KERNEL_SPAN / DMA_KERNEL_B <= GX_BLOCK_DESCS_MAX)
+			return b;
+	}
+	if (k->begun - k->done == k->nr)
+		return NULL;
 	if (k->begun == k->done)
 		k->since_ns = DMA_UNSEEN;
-	for (uint64_t at = 0; at < len; at += DMA_KERNEL_B)
-		kernel_fill(kernel_block(d, k->begun++), dst + at, src + at,
-			    GX_MIN(len - at, DMA_KERNEL_B));
-	*out = (struct dma_ticket){.seq = k->begun, .stream = DMA_STREAMS + 1};
+	b = kernel_block(d, k->begun++);
+	*number = k->begun;
+	kernel_begin(b, base, len);
+	return b;
+}
+
+static void kernel_add(struct gx_block *b, uint64_t dst, uint64_t src, uint32_t len)
+{
+	b->desc[b->nr] = (struct gx_desc){(uint32_t)(src - b->src_base), len, dst};
+	b->aux[b->nr] = (struct gx_desc_aux){0};
+	*b->cnt = ++b->nr;
+	b->bytes += len;
+	if (len != b->hint_len)
+		b->hints &= ~GX_HINT_LEN;
+}
+
+/* All of a copy goes, or nothing. */
+static bool kernel_copy(struct dma *d, uint64_t dst, uint64_t src, uint64_t len,
+			struct dma_ticket *out)
+{
+	uint64_t spans = (src + len - 1) / DMA_KERNEL_SPAN - src / DMA_KERNEL_SPAN;
+	struct dma_kernel *k = &d->kernel;
+	uint32_t last = k->launched;
+
+	if (spans >= k->nr - (k->begun - k->done) && spans)
+		return false;
+	while (len) {
+		uint64_t in = GX_MIN(len, DMA_KERNEL_SPAN - src % DMA_KERNEL_SPAN);
+		uint32_t number;
+		struct gx_block *b =
+			kernel_room(d, src, (uint32_t)GX_MIN(in, DMA_KERNEL_B), &number);
+
+		if (!b)
+			return false;
+		last = (int32_t)(number - last) > 0 ? number : last;
+		len -= in;
+		for (uint32_t n; in; in -= n, src += n, dst += n) {
+			n = (uint32_t)GX_MIN(in, DMA_KERNEL_B);
+			kernel_add(b, dst, src, n);
+		}
+	}
+	*out = (struct dma_ticket){.seq = last, .stream = DMA_STREAMS + 1};
 	return true;
 }
 
@@ -237,7 +294,7 @@ int dma_open(struct gx_gpu *gpu, enum dma_by by, uint64_t timeout_ns, struct dma
 		ret = -ENOMEM;
 	for (unsigned i = 0; i < DMA_STREAMS && !ret; i++)
 		ret = gpu->stream->open(gpu, GX_STREAM_COPY, &d->stream[i].stream);
-	if (!ret && by == DMA_KERNEL)
+	if (!ret && (by == DMA_KERNEL || (by == DMA_AUTO && kernel_pays(gpu))))
 		ret = kernel_open(d);
 	if (!ret && (by == DMA_AUTO || by == DMA_RESIDENT))
 		ret = gpu->stream->open(gpu, GX_STREAM_RESIDENT, &d->lone.stream);
@@ -287,16 +344,16 @@ static struct dma_stream *stream_choose(struct dma *d, uint64_t len)
  * Does the resident kernel do it? A queue of copies that runs empty now and then still counts as a
  * queue: 16 puts of 4 KiB took 53 us when the kernel did the first ones, else 38 us (H200).
  */
-static bool is_lone(struct dma *d, uint64_t len, bool lone)
+static bool is_lone(struct dma *d, uint64_t len, unsigned hints)
 {
 	const struct dma_lone *l = &d->lone;
 
 	if (d->by == DMA_CE || !l->stream || len > GX_RESIDENT_COPY_B ||
-	    l->begun - l->done >= DMA_LONE)
+	    l->begun - l->done >= DMA_LONES)
 		return false;
 	if (d->by == DMA_RESIDENT)
 		return true;
-	if (!lone)
+	if (!(hints & DMA_LONE))
 		return false;
 	if (dma_out(d) + l->begun - l->done >= DMA_FEW)
 		d->crowd = DMA_CALM;
@@ -323,8 +380,14 @@ static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t no
 	return true;
 }
 
-bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone, uint64_t now_ns,
-	      struct dma_ticket *out)
+/* Does a launch do it, with others? */
+static bool is_launched(const struct dma *d, uint64_t len, unsigned hints)
+{
+	return d->by == DMA_KERNEL || (d->kernel.stream && hints & DMA_MANY && len <= DMA_MANY_B);
+}
+
+bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, unsigned hints,
+	      uint64_t now_ns, struct dma_ticket *out)
 {
 	struct gx_gpu_copy copy = {dst, src, len};
 	struct dma_stream *s;
@@ -332,9 +395,9 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone
 
 	if (d->err)
 		return false;
-	if (d->by == DMA_KERNEL)
-		return kernel_copy(d, dst, src, len, out);
-	if (is_lone(d, len, lone) && lone_copy(d, &copy, now_ns, out))
+	if (is_launched(d, len, hints))
+		return kernel_copy(d, (uintptr_t)dst, (uintptr_t)src, len, out);
+	if (is_lone(d, len, hints) && lone_copy(d, &copy, now_ns, out))
 		return true;
 	s = stream_choose(d, len);
 	if (!s)
@@ -387,8 +450,7 @@ static void stream_look(struct dma *d, unsigned i)
 
 void dma_kick(struct dma *d, uint64_t now_ns)
 {
-	if (d->by == DMA_KERNEL)
-		kernel_launch(d, now_ns);
+	kernel_launch(d, now_ns);
 	for (unsigned i = 0; i < DMA_STREAMS; i++) {
 		if (d->stream[i].queued == d->stream[i].flagged)
 			continue;
@@ -443,7 +505,7 @@ static uint32_t try_one(struct dma *d, void *dst, const void *src)
 	uint64_t begin = gx_now_ns(), now = begin;
 	struct dma_ticket t;
 
-	if (!dma_copy(d, dst, src, DMA_TRY_B, true, begin, &t))
+	if (!dma_copy(d, dst, src, DMA_TRY_B, DMA_LONE, begin, &t))
 		return UINT32_MAX;
 	dma_kick(d, begin);
 	while (!dma_done(d, t) && !dma_err(d) && now - begin < d->timeout_ns) {

@@ -3,7 +3,7 @@
  * Contiguous copies of one core by one GPU: out of and into its memory, memory of another GPU that
  * is mapped for it, and host memory that is registered with it. Its copy engines do them, on
  * several streams, so that short copies overlap. The resident kernel does a lone short copy sooner.
- * Or a launched kernel does all of them, on the SMs that unpacking may use, for comparison. Copies
+ * One launch of the unpack kernel does many short ones, on the SMs that unpacking may use. Copies
  * have no order among themselves. A copy is done when its bytes are visible. Owner: poll core; the
  * control path opens and closes it.
  */
@@ -15,16 +15,22 @@
 #define DMA_STREAMS 4
 #define DMA_OUT_MAX 64	 /* copies under way on one stream */
 #define DMA_TRY_B   4096 /* length of the copies that dma_time() times */
+/* A launch takes up to this of many: a copy engine needs as long for the bytes as for its call. */
+#define DMA_MANY_B  (128u << 10)
 
 /* Who copies. */
 enum dma_by {
-	DMA_AUTO, /* resident kernel for short copies while few are under way, if the caller says
-		     that it is faster; else copy engines */
+	DMA_AUTO, /* launches for short copies of many; resident kernel for short copies while few
+		     are under way, if the caller says that it is faster; else copy engines */
 	DMA_CE,
 	DMA_RESIDENT,	   /* resident kernel for all short copies */
 	DMA_KERNEL = 1000, /* launches of the unpack kernel do all copies. For libgxlab; the values
 			      before are those of enum gx_copy_by */
 };
+
+/* What the caller knows of a copy, for AUTO. */
+#define DMA_LONE 1u /* the resident kernel may do it: it is faster alone */
+#define DMA_MANY 2u /* it is one of many that begin before dma_kick() */
 
 struct dma;
 
@@ -49,10 +55,10 @@ int dma_time(struct gx_gpu *gpu, void *dst, const void *src, uint64_t timeout_ns
 /** dma_close() - Waits, in bounded time, for copies under way. NULL is fine. */
 void dma_close(struct dma *d);
 
-/** dma_copy() - Begin a copy of @len > 0 bytes. @lone: with AUTO the resident kernel may do it. The
- * copy may start as late as dma_kick(). False: too many are under way, or the GPU has failed. */
-bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, bool lone, uint64_t now_ns,
-	      struct dma_ticket *out);
+/** dma_copy() - Begin a copy of @len > 0 bytes. @hints: DMA_LONE, DMA_MANY. The copy may start as late
+ * as dma_kick(). False: too many are under way, or the GPU has failed. */
+bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, unsigned hints,
+	      uint64_t now_ns, struct dma_ticket *out);
 /** dma_done() - True: the copy's bytes are visible. Reads one cache line. */
 bool dma_done(const struct dma *d, struct dma_ticket t);
 /** dma_kick() - After dma_copy(): launch, and queue the flags that tell the ends. */

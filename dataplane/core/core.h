@@ -337,8 +337,10 @@ int op_check(const struct gx_op *op);
 #define CORE_TOKEN_INDEX 0xffffu
 #define CORE_TOKEN_NOTES 0x3fffffffffffffffull /* memory of the endpoint for notes, see note.h */
 #define CORE_TOKEN_HIDDEN                                                                          \
-	(1ull << 63)	     /* links local, verbs: in the token of an immediate: hidden */
-#define OP_HIDDEN (1u << 16) /* in gx_op.flags, of gx itself: .imm is for core_note() */
+	(1ull << 63) /* links local, verbs: in the token of an immediate: hidden */
+/* In gx_op.flags, of gx itself. */
+#define OP_HIDDEN (1u << 16) /* .imm is for core_note() */
+#define OP_MANY	  (1u << 17) /* it is one of many, which begin one behind the other */
 
 /** core_token() - A token: the place in gx->region[], whether it is memory of a GPU, and 46 random
  * bits that keep guesses and former owners of that place out. Bit 63 is the links', for slots. */

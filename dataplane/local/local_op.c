@@ -122,10 +122,12 @@ static bool ops_turn(struct local_ep *e)
 
 /* ---- Copies by copy engines ---- */
 
-static bool pair_kernel(const struct local_pair *p)
+static unsigned dma_hints(const struct local_op *op)
 {
 	/* Pairs with the release in pair_time(). */
-	return p && atomic_load_explicit(&p->kernel, memory_order_acquire);
+	bool lone = op->pair && atomic_load_explicit(&op->pair->kernel, memory_order_acquire);
+
+	return (lone ? DMA_LONE : 0) | (op->flags & OP_MANY ? DMA_MANY : 0);
 }
 
 /* A copy with a key's memory is about to begin: the owner waits for it from here on. */
@@ -136,11 +138,13 @@ static void dma_key_begin(struct local_ep *e, struct local_op *op)
 	atomic_exchange(&e->tx->inside.begun, e->key_begun);
 }
 
-/* It has ended, or does not begin: which is the oldest now? */
-static void dma_key_end(struct local_ep *e)
+/* Copy @no has ended, or does not begin: which is the oldest now? */
+static void dma_key_end(struct local_ep *e, uint32_t no)
 {
 	uint32_t oldest = e->key_begun;
 
+	if (no != atomic_load_explicit(&e->tx->inside.oldest, memory_order_relaxed))
+		return;
 	for (unsigned i = 0; i < e->nr_dma; i++) {
 		const struct local_op *op = &e->dma[i];
 
@@ -163,11 +167,11 @@ void local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
 		dma_key_begin(e, op);
 	if (op->key && !local_key_holds(op->key))
 		op_stale(e, op);
-	op->begun = !op->status && dma_copy(op->dma, op->dst, op->src, op->len,
-					    pair_kernel(op->pair), now_ns, &op->ticket);
+	op->begun = !op->status && dma_copy(op->dma, op->dst, op->src, op->len, dma_hints(op),
+					    now_ns, &op->ticket);
 	e->nr_begun += op->begun;
 	if (op->key && !op->begun)
-		dma_key_end(e);
+		dma_key_end(e, op->key_no);
 }
 
 /* If the GPU failed, it may still write later: the operation fails, and the mapping stays. */
@@ -190,7 +194,7 @@ static bool dma_has_ended(struct local_ep *e, struct local_op *op)
 		return true;
 	if (op->kind == GX_OP_GET && !op->status && !local_key_holds(op->key))
 		op_stale(e, op);
-	dma_key_end(e);
+	dma_key_end(e, op->key_no);
 	return true;
 }
 

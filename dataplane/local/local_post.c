@@ -51,7 +51,7 @@ static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_rou
 	*op = (struct local_op){
 		.kind = (uint8_t)user->kind,
 		.flags = user->flags &
-			 (put ? GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT | OP_HIDDEN : GX_OP_SILENT),
+			 (OP_MANY | GX_OP_SILENT | (put ? GX_OP_IMM | GX_OP_LOCAL | OP_HIDDEN : 0)),
 		.route = route,
 		.user = user->user,
 		.tag = user->tag,

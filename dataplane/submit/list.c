@@ -22,6 +22,7 @@
 #define LIST_BURST_B (1u << 20)	  /* bytes after which it begins no other */
 #define LIST_TURN    256	  /* parts that all runs begin in a turn */
 #define LIST_POST_B  (64u << 10)  /* bytes that a link copies within the post */
+#define LIST_MANY    4		  /* segments from which on its parts are said to be many */
 
 /* Memory that a prepared list names. Handles of freed memory stay: another allocation has another id. */
 struct list_mem {
@@ -363,6 +364,7 @@ static void part_comp(struct gx_route *route, const struct gx_comp *comp)
 static struct gx_op part_op(const struct list_run *run, const struct gx_link_seg *s)
 {
 	return (struct gx_op){.kind = run->op.kind,
+			      .flags = run->nr >= LIST_MANY ? OP_MANY : 0,
 			      .user = run->op.user,
 			      .addr = s->mem ? NULL : (void *)(uintptr_t)s->off,
 			      .mem = s->mem,

@@ -145,8 +145,10 @@ enum gx_unpack_mode {
 
 /** enum gx_copy_by - Who copies over the local link where memory of a GPU is at either end. */
 enum gx_copy_by {
-	GX_COPY_AUTO,	  /* copy engines. Exception: up to 64 KiB with at most two under way, the
-			 resident kernel if it measured faster */
+	/* Copy engines, with two exceptions. Segments up to 128 KiB of a list of four or more: a launch
+	 * copies many at once, on .sms SMs. Else up to 64 KiB with at most two under way: the
+	 * resident kernel, if it measured faster. */
+	GX_COPY_AUTO,
 	GX_COPY_CE,	  /* copy engines alone: no SM is used */
 	GX_COPY_RESIDENT, /* the resident kernel for up to 64 KiB, else copy engines */
 };

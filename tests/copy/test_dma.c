@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -53,7 +54,7 @@ static struct dma_ticket begin(struct rig *r, size_t off, size_t len, uint64_t n
 {
 	struct dma_ticket t;
 
-	assert_true(dma_copy(r->d, r->dst + off, r->src + off, len, true, now_ns, &t));
+	assert_true(dma_copy(r->d, r->dst + off, r->src + off, len, DMA_LONE, now_ns, &t));
 	return t;
 }
 
@@ -108,7 +109,7 @@ static void dma_copy__full(void **state)
 	struct dma_ticket t;
 	unsigned n = 0;
 
-	while (n < 1000 && dma_copy(r->d, r->dst + n, r->src + n, 1, true, 0, &t))
+	while (n < 1000 && dma_copy(r->d, r->dst + n, r->src + n, 1, DMA_LONE, 0, &t))
 		n++;
 	assert_int_equal(n, (DMA_STREAMS - 1) * DMA_OUT_MAX);
 	for (uint64_t now_ns = 0; now_ns <= 4 * DELAY; now_ns += DELAY)
@@ -141,7 +142,8 @@ static void too_slow(struct rig *r, enum dma_by how)
 
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
 	assert_int_equal(dma_open(slow, how, TIMEOUT, &d), 0);
-	assert_true(dma_copy(d, r->dst, r->src, 10, true, 0, &t)); /* by a clock that has stood */
+	assert_true(
+		dma_copy(d, r->dst, r->src, 10, DMA_LONE, 0, &t)); /* by a clock that has stood */
 	dma_reap(d, 5 + TIMEOUT);
 	dma_reap(d, 4 + TIMEOUT); /* by an older clock */
 	dma_reap(d, 5 + 2 * TIMEOUT);
@@ -149,7 +151,7 @@ static void too_slow(struct rig *r, enum dma_by how)
 	dma_reap(d, 6 + 2 * TIMEOUT);
 	assert_int_equal(dma_err(d), -ETIMEDOUT);
 	assert_false(dma_done(d, t));
-	assert_false(dma_copy(d, r->dst, r->src, 10, true, 6 + 2 * TIMEOUT, &t));
+	assert_false(dma_copy(d, r->dst, r->src, 10, DMA_LONE, 6 + 2 * TIMEOUT, &t));
 	dma_close(d);
 	gx_gpu_host_ops.close(slow);
 }
@@ -173,13 +175,13 @@ static void dma_copy__by_the_resident_kernel(void **state)
 
 	assert_int_equal(dma_open(r->gpu, DMA_RESIDENT, TIMEOUT, &d), 0);
 	while (n < GX_ARRAY_SIZE(t)) {
-		assert_true(dma_copy(d, r->dst + n * 64, r->src + n * 64, 64, true, 0, &t[n]));
+		assert_true(dma_copy(d, r->dst + n * 64, r->src + n * 64, 64, DMA_LONE, 0, &t[n]));
 		if (t[n].stream != DMA_STREAMS)
 			break; /* so many are enough: a copy engine takes this one */
 		n++;
 	}
 	assert_int_equal(n, 32);
-	assert_true(dma_copy(d, r->dst + 4096, r->src + 4096, 65537, true, 0, &big));
+	assert_true(dma_copy(d, r->dst + 4096, r->src + 4096, 65537, DMA_LONE, 0, &big));
 	assert_true(big.stream < DMA_STREAMS);
 	for (unsigned i = 0; i <= n; i++)
 		assert_false(dma_done(d, t[i]));
@@ -191,7 +193,7 @@ static void dma_copy__by_the_resident_kernel(void **state)
 	assert_true(dma_done(d, big));
 	assert_memory_equal(r->dst, r->src, (n + 1) * 64);
 	for (unsigned i = 0; i < 100; i++) { /* round the ring of flags */
-		assert_true(dma_copy(d, r->dst, r->src + i, 64, true, 9 * DELAY, &t[0]));
+		assert_true(dma_copy(d, r->dst, r->src + i, 64, DMA_LONE, 9 * DELAY, &t[0]));
 		assert_int_equal(t[0].stream, DMA_STREAMS);
 		assert_false(dma_done(d, t[0]));
 		dma_reap(d, 10 * DELAY);
@@ -200,30 +202,27 @@ static void dma_copy__by_the_resident_kernel(void **state)
 	dma_close(d);
 }
 
-/* Begun copies go in one launch; they end in order, and a ring of them is all there can be. */
+/* Begun copies go in one launch; launches end in order. */
 static void dma_copy__by_launched_kernels(void **state)
 {
 	struct rig *r = *state;
-	struct dma_ticket t[65], one;
-	unsigned n = 0;
+	struct dma_ticket t[64], one;
 	struct dma *d;
 
 	assert_int_equal(dma_open(r->gpu, DMA_KERNEL, TIMEOUT, &d), 0);
-	while (n < GX_ARRAY_SIZE(t) &&
-	       dma_copy(d, r->dst + n * 64, r->src + n * 64, 64, true, 0, &t[n]))
-		n++;
-	assert_int_equal(n, 64);
+	for (unsigned i = 0; i < 64; i++)
+		assert_true(dma_copy(d, r->dst + i * 64, r->src + i * 64, 64, 0, 0, &t[i]));
 	dma_kick(d, 0);
 	assert_false(dma_reap(d, DELAY - 1));
 	assert_false(dma_done(d, t[0]));
 	assert_true(dma_reap(d, DELAY));
-	for (unsigned i = 0; i < n; i++)
+	for (unsigned i = 0; i < 64; i++)
 		assert_true(dma_done(d, t[i]));
-	assert_memory_equal(r->dst, r->src, n * 64);
+	assert_memory_equal(r->dst, r->src, 64 * 64);
 	for (unsigned i = 0; i < 200; i++) { /* round the ring; a kick is not needed */
 		uint64_t now_ns = (2 + 2ull * i) * DELAY;
 
-		assert_true(dma_copy(d, r->dst + i, r->src + 2 * i, LEN / 4, true, now_ns, &one));
+		assert_true(dma_copy(d, r->dst + i, r->src + 2 * i, LEN / 4, 0, now_ns, &one));
 		assert_false(dma_reap(d, now_ns));
 		assert_true(dma_done(d, t[63]));
 		assert_false(dma_done(d, one));
@@ -231,6 +230,105 @@ static void dma_copy__by_launched_kernels(void **state)
 		assert_true(dma_done(d, one));
 	}
 	assert_memory_equal(r->dst + 199, r->src + 398, LEN / 4);
+	dma_close(d);
+}
+
+/* Short copies of many go in one launch, in mode auto alone; a copy engine has the others. */
+static void dma_copy__many_share_a_launch(void **state)
+{
+	static const enum dma_by by[] = {DMA_AUTO, DMA_CE, DMA_RESIDENT};
+	struct rig *r = *state;
+
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(by); k++) {
+		struct dma_ticket t[100], other, long_one;
+		struct dma *d;
+
+		memset(r->dst, 0, LEN);
+		assert_int_equal(dma_open(r->gpu, by[k], TIMEOUT, &d), 0);
+		for (unsigned i = 0; i < 100; i++) { /* of 1 to 100 bytes */
+			if (!dma_copy(d, r->dst + 128 * i, r->src + 64 * i, i + 1, DMA_MANY, 0,
+				      &t[i]))
+				break;
+			assert_int_equal(t[i].stream == DMA_STREAMS + 1, by[k] == DMA_AUTO);
+			if (by[k] != DMA_AUTO)
+				break;
+			assert_int_equal(t[i].seq, t[0].seq);
+			assert_int_equal(r->dst[128 * i], 0);
+		}
+		assert_true(dma_copy(d, r->dst + LEN / 2, r->src, 9, 0, 0, &other));
+		assert_true(dma_copy(d, r->dst + LEN / 2, r->src, DMA_MANY_B + 1, DMA_MANY, 0,
+				     &long_one));
+		assert_true(long_one.stream < DMA_STREAMS);
+		assert_true(other.stream < DMA_STREAMS || by[k] == DMA_RESIDENT);
+		dma_kick(d, 0);
+		dma_reap(d, DELAY);
+		dma_reap(d, 2 * DELAY);
+		assert_true(dma_done(d, t[0]) && dma_done(d, other) && dma_done(d, long_one));
+		for (unsigned i = 0; by[k] == DMA_AUTO && i < 100; i++) {
+			assert_memory_equal(r->dst + 128 * i, r->src + 64 * i, i + 1);
+			assert_int_equal(r->dst[128 * i + i + 1], 0);
+		}
+		dma_close(d);
+	}
+}
+
+/* A block spans sources of 4 GiB: others take another one, and a copy over the border is divided. */
+static void dma_copy__sources_far_apart(void **state)
+{
+	const uint64_t span = 1ull << 32;
+	struct rig *r = *state;
+	struct dma_ticket t[4];
+	struct dma *d;
+	char *far = mmap(NULL, 3 * span, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *border = (char *)(((uintptr_t)far / span + 1) * span);
+
+	assert_ptr_not_equal(far, MAP_FAILED);
+	memcpy(border - 40, r->src, 100);
+	memcpy(border + span, r->src + 100, 100);
+	assert_int_equal(dma_open(r->gpu, DMA_AUTO, TIMEOUT, &d), 0);
+	assert_true(dma_copy(d, r->dst, border - 40, 30, DMA_MANY, 0, &t[0]));
+	assert_true(dma_copy(d, r->dst + 100, border + span, 100, DMA_MANY, 0, &t[1]));
+	assert_true(dma_copy(d, r->dst + 30, border - 10, 70, DMA_MANY, 0, &t[2]));
+	assert_true(dma_copy(d, r->dst + 200, border - 20, 20, DMA_MANY, 0, &t[3]));
+	assert_int_equal(t[1].seq, t[0].seq + 1);
+	assert_int_equal(t[2].seq, t[0].seq + 2);
+	assert_int_equal(t[3].seq, t[0].seq);
+	dma_kick(d, 0);
+	dma_reap(d, DELAY);
+	for (unsigned i = 0; i < 4; i++)
+		assert_true(dma_done(d, t[i]));
+	assert_memory_equal(r->dst, r->src, 200);
+	assert_memory_equal(r->dst + 200, r->src + 20, 20);
+	dma_close(d);
+	munmap(far, 3 * span);
+}
+
+/* Blocks that wait for a launch or its end are bounded; a copy that finds none does nothing. */
+static void dma_copy__many_until_full(void **state)
+{
+	struct rig *r = *state;
+	struct dma_ticket t, last = {0};
+	unsigned n = 0;
+	struct dma *d;
+
+	assert_int_equal(dma_open(r->gpu, DMA_AUTO, TIMEOUT, &d), 0);
+	while (n < 1u << 17 &&
+	       dma_copy(d, r->dst + n % 100, r->src + n % 100, 1, DMA_MANY, 0, &t)) {
+		last = t;
+		n++;
+	}
+	assert_in_range(n, 15 * GX_BLOCK_DESCS_MAX, 16 * GX_BLOCK_DESCS_MAX);
+	assert_int_equal(last.seq, 16);
+	assert_int_equal(r->dst[0], 0);
+	dma_kick(d, 0);
+	assert_false(dma_copy(d, r->dst, r->src, 1, DMA_MANY, 0, &t));
+	assert_true(dma_reap(d, DELAY));
+	assert_true(dma_done(d, last));
+	assert_memory_equal(r->dst, r->src, 100);
+	assert_true(dma_copy(d, r->dst, r->src, 1, DMA_MANY, 0, &t));
+	assert_int_equal(t.seq, 17);
+	assert_false(dma_done(d, t));
 	dma_close(d);
 }
 
@@ -244,14 +342,14 @@ static void dma_err__of_a_launched_kernel(void **state)
 
 	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
 	assert_int_equal(dma_open(slow, DMA_KERNEL, TIMEOUT, &d), 0);
-	assert_true(dma_copy(d, r->dst, r->src, 10, true, 0, &t));
+	assert_true(dma_copy(d, r->dst, r->src, 10, DMA_LONE, 0, &t));
 	dma_reap(d, 5);
 	dma_reap(d, 5 + TIMEOUT);
 	assert_int_equal(dma_err(d), 0);
 	dma_reap(d, 6 + TIMEOUT);
 	assert_int_equal(dma_err(d), -ETIMEDOUT);
 	assert_false(dma_done(d, t));
-	assert_false(dma_copy(d, r->dst, r->src, 10, true, 6 + TIMEOUT, &t));
+	assert_false(dma_copy(d, r->dst, r->src, 10, DMA_LONE, 6 + TIMEOUT, &t));
 	dma_close(d);
 	gx_gpu_host_ops.close(slow);
 }
@@ -291,8 +389,8 @@ static void dma_copy__alone(void **state)
 
 		assert_int_equal(dma_open(r->gpu, DMA_AUTO, 1000000000, &d), 0);
 		for (unsigned i = 0; i < 8; i++)
-			assert_true(
-				dma_copy(d, r->dst + i, r->src + i, 1, lone, 1ull << 62, &t[i]));
+			assert_true(dma_copy(d, r->dst + i, r->src + i, 1, lone ? DMA_LONE : 0,
+					     1ull << 62, &t[i]));
 		for (unsigned i = 0; i < 8; i++)
 			assert_int_equal(t[i].stream == DMA_STREAMS, lone && i < 2);
 		for (unsigned i = 0; i < 200; i++) {
@@ -300,8 +398,8 @@ static void dma_copy__alone(void **state)
 
 			for (unsigned k = 0; k < 4; k++)
 				dma_reap(d, now_ns + k * DELAY);
-			assert_true(
-				dma_copy(d, r->dst, r->src, 1, lone, now_ns + 4 * DELAY, &t[0]));
+			assert_true(dma_copy(d, r->dst, r->src, 1, lone ? DMA_LONE : 0,
+					     now_ns + 4 * DELAY, &t[0]));
 			assert_int_equal(t[0].stream == DMA_STREAMS, lone && i >= 63);
 		}
 		dma_close(d);
@@ -326,7 +424,7 @@ static void dma_err__of_a_refused_address(void **state)
 	refusing.copy = copy_refused;
 	r->gpu->stream = &refusing;
 	assert_int_equal(dma_open(r->gpu, DMA_CE, TIMEOUT, &d), 0);
-	assert_false(dma_copy(d, r->dst, r->src, 10, true, 0, &t));
+	assert_false(dma_copy(d, r->dst, r->src, 10, DMA_LONE, 0, &t));
 	assert_int_equal(dma_err(d), -EIO);
 	dma_close(d);
 }
@@ -346,6 +444,9 @@ int main(void)
 		TEST(dma_time__does_not_end),
 		TEST(dma_copy__alone),
 		TEST(dma_copy__by_launched_kernels),
+		TEST(dma_copy__many_share_a_launch),
+		TEST(dma_copy__sources_far_apart),
+		TEST(dma_copy__many_until_full),
 		TEST(dma_err__of_a_launched_kernel),
 		TEST(dma_err__of_the_resident_kernel),
 		TEST(dma_err__of_a_refused_address),

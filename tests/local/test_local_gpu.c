@@ -143,6 +143,60 @@ static void moves__host_to_gpu(void **state)
 	assert_int_equal(misses(r), 0);
 }
 
+/* A list of short segments at places that follow no order, and two long ones, both ways. */
+static void list_moves(struct rig *r, struct gx_mem *local, struct gx_mem *remote, const char *name)
+{
+	for (unsigned put = 0; put < 2; put++) {
+		struct gx_mem *src = put ? local : remote, *dst = put ? remote : local;
+		struct gx_op op = op_make(r, put ? GX_OP_PUT : GX_OP_GET, NULL, name);
+		uint8_t *bytes = malloc(KV_B);
+		struct gx_seg segs[602];
+
+		for (uint64_t k = 0; k < KV_B; k++)
+			bytes[k] = (uint8_t)(k * 151 >> 5 ^ k ^ put);
+		image(src, bytes);
+		memset(r->want, POISON, KV_B);
+		image(dst, r->want);
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(segs); i++) {
+			uint64_t len = i < 600 ? 1 + i * 37 % 4000 : 300000;
+			uint64_t from = i < 600 ? i * 211 % 601 * 4100 : (i - 590) * 300100ull;
+			uint64_t to = i < 600 ? i * 97 % 600 * 4000 : (i - 591) * 300200ull;
+
+			segs[i] = (struct gx_seg){.mem = local,
+						  .off = put ? from : to,
+						  .token = op.token,
+						  .remote_off = put ? to : from,
+						  .len = len};
+			memcpy(r->want + to, bytes + from, len);
+		}
+		op.token = 0;
+		op.segs = segs;
+		op.nr_segs = GX_ARRAY_SIZE(segs);
+		r->client.nr_done = 0;
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
+		UNTIL(r, r->client.nr_done == 1);
+		assert_int_equal(r->client.nr_failed, 0);
+		image_check(r, dst);
+		free(bytes);
+	}
+	assert_int_equal(misses(r), 0);
+}
+
+static void list__gpu_to_gpu(void **state)
+{
+	struct rig *r = *state;
+
+	list_moves(r, r->client.gpu, r->server.gpu, "gpu");
+}
+
+static void list__with_host(void **state)
+{
+	struct rig *r = *state;
+
+	list_moves(r, r->client.gpu, r->server.kv, "kv");
+	list_moves(r, r->client.kv, r->server.gpu, "gpu");
+}
+
 /* Memory that no copy engine knows goes by packets. */
 static void moves__plain_to_gpu(void **state)
 {
@@ -805,6 +859,8 @@ static int suite(enum gx_copy_by how, const char *name)
 		TEST(moves__gpu_to_host),
 		TEST(moves__host_to_gpu),
 		TEST(moves__plain_to_gpu),
+		TEST(list__gpu_to_gpu),
+		TEST(list__with_host),
 		TEST(notify__after_the_data),
 		TEST(post__more_than_fit),
 		TEST(cancel__many),

@@ -32,6 +32,9 @@ struct gx_port_name {
 	const char *device; /* dpdk: "net_memif", or a PCI address; else NULL */
 	const char
 		*args; /* dpdk: of its driver, "id=0,socket=/tmp/a"; udp: "port=7601"; NULL: none.
+			       Any: "cc=rate", "cc=swift", "cc=none", alone or beside others: the
+			       congestion control of what this end sends. Default: rate where packets
+			       cross a network, none over loopback and shared memory.
 			       In gx_connect_opts only where two ports differ by it alone */
 	uint64_t reserved; /* 0 */
 };
@@ -142,8 +145,10 @@ enum gx_unpack_mode {
 
 /** enum gx_copy_by - Who copies over the local link where memory of a GPU is at either end. */
 enum gx_copy_by {
-	GX_COPY_AUTO,	  /* copy engines. Exception: up to 64 KiB with at most two under way, the
-			 resident kernel if it measured faster */
+	/* Copy engines, with two exceptions. Segments up to 128 KiB of a list of four or more: a launch
+	 * copies many at once, on .sms SMs. Else up to 64 KiB with at most two under way: the
+	 * resident kernel, if it measured faster. */
+	GX_COPY_AUTO,
 	GX_COPY_CE,	  /* copy engines alone: no SM is used */
 	GX_COPY_RESIDENT, /* the resident kernel for up to 64 KiB, else copy engines */
 };
