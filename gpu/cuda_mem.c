@@ -408,7 +408,7 @@ struct cuda_map {
 	unsigned refs;
 	struct CUctx_st *ctx; /* of .device, held: the registration ends with it */
 	int device;
-	bool foreign; /* the program registered it and will unregister it */
+	bool foreign; /* the program registered it, or has it from the driver, and ends that */
 	bool stays;   /* a GPU may still use it: it is never unregistered */
 };
 
@@ -458,6 +458,19 @@ static void map_free(struct cuda_map *map)
 	free(map);
 }
 
+/* Is all of it one allocation of cuMemHostAlloc()? PyTorch's pinned tensors are. The driver registers
+ * no such memory, and calls it an invalid value. */
+static bool map_is_pinned(uint8_t *ptr, size_t len)
+{
+	uint64_t first = 0, last = 0;
+
+	return map_same_address(ptr, len) &&
+	       !CUDA_TRY(cuPointerGetAttribute, &first, GX_CU_POINTER_BUFFER_ID, cuda_ptr(ptr)) &&
+	       !CUDA_TRY(cuPointerGetAttribute, &last, GX_CU_POINTER_BUFFER_ID,
+			 cuda_ptr(ptr + len - 1)) &&
+	       first == last;
+}
+
 /* @g's context is current. */
 static int map_add(struct cuda_gpu *g, uint8_t *ptr, size_t len)
 {
@@ -475,7 +488,8 @@ static int map_add(struct cuda_gpu *g, uint8_t *ptr, size_t len)
 		return ret;
 	}
 	res = cu.cuMemHostRegister_v2(ptr, len, flags);
-	map->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	map->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||
+		       (res == GX_CU_ERROR_INVALID_VALUE && map_is_pinned(ptr, len));
 	if (res && !map->foreign) {
 		map_free(map);
 		return cuda_try(res, "cuMemHostRegister");

@@ -1274,11 +1274,17 @@ FAKE unsigned cuMemFreeHost(void *ptr)
 
 FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 {
+	unsigned ret, none, at;
+
 	if (unsafe())
 		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (getenv("GX_FAKE_CUDA_NO_REGISTER"))
 		return GX_CU_ERROR_OUT_OF_MEMORY;
-	return range_add(ptr, len, GX_CU_MEMORYTYPE_HOST, true);
+	ret = range_add(ptr, len, GX_CU_MEMORYTYPE_HOST, true);
+	if (!ret)
+		return 0;
+	at = range_find(ptr, &none); /* the driver registers no memory of its own */
+	return at < RANGES_MAX && !range[at].registered ? GX_CU_ERROR_INVALID_VALUE : ret;
 }
 
 FAKE unsigned cuMemHostUnregister(void *ptr)

@@ -258,6 +258,20 @@ static void host_map__twice(void **state)
 	blocks_run(f, 1); /* still mapped once */
 }
 
+/* The driver registers no memory that it has pinned itself. */
+static void host_map__pinned_by_the_driver(void **state)
+{
+	uint8_t *host = ops->pinned_alloc(gpu, 3 << 20);
+
+	assert_non_null(host);
+	assert_int_equal(ops->host_map(gpu, host, 3 << 20), 0);
+	assert_int_equal(ops->host_map(gpu, host + 4096, 8192), 0);
+	assert_true(ops->host_unmap(gpu, host + 4096, 8192));
+	assert_true(ops->host_unmap(gpu, host, 3 << 20));
+	host[0] = host[(3 << 20) - 1] = 1; /* still there */
+	ops->pinned_free(gpu, host);
+}
+
 static void block_alloc__empty_and_aligned(void **state)
 {
 	struct gx_block b;
@@ -1848,6 +1862,7 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(mem_free__null),
 		TEST(copy__told_by_a_later_flag),
 		TEST(host_map__twice),
+		TEST(host_map__pinned_by_the_driver),
 		TEST(block_alloc__empty_and_aligned),
 		TEST(unpack__no_blocks),
 		TEST(unpack__no_descriptors),
