@@ -7,6 +7,8 @@
 #include <cstring>
 #include <set>
 
+static constexpr uint64_t LINGER_NS = 100000000; /* for notifications that were sent last */
+
 nixl_status_t status_of(int err)
 {
 	static const std::map<nixl_status_t, std::set<int>> statuses = {
@@ -62,6 +64,7 @@ bool Engine::context_open(unsigned nr_cores)
 	struct gx_verbs_opts verbs = GX_INIT(verbs);
 	struct gx_port_name name = {port.c_str(), nullptr, nullptr, 0};
 	struct gx_device device = GX_INIT(device);
+	struct gx_queue_opts queue_opts = GX_INIT(queue_opts);
 	bool is_link = port.empty() || port == "local" || port == "tcp" || port == "verbs";
 	int ret;
 
@@ -71,9 +74,6 @@ bool Engine::context_open(unsigned nr_cores)
 	opts.nr_ports = is_link ? 0 : 1;
 	opts.bind_host = host.empty() ? nullptr : host.c_str();
 	opts.insecure = !host.empty();
-	opts.on_conn = on_conn;
-	opts.on_msg = on_msg;
-	opts.arg = this;
 	verbs.all = true;
 	opts.verbs = port == "verbs" ? &verbs : nullptr;
 	if (gx_open(&opts, &gx))
@@ -92,7 +92,8 @@ bool Engine::context_open(unsigned nr_cores)
 		if (gx_core_start(gx_core(gx, i)))
 			return false;
 	}
-	if (gx_queue_open(gx, nullptr, &queue))
+	queue_opts.notify = true;
+	if (gx_queue_open(gx, &queue_opts, &queue))
 		return false;
 	helper = std::jthread([this](const std::stop_token &stop) { help(stop); });
 	return true;
@@ -118,6 +119,8 @@ Engine::Engine(const nixlBackendInitParams *init) : nixlBackendEngine(init)
 Engine::~Engine()
 {
 	helper = {};
+	for (uint64_t until = gx_now() + LINGER_NS; queue && sending && gx_now() < until;)
+		queue_turn(TURNS);
 	for (unsigned i = 1; gx && i < gx_nr_cores(gx); i++)
 		gx_core_stop(gx_core(gx, i));
 	peers.clear();

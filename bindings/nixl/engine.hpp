@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,13 +43,12 @@ struct Xfer : nixlBackendReqH {
 			gx_list_close(op.list);
 	}
 	Link link;
-	std::vector<struct gx_op> ops;		 /* a prepared list each */
+	std::vector<struct gx_op> ops;		 /* a prepared list each; a note that none brings */
 	std::vector<std::shared_ptr<bool>> gone; /* of our memory that the lists name */
-	size_t next = 0, out = 0;		 /* the first that is not posted; under way */
+	size_t lists = 0, next = 0, out = 0;	 /* of .ops; the first to post; under way */
 	int err = 0;				 /* the first */
 	bool active = false;
 	bool left = false; /* by its owner: freed when nothing is under way */
-	bool notes = false;
 	std::string note;
 };
 
@@ -111,12 +111,12 @@ class Engine : public nixlBackendEngine
 
 	mutable std::mutex peers_lock; /* of .peers, not of what it refers to */
 	mutable std::map<std::string, std::shared_ptr<Peer>> peers;
-	std::map<struct gx_conn *, std::string> names; /* of those that connected; control thread */
-	std::mutex notes_lock;
-	notif_list_t notes;
-
-	mutable std::mutex queue_lock; /* of all below */
+	static constexpr unsigned POST_TURNS = 2, TURNS = 4; /* in a call of NIXL */
+	mutable std::mutex queue_lock;			     /* of all below */
 	struct gx_queue *queue = nullptr;
+	mutable std::set<std::string> names; /* of agents that connected; gx_conn_user() */
+	mutable notif_list_t notes;
+	mutable size_t sending = 0; /* notes of no transfer, under way */
 	mutable std::deque<Xfer *> active;
 	mutable uint64_t called_ns = 0; /* when NIXL last turned core 0 */
 
@@ -124,10 +124,6 @@ class Engine : public nixlBackendEngine
 
 	bool options_take(const nixl_b_params_t &params, unsigned *nr_cores);
 	bool context_open(unsigned nr_cores);
-	static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
-			    const char *why);
-	static void on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
-
 	nixl_status_t peer_link(const std::string &agent, Link *out) const;
 	nixl_status_t peer_dial(const std::string &agent, Peer &peer) const;
 	bool way_is_right(const std::string &agent, struct gx_conn *conn) const;
@@ -135,10 +131,11 @@ class Engine : public nixlBackendEngine
 	nixl_status_t xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
 				const nixl_meta_dlist_t &remote) const;
 	void help(const std::stop_token &stop);
-	bool queue_turn(bool by_nixl) const;
+	bool queue_turn(unsigned turns) const; /* 1: the helper's */
+	void comp_take(const struct gx_comp &comp) const;
+	void note_came(const struct gx_comp &comp) const;
+	int note_send(const Link &link, const std::string &text) const;
 	void xfer_feed(Xfer &x) const;
-	void xfer_cancel(Xfer &x) const;
-	void xfer_end(Xfer &x) const;
 };
 
 /* What -errno of gx is to NIXL. */

@@ -3,7 +3,7 @@
  * Agents by name, and notifications.
  *
  * The agent that begins a transfer connects, so two that write to one another have two connections.
- * The first message of a connection is the name of the agent that made it; the others are
+ * The first note of a connection is the name of the agent that made it; the others are
  * notifications. An agent that comes back under its name brings another address; the old connection
  * ends with the last transfer that refers to it.
  */
@@ -14,34 +14,7 @@
 
 static const char INFO[] = "gx1 "; /* begins connection info */
 static constexpr uint64_t DIAL_NS = 5000000000;
-static constexpr size_t NOTE_MAX_B = 4096;
-
-/* ---- The control thread ---- */
-
-void Engine::on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int, const char *)
-{
-	auto *e = static_cast<Engine *>(arg);
-
-	/* Those that we made have an owner, a Link. */
-	if (event != GX_CONN_EVENT_DOWN || gx_conn_user(conn))
-		return;
-	e->names.erase(conn);
-	gx_conn_close(conn);
-}
-
-void Engine::on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
-{
-	if (gx_conn_user(conn)) /* nobody writes to the end that connected */
-		return;
-	auto *e = static_cast<Engine *>(arg);
-	std::string text((const char *)data, len);
-	auto [it, is_name] = e->names.try_emplace(conn, text);
-
-	if (is_name)
-		return;
-	std::lock_guard guard(e->notes_lock);
-	e->notes.emplace_back(it->second, std::move(text));
-}
+static constexpr size_t NAMES_MAX = 65536; /* that strangers may leave here */
 
 /* ---- Peers ---- */
 
@@ -73,7 +46,6 @@ nixl_status_t Engine::peer_dial(const std::string &agent, Peer &peer) const
 	struct gx_conn *conn;
 	int ret;
 
-	opts.user = &peer;
 	opts.timeout_ns = DIAL_NS;
 	if (port == "local" || port == "tcp" || port == "verbs")
 		opts.link = port.c_str();
@@ -86,7 +58,7 @@ nixl_status_t Engine::peer_dial(const std::string &agent, Peer &peer) const
 		if (!ret && !way_is_right(agent, conn))
 			return NIXL_ERR_NOT_ALLOWED;
 		if (!ret)
-			ret = gx_conn_msg(conn, localAgent.data(), (uint32_t)localAgent.size());
+			ret = note_send(link, localAgent);
 		if (!ret) {
 			peer.link = link;
 			return NIXL_SUCCESS;
@@ -159,12 +131,9 @@ nixl_status_t Engine::disconnect(const std::string &agent)
 
 nixl_status_t Engine::getNotifs(notif_list_t &out)
 {
-	{
-		std::lock_guard guard(queue_lock);
-		queue_turn(true);
-	}
-	std::lock_guard guard(notes_lock);
+	std::lock_guard guard(queue_lock);
 
+	queue_turn(TURNS);
 	out = std::move(notes);
 	notes.clear();
 	return NIXL_SUCCESS;
@@ -175,9 +144,41 @@ nixl_status_t Engine::genNotif(const std::string &agent, const std::string &msg)
 	Link link;
 	nixl_status_t status;
 
-	if (msg.size() > NOTE_MAX_B)
+	if (msg.size() > GX_NOTE_MAX)
 		return NIXL_ERR_INVALID_PARAM;
 	status = peer_link(agent, &link);
-	return status ? status
-		      : status_of(gx_conn_msg(link.get(), msg.data(), (uint32_t)msg.size()));
+	return status ? status : status_of(note_send(link, msg));
+}
+
+/* It waits while the queue is full. */
+int Engine::note_send(const Link &link, const std::string &text) const
+{
+	struct gx_op op = {};
+
+	op.kind = GX_OP_PUT;
+	op.flags = GX_OP_NOTE;
+	op.note = text.data();
+	op.note_len = (uint32_t)text.size();
+	for (;;) {
+		std::lock_guard guard(queue_lock);
+		int ret = gx_post_striped(queue, link.get(), &op, 1);
+
+		sending += ret > 0;
+		queue_turn(TURNS);
+		if (ret)
+			return ret < 0 ? ret : 0;
+	}
+}
+
+/* Under the lock of the queue. The note holds its connection, which gx frees when it is down. */
+void Engine::note_came(const struct gx_comp &comp) const
+{
+	struct gx_conn *conn = gx_ep_conn(comp.ep);
+	std::string text((const char *)comp.note, comp.note_len);
+	auto *name = static_cast<const std::string *>(gx_conn_user(conn));
+
+	if (name)
+		notes.emplace_back(*name, std::move(text));
+	else if (names.size() < NAMES_MAX)
+		gx_conn_user_set(conn, (void *)&*names.insert(std::move(text)).first);
 }

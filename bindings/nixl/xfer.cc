@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transfers: a prepared list of all descriptors, on a lane of the connection; then its notification. */
+/* Transfers: a prepared list of all descriptors, on a lane of the connection, and its notification. */
 #include "engine.hpp"
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <unordered_map>
 
 static constexpr unsigned BURST = 64;
-static constexpr size_t NOTE_MAX_B = 4096;
 static constexpr uint64_t LIST_MAX_B = 1ull << 36;
 static constexpr uint64_t CALLED_NS = 200000, NAP_MIN_NS = 50000, NAP_MAX_NS = 400000;
 
@@ -74,6 +73,7 @@ nixl_status_t Engine::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t
 
 	if (!status)
 		status = xfer_fill(*x, op, local, remote);
+	x->lists = x->ops.size();
 	if (!status)
 		handle = x.release();
 	return status;
@@ -84,25 +84,32 @@ nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
 			       nixlBackendReqH *&handle, const nixl_opt_b_args_t *opt) const
 {
 	auto &x = *static_cast<Xfer *>(handle);
+	bool has_note = opt && opt->hasNotif;
 	std::lock_guard guard(queue_lock);
 
 	if (x.active)
 		return NIXL_ERR_REPOST_ACTIVE;
-	if (opt && opt->hasNotif && opt->notifMsg.size() > NOTE_MAX_B)
+	if (has_note && opt->notifMsg.size() > GX_NOTE_MAX)
 		return NIXL_ERR_INVALID_PARAM;
-	x.notes = opt && opt->hasNotif;
-	x.note = x.notes ? opt->notifMsg : std::string();
 	x.next = 0;
 	x.err = 0;
-	if (deadline_ns) {
-		uint64_t until = gx_now() + deadline_ns;
-
-		for (struct gx_op &o : x.ops)
-			o.deadline_ns = until;
+	x.ops.resize(x.lists);
+	x.note = has_note ? opt->notifMsg : std::string();
+	/* The list of a put brings it, if it is alone. */
+	if (has_note && (x.lists != 1 || x.ops[0].kind != GX_OP_PUT)) {
+		x.ops.push_back({});
+		x.ops.back().kind = GX_OP_PUT;
 	}
+	if (!x.ops.empty()) {
+		x.ops.back().flags = has_note ? GX_OP_NOTE : 0;
+		x.ops.back().note = x.note.data();
+		x.ops.back().note_len = (uint32_t)x.note.size();
+	}
+	for (struct gx_op &o : x.ops)
+		o.deadline_ns = deadline_ns ? gx_now() + deadline_ns : 0;
 	x.active = true;
 	active.push_back(&x);
-	queue_turn(true);
+	queue_turn(POST_TURNS);
 	return x.active ? NIXL_IN_PROG : status_of(x.err);
 }
 
@@ -112,7 +119,7 @@ nixl_status_t Engine::checkXfer(nixlBackendReqH *handle) const
 	std::lock_guard guard(queue_lock);
 
 	if (x.active)
-		queue_turn(true);
+		queue_turn(TURNS);
 	return x.active ? NIXL_IN_PROG : status_of(x.err);
 }
 
@@ -125,8 +132,7 @@ nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 	if (x->active) {
 		x->left = true;
 		x->err = x->err ? x->err : -ECANCELED;
-		xfer_cancel(*x);
-		queue_turn(true);
+		queue_turn(TURNS);
 	} else {
 		delete x;
 	}
@@ -135,80 +141,73 @@ nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 
 /* ---- Under the lock of the queue ---- */
 
-void Engine::xfer_cancel(Xfer &x) const
+/* A note behind the lists waits for their end. */
+void Engine::xfer_feed(Xfer &x) const
 {
 	struct gx_ep *ep = gx_conn_ep(x.link.get(), 0);
 
-	if (ep)
+	if (std::any_of(x.gone.begin(), x.gone.end(), [](const auto &g) { return *g; }))
+		x.err = x.err ? x.err : -ECANCELED;
+	while (!x.err && x.next < x.ops.size() && (x.next < x.lists || !x.out)) {
+		int ret = gx_post_striped(queue, x.link.get(), &x.ops[x.next], 1);
+
+		if (!ret)
+			return;
+		(x.next++ < x.lists ? x.out : sending) += ret > 0;
+		x.err = std::min(ret, 0);
+	}
+	if (x.err && x.out && ep)
 		gx_cancel(queue, ep, (uint64_t)&x);
 }
 
-void Engine::xfer_feed(Xfer &x) const
+void Engine::comp_take(const struct gx_comp &comp) const
 {
-	if (std::any_of(x.gone.begin(), x.gone.end(), [](const auto &g) { return *g; }))
-		x.err = x.err ? x.err : -ECANCELED;
-	while (!x.err && x.next < x.ops.size()) {
-		int ret = gx_post_striped(queue, x.link.get(), &x.ops[x.next],
-					  (unsigned)(x.ops.size() - x.next));
+	auto *x = reinterpret_cast<Xfer *>(comp.user);
 
-		if (ret < 0) {
-			x.err = ret;
-			xfer_cancel(x);
-		} else if (ret == 0) {
-			return;
-		} else {
-			x.next += (size_t)ret;
-			x.out += (size_t)ret;
-		}
+	if (comp.kind == GX_COMP_NOTIFY) {
+		note_came(comp);
+	} else if (!x) {
+		sending--;
+	} else {
+		x->out--;
+		x->err = x->err ? x->err : comp.status;
 	}
 }
 
-/* Nothing of it is under way. */
-void Engine::xfer_end(Xfer &x) const
-{
-	if (!x.err && x.notes)
-		x.err = gx_conn_msg(x.link.get(), x.note.data(), (uint32_t)x.note.size());
-	if (x.err && !x.left)
-		NIXL_ERROR << "a transfer ended: " << gx_strerror(x.err);
-	x.active = false;
-	if (x.left)
-		delete &x;
-}
-
 /* Post what waits, turn core 0, take completions, end what is done: a small transfer may be done at
- * once. Return: it did work. */
-bool Engine::queue_turn(bool by_nixl) const
+ * once. A call of NIXL takes longer than some turns. Return: it did work. */
+bool Engine::queue_turn(unsigned turns) const
 {
 	struct gx_comp comps[BURST];
-	bool worked;
+	bool worked = false, took = false;
 	unsigned n;
 
-	called_ns = by_nixl ? gx_now() : called_ns;
-	for (Xfer *x : active)
-		xfer_feed(*x);
-	worked = gx_core_turn(gx_core(gx, 0), gx_now());
-	do {
-		n = gx_poll(queue, comps, BURST);
-		for (unsigned i = 0; i < n; i++) {
-			auto &x = *reinterpret_cast<Xfer *>(comps[i].user);
-
-			x.out--;
-			if (comps[i].status && !x.err) {
-				x.err = comps[i].status;
-				xfer_cancel(x);
-			}
-		}
-	} while (n == BURST);
+	called_ns = turns > 1 ? gx_now() : called_ns;
+	for (unsigned i = 0; !took && i < turns; i++) {
+		for (Xfer *x : active)
+			xfer_feed(*x);
+		worked |= gx_core_turn(gx_core(gx, 0), gx_now());
+		for (; (n = gx_poll(queue, comps, BURST)); took = true)
+			std::for_each_n(comps, n, [this](const auto &comp) { comp_take(comp); });
+	}
 	for (size_t i = 0; i < active.size();) {
 		Xfer &x = *active[i];
 
+		if (took)
+			xfer_feed(x);
 		if (x.out || (!x.err && x.next < x.ops.size())) {
 			i++;
 			continue;
 		}
 		active.erase(active.begin() + (ptrdiff_t)i);
-		xfer_end(x);
+		x.active = false;
+		if (x.left)
+			delete &x;
+		else if (x.err)
+			NIXL_ERROR << "a transfer ended: " << gx_strerror(x.err);
 	}
+	for (unsigned i = 0; sending && took && i < turns; i++) /* nobody may call again soon */
+		gx_core_turn(gx_core(gx, 0), gx_now());
 	return worked;
 }
 
@@ -225,7 +224,7 @@ void Engine::help(const std::stop_token &stop)
 		if (!guard || now < called_ns + CALLED_NS) {
 			nap = CALLED_NS;
 			worked_ns = now;
-		} else if (queue_turn(false)) {
+		} else if (queue_turn(1)) {
 			worked_ns = now;
 		} else if (now - worked_ns > NAP_MIN_NS) {
 			nap = std::clamp((now - worked_ns) / 2048, NAP_MIN_NS, NAP_MAX_NS);
