@@ -206,6 +206,7 @@ void cc_sent(struct cc *c, uint64_t now_ns, uint32_t place, uint32_t len)
 			     .sent_b = c->sent_b,
 			     .told_b = c->told_b,
 			     .lost_b = c->lost_b,
+			     .marked_b = c->marked_b,
 			     .in_flight_b = (uint32_t)c->in_flight_b,
 			     .len = (uint16_t)bytes,
 			     .used = true,
@@ -247,6 +248,7 @@ void cc_acked(struct cc *c, uint64_t now_ns, uint32_t place)
 	s->prior_b = p->told_b;
 	s->prior_sent_b = p->sent_b;
 	s->span_lost_b = c->lost_b - p->lost_b;
+	s->span_marked_b = c->marked_b - p->marked_b;
 	s->in_flight_b = p->in_flight_b;
 	s->limited = p->limited || (c->gap_ns && p->sent_ns <= c->gap_ns);
 	s->rtt_ns = now_ns > p->sent_ns ? now_ns - p->sent_ns : 1;
@@ -265,6 +267,16 @@ void cc_lost(struct cc *c, uint64_t now_ns, uint32_t place)
 void cc_spurious(struct cc *c, uint64_t now_ns)
 {
 	c->ops->spurious(c, now_ns);
+}
+
+/* The peer counts them. It cannot say more than it acknowledges. */
+void cc_marked(struct cc *c, uint32_t nr)
+{
+	uint32_t b = (uint32_t)GX_MIN((uint64_t)nr * c->packet_b, (uint64_t)c->sample.acked_b);
+
+	c->marked_b += b;
+	c->sample.marked_b += b;
+	c->sample.span_marked_b += b;
 }
 
 /* The rate is that of the slower one of sending and acknowledging. A span that is shorter than the

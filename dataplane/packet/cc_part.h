@@ -19,6 +19,7 @@ struct cc_pkt {
 	uint64_t sent_ns, first_ns;	 /* when it left; the packet that began its sample */
 	uint64_t told_ns;		 /* when the newest acknowledgement before it came */
 	uint32_t sent_b, told_b, lost_b; /* sent, acknowledged and lost by then */
+	uint32_t marked_b;		 /* acknowledged with a mark by then */
 	uint32_t in_flight_b;		 /* under way, this one included */
 	uint16_t len;			 /* with headers */
 	bool used, limited;
@@ -27,10 +28,11 @@ struct cc_pkt {
 /* Rate of a span that ends at this acknowledgement (draft-ietf-ccwg-bbr, 4.1.2.3). */
 struct cc_sample {
 	uint32_t acked_b, lost_b; /* by this acknowledgement */
+	uint32_t marked_b;	  /* likewise */
 	uint32_t prior_b;	  /* acknowledged when its newest packet left, ... */
 	uint32_t prior_sent_b;	  /* ... and sent */
 	uint32_t span_b;	  /* acknowledged since */
-	uint32_t span_lost_b;
+	uint32_t span_lost_b, span_marked_b;
 	uint32_t in_flight_b; /* when its newest packet left */
 	uint64_t rate_b_s;    /* 0: no sample */
 	uint64_t rtt_ns;      /* 0: no sample */
@@ -79,6 +81,13 @@ struct cc_rate {
 	uint32_t loss_round_b; /* a loss round ends when packets sent from here on arrive */
 	uint32_t loss_begin_b, loss_told_b; /* lost, acknowledged in all when it began */
 	uint32_t loss_events;
+
+	/* marks of congestion */
+	uint32_t alpha_q;		       /* their smoothed share << RATE_Q */
+	uint32_t alpha_told_b, alpha_marked_b; /* in all, when the round began */
+	uint32_t marked_rounds;		       /* of startup, in a row */
+	bool marked_in_round;
+
 	bool loss_round_start, loss_in_round;
 
 	uint32_t round_b; /* a round ends when packets sent from here on arrive */
@@ -140,6 +149,9 @@ struct cc {
 	uint64_t told_ns, first_ns;
 	bool limited; /* until packets are told of that left after the first limited_b bytes */
 	uint32_t limited_b;
+	/* Likewise a sum, apart from the others: four in a row are read as one, just after one of them
+	 * was written, which waits for the write. */
+	uint32_t marked_b;
 	uint64_t gap_ns; /* packets sent up to here have seen a core without CPU */
 
 	/* set by the controller */

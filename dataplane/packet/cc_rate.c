@@ -23,6 +23,15 @@
 #define RATE_LOSS_PKTS	  3 /* gx: and so many packets, or a few under way meet chance for a queue */
 #define RATE_LOSS_EVENTS  6  /* in a round of startup (5.3.1.3) */
 #define RATE_BETA_PCT	  70 /* bounds after a loss (2.7) */
+/* Marks of congestion: the draft names no answer (3.7); these are those of Linux's BBRv3
+ * (net/ipv4/tcp_bbr.c of github.com/google/bbr, branch v3: bbr_ecn_*). gx: at any round trip, not up
+ * to 5 ms alone, because whoever sends packets that may be marked must heed the marks. */
+#define RATE_Q		  10 /* fraction bits of a share */
+#define RATE_ONE	  (1u << RATE_Q)
+#define RATE_MARK_SHIFT	  4  /* a round counts a 16th of the smoothed share ... */
+#define RATE_MARK_CUT	  3  /* ... by a third of which inflight_lo shrinks */
+#define RATE_MARK_PCT	  50 /* of what is told: too much under way */
+#define RATE_MARK_ROUNDS  2  /* of startup above it: the pipe is full */
 #define RATE_HEADROOM_PCT 85 /* of inflight_hi while cruising (2.7) */
 #define RATE_MIN_PKTS	  4  /* window (2.9) */
 #define RATE_EXTRA_ROUNDS 10 /* of the filter of lumps (2.10) */
@@ -146,7 +155,7 @@ static void down_start(struct cc *c, uint64_t now_ns)
 {
 	struct cc_rate *r = &c->rate;
 
-	r->loss_in_round = false;
+	r->loss_in_round = r->marked_in_round = false;
 	r->bw_latest = r->inflight_latest = 0;
 	r->up_each_b = UINT32_MAX;
 	r->rounds_since_probe = (uint32_t)cc_random(c, 2);
@@ -265,6 +274,11 @@ static bool is_too_much(const struct cc *c, uint64_t lost_b, uint64_t in_flight_
 	return lost_b > few_b && (lost_b - few_b) * 100 > in_flight_b * RATE_LOSS_PCT;
 }
 
+static bool is_marked_too_much(const struct cc_sample *s)
+{
+	return (uint64_t)s->span_marked_b * 100 > (uint64_t)s->span_b * RATE_MARK_PCT;
+}
+
 static void too_much(struct cc *c, uint64_t now_ns, uint64_t in_flight_b, bool limited)
 {
 	struct cc_rate *r = &c->rate;
@@ -338,7 +352,7 @@ static void long_term(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 		r->acks = ACKS_INIT;
 		r->probe_samples = false;
 	}
-	if (is_too_much(c, s->span_lost_b, s->in_flight_b)) {
+	if (is_too_much(c, s->span_lost_b, s->in_flight_b) || is_marked_too_much(s)) {
 		if (r->probe_samples)
 			too_much(c, now_ns, s->in_flight_b, s->limited);
 		return;
@@ -387,15 +401,23 @@ static void lower_bounds(struct cc *c)
 {
 	struct cc_rate *r = &c->rate;
 
-	if (is_probing(r) || !loss_is_high(c))
+	bool lost = loss_is_high(c);
+	uint64_t marked = CC_NEVER;
+
+	if (is_probing(r) || (!lost && !r->marked_in_round))
 		return;
-	if (r->bw_lo == CC_NEVER)
-		r->bw_lo = max_bw(r);
 	if (r->inflight_lo == CC_NEVER)
 		r->inflight_lo = c->window_b;
-	r->bw_lo = GX_MAX(r->bw_latest, percent(r->bw_lo, RATE_BETA_PCT));
-	r->inflight_lo =
-		GX_MAX((uint64_t)r->inflight_latest, percent(r->inflight_lo, RATE_BETA_PCT));
+	if (r->marked_in_round)
+		marked = (r->inflight_lo * (RATE_ONE - r->alpha_q / RATE_MARK_CUT)) >> RATE_Q;
+	if (lost) {
+		if (r->bw_lo == CC_NEVER)
+			r->bw_lo = max_bw(r);
+		r->bw_lo = GX_MAX(r->bw_latest, percent(r->bw_lo, RATE_BETA_PCT));
+		r->inflight_lo = GX_MAX((uint64_t)r->inflight_latest,
+					percent(r->inflight_lo, RATE_BETA_PCT));
+	}
+	r->inflight_lo = GX_MAX(GX_MIN(r->inflight_lo, marked), window_min(c));
 }
 
 /* gx: the rate of the path has fallen by much when the path has a queue and delivers little, round
@@ -419,14 +441,39 @@ static void fallen(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	down_start(c, now_ns);
 }
 
+static void pipe_is_full(struct cc *c)
+{
+	struct cc_rate *r = &c->rate;
+
+	r->full_reached = true;
+	r->inflight_hi = GX_MAX(bdp(c, max_bw(r), 100), (uint64_t)r->inflight_latest);
+}
+
 static void startup_loss(struct cc *c)
 {
 	struct cc_rate *r = &c->rate;
 
 	if (r->phase != RATE_STARTUP || r->loss_events < RATE_LOSS_EVENTS || !loss_is_high(c))
 		return;
-	r->full_reached = true;
-	r->inflight_hi = GX_MAX(bdp(c, max_bw(r), 100), (uint64_t)r->inflight_latest);
+	pipe_is_full(c);
+}
+
+/* The smoothed share of marked bytes, a round at a time. */
+static void marks_update(struct cc *c)
+{
+	struct cc_rate *r = &c->rate;
+	uint32_t told_b = c->told_b - r->alpha_told_b, marked_b = c->marked_b - r->alpha_marked_b;
+	uint32_t share_q = told_b ? (uint32_t)(((uint64_t)marked_b << RATE_Q) / told_b) : 0;
+
+	if (!told_b)
+		return;
+	r->alpha_told_b = c->told_b;
+	r->alpha_marked_b = c->marked_b;
+	r->alpha_q -= r->alpha_q >> RATE_MARK_SHIFT;
+	r->alpha_q = GX_MIN(r->alpha_q + (share_q >> RATE_MARK_SHIFT), RATE_ONE);
+	r->marked_rounds = share_q * 100 >= RATE_ONE * RATE_MARK_PCT ? r->marked_rounds + 1 : 0;
+	if (r->phase == RATE_STARTUP && r->marked_rounds >= RATE_MARK_ROUNDS)
+		pipe_is_full(c);
 }
 
 static void signals(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
@@ -437,13 +484,16 @@ static void signals(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	r->bw_latest = GX_MAX(r->bw_latest, s->rate_b_s);
 	r->inflight_latest = GX_MAX(r->inflight_latest, s->any ? s->span_b : 0);
 	round_update(c, s);
+	r->marked_in_round |= s->marked_b > 0;
+	if (r->round_start)
+		marks_update(c);
 	if (s->rate_b_s && (s->rate_b_s >= max_bw(r) || !s->limited))
 		r->max_bw[1] = GX_MAX(r->max_bw[1], s->rate_b_s);
 	if (r->loss_round_start) {
 		lower_bounds(c);
 		startup_loss(c);
 		fallen(c, now_ns, s);
-		r->loss_in_round = false;
+		r->loss_in_round = r->marked_in_round = false;
 		r->loss_round_b = c->sent_b;
 	}
 }
@@ -620,6 +670,9 @@ static void rate_begin(struct cc *c, uint64_t now_ns)
 			      .probe_stamp_ns = now_ns,
 			      .rtt_stamp_ns = now_ns,
 			      .round_b = c->sent_b,
+			      .alpha_q = RATE_ONE,
+			      .alpha_told_b = c->told_b,
+			      .alpha_marked_b = c->marked_b,
 			      .loss_round_b = c->sent_b};
 	lower_reset(r);
 	phase_set(c, RATE_STARTUP);

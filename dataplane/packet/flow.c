@@ -58,6 +58,7 @@ struct flow {
 	struct flow_pkt *sent; /* at the slot of its psn */
 	struct flow_queue acked_q, lost_q;
 	uint64_t nr_spurious;
+	uint32_t tx_marks;	/* marked packets, as ACKs told them, cumulative */
 	bool lossless, ordered; /* frozen */
 
 	/* sender's clock */
@@ -86,6 +87,7 @@ struct flow {
 	bool ack_want;
 	uint64_t ack_ns, ack_due_ns; /* last one built; next one due by time */
 	uint64_t ack_delay_ns;	     /* frozen */
+	uint32_t rx_marks;	     /* packets that came marked, cumulative */
 };
 
 /* ---- Bitmaps that run backwards. @mask: bits - 1, bits a power of two of at least 128 ---- */
@@ -253,6 +255,11 @@ uint64_t flow_srtt_ns(const struct flow *f)
 uint64_t flow_spurious(const struct flow *f)
 {
 	return f->nr_spurious;
+}
+
+uint32_t flow_marks(const struct flow *f)
+{
+	return f->tx_marks;
 }
 
 /* ---- Sender: round-trip time and loss ---- */
@@ -510,6 +517,8 @@ int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
 		return -EPROTO;
 	if ((int32_t)(ack->credit - f->tx_limit) > 0)
 		f->tx_limit = ack->credit;
+	if ((int32_t)(ack->marks - f->tx_marks) > 0)
+		f->tx_marks = ack->marks;
 	if (top >= f->hi) {
 		f->hi = top + 1;
 		if (f->tx_next - top <= f->mask)
@@ -639,6 +648,11 @@ void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool data, bool
 	f->ack_want |= now_flag;
 }
 
+void flow_rx_marked(struct flow *f)
+{
+	f->rx_marks++;
+}
+
 void flow_rx_again(struct flow *f, uint64_t now_ns)
 {
 	flow_ack_soon(f, now_ns);
@@ -695,6 +709,7 @@ bool flow_ack_build(struct flow *f, uint64_t now_ns, struct gx_wire_ack *ack)
 	ack->largest = f->rx_first + top;
 	ack->delay_ns = (uint32_t)GX_MIN(held, UINT32_MAX);
 	ack->credit = f->rx_limit;
+	ack->marks = f->rx_marks;
 	ack->nr_words = (uint16_t)need;
 	for (uint32_t w = 0; w < need; w++)
 		ack->words[w] = bits_get(f->rx, f->rx_mask, top - 64ull * w);

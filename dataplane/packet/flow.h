@@ -59,6 +59,9 @@ bool flow_next_lost(struct flow *f, struct flow_pkt *p);
 /* Packets of flow_next_lost() that the peer acknowledged after all (spurious losses), cumulative.
  */
 uint64_t flow_spurious(const struct flow *f);
+/* Packets that the peer says came with a mark of congestion (ECN), cumulative, low 32 bits. It may
+ * say anything. */
+uint32_t flow_marks(const struct flow *f);
 /* For congestion control, which names a packet by its place, below twice the window: psns given out
  * so far; the packet at a place; places of packets that wait in flow_next_acked() and
  * flow_next_lost(), from @i = 0 on, FLOW_NO_PLACE at the end. */
@@ -85,6 +88,8 @@ enum flow_rx flow_rx_look(const struct flow *f, uint32_t psn);
 /* The packet was accepted: remember it, and acknowledge it later. @data: it was DATA. @now_flag:
  * ACK_NOW or EOM was set. */
 void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool data, bool now_flag);
+/* It came with a mark of congestion. */
+void flow_rx_marked(struct flow *f);
 /* A duplicate means that the peer misses our ACK: send one soon. */
 void flow_rx_again(struct flow *f, uint64_t now_ns);
 /* Should an ACK go out now? flow_ack_want() asks for one at the next chance (done moved, credit
@@ -93,7 +98,7 @@ bool flow_ack_due(const struct flow *f, uint64_t now_ns);
 void flow_ack_want(struct flow *f);
 /* When flow_ack_due() may turn true by time alone; UINT64_MAX: never. */
 uint64_t flow_ack_due_ns(const struct flow *f);
-/* Fill largest, delay, words, credit; the caller fills done. No ACK is due afterwards. Return:
+/* Fill largest, delay, words, credit, marks; the caller fills done. No ACK is due afterwards. Return:
  * false when no packet was ever received (then there is no ACK to build). */
 bool flow_ack_build(struct flow *f, uint64_t now_ns, struct gx_wire_ack *ack);
 

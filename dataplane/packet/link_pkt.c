@@ -318,15 +318,14 @@ static void path_say_turns(const struct pkt_ep *e)
  * the port's option says otherwise. */
 static int ep_pace(struct pkt_ep *e, const struct flow_cfg *flow)
 {
-	const struct gx_port *port = e->link->port;
-	struct cc_cfg cfg = {.kind = port->cc == GX_PORT_CC_SWIFT ? CC_SWIFT : CC_RATE,
+	enum gx_port_cc cc = gx_port_cc(e->link->port);
+	struct cc_cfg cfg = {.kind = cc == GX_PORT_CC_SWIFT ? CC_SWIFT : CC_RATE,
 			     .places = 2 * flow->window,
 			     .packet_b = e->shape.quantum + PKT_WIRE_B,
 			     .hdr_b = PKT_WIRE_B,
 			     .seed = flow->tx_psn};
 
-	if (port->cc == GX_PORT_CC_NONE ||
-	    (port->cc == GX_PORT_CC_AUTO && !(port->caps.flags & GX_PORT_NEEDS_PROBE)))
+	if (cc == GX_PORT_CC_NONE)
 		return 0;
 	return cc_open(&cfg, &e->pace.cc);
 }

@@ -16,7 +16,7 @@ void pace_sent(struct pace *p, const struct flow *f)
 void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns)
 {
 	uint64_t spurious = flow_spurious(f);
-	uint32_t place;
+	uint32_t place, marks = flow_marks(f);
 
 	pace_sent(p, f);
 	for (uint32_t i = 0; (place = flow_lost_place(f, i)) != FLOW_NO_PLACE; i++)
@@ -26,5 +26,8 @@ void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns)
 	if (spurious != p->spurious)
 		cc_spurious(p->cc, now_ns);
 	p->spurious = spurious;
+	if (marks != p->marks)
+		cc_marked(p->cc, marks - p->marks);
+	p->marks = marks;
 	cc_told(p->cc, now_ns);
 }

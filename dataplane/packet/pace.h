@@ -14,6 +14,7 @@ struct pace {
 	struct cc *cc;	   /* NULL: none */
 	uint64_t told;	   /* packets that the controller knows, of flow_nr_sent() */
 	uint64_t spurious; /* of flow_spurious() */
+	uint32_t marks;	   /* of flow_marks() */
 };
 
 /* After packets were sent. */

@@ -199,6 +199,13 @@ static bool rx_new(struct pkt_ep *e, const struct gx_wire_hdr *h)
 	return false;
 }
 
+/* The next ACK tells the sender. */
+static void rx_marked(struct pkt_ep *e)
+{
+	gx_stat_add(pkt_stats(e->link), GX_STAT_RX_MARKED, 1);
+	flow_rx_marked(e->flow);
+}
+
 /* Records, and behind them an ACK of h->mid bytes, if any. The records go first, because somebody
  * may wait for them. */
 static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
@@ -338,6 +345,8 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 	e->timer.heard_ns = e->now_ns;
 	if (!rx_new(e, &h))
 		return false;
+	if (gx_unlikely(rx->marked))
+		rx_marked(e);
 	if (h.type == GX_PKT_PROBE) {
 		rx_probe(e, &h);
 		return false;

@@ -19,7 +19,7 @@
 #define HDR_ZERO_AT	   30
 #define HDR_FLAGS	   (GX_PKT_EOM | GX_PKT_ACK_NOW)
 
-#define ACK_FIXED_B  24
+#define ACK_FIXED_B  32
 #define REC_OPEN_B   48
 #define REC_AGAIN_B  16 /* of an OPEN that replaces another message */
 #define REC_PULL_B   8	/* of an OPEN whose bytes the receiver reads out of the sender's process */
@@ -103,6 +103,8 @@ uint32_t gx_wire_ack_put(uint8_t *b, const struct gx_wire_ack *a)
 	le32_put(b + 16, a->number);
 	le16_put(b + 20, a->nr_words);
 	le16_put(b + 22, a->done_words);
+	le32_put(b + 24, a->marks);
+	le32_put(b + 28, 0);
 	for (uint32_t rest = a->done_words; rest; rest &= rest - 1, at += 8)
 		le64_put(b + at, a->done[__builtin_ctz(rest)]);
 	for (uint32_t i = 0; i < a->nr_words; i++, at += 8)
@@ -122,12 +124,13 @@ int gx_wire_ack_get(const uint8_t *b, uint32_t len, struct gx_wire_ack *a)
 	if (nr_words < 1 || nr_words > GX_WIRE_ACK_WORDS ||
 	    len != ACK_FIXED_B + 8 * (nr_done + nr_words))
 		return -EPROTO;
-	if (!(b[ACK_FIXED_B + 8 * nr_done] & 1))
+	if (le32_get(b + 28) || !(b[ACK_FIXED_B + 8 * nr_done] & 1))
 		return -EPROTO;
 	a->largest = le64_get(b);
 	a->delay_ns = le32_get(b + 8);
 	a->credit = le32_get(b + 12);
 	a->number = le32_get(b + 16);
+	a->marks = le32_get(b + 24);
 	a->nr_words = (uint16_t)nr_words;
 	for (uint32_t rest = a->done_words; rest; rest &= rest - 1, at += 8)
 		a->done[__builtin_ctz(rest)] = le64_get(b + at);

@@ -27,6 +27,7 @@
 #define UDP_SNDBUF_B	 (4 << 20)
 #define UDP_BIND_TRIES	 256
 #define UDP_HDR_B	 8
+#define UDP_ECT		 2 /* RFC 3168 5: ECT(0) */
 
 /* Address blob: the peer sends to this address. */
 struct udp_addr {
@@ -162,6 +163,21 @@ static int udp_socket(const union udp_name *name)
 		return ret;
 	}
 	return gx_fd_own(fd);
+}
+
+/* The receiver counts marks in any case. Only rate heeds them, so only its packets may be marked. */
+static void udp_ecn(const struct udp_queue *q, enum gx_port_cc cc)
+{
+	bool v4 = q->name.sa.sa_family == AF_INET;
+	int on = 1, ect = UDP_ECT, fd = q->half[GX_HALF_DATA].fd;
+
+	if (setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, &on,
+		       sizeof(on)))
+		gx_info("port udp: the kernel does not tell marks of congestion: %s",
+			strerror(errno));
+	if (cc == GX_PORT_CC_RATE)
+		setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &ect,
+			   sizeof(ect));
 }
 
 /* The kernel counts its own part of a buffer as well, and gives twice of what it is asked for. */
@@ -336,6 +352,7 @@ static int udp_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *s
 	q->q.port = gp;
 	q->q.stats = stats;
 	q->q.rx_base = q->slots;
+	udp_ecn(q, gx_port_cc(gp));
 	udp_filter(q);
 	*out = &q->q;
 	return 0;

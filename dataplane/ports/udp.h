@@ -40,8 +40,15 @@ struct udp_half {
 	union udp_name from[GX_BURST_MAX]; /* of rx */
 	struct iovec rx_iov[GX_BURST_MAX][2], tx_iov[GX_BURST_MAX][2];
 	uint8_t tx_pkts[GX_BURST_MAX]; /* packets of each message */
-	char cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint32_t)) + CMSG_SPACE(sizeof(int))];
+	/* drops, length of a train's packets, ECN */
+	char cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint32_t)) + 2 * CMSG_SPACE(sizeof(int))];
 	char tx_cmsg[GX_BURST_MAX][CMSG_SPACE(sizeof(uint16_t))];
+};
+
+/* What the kernel says of a message. */
+struct udp_said {
+	uint32_t seg_b; /* length of the packets of a train; 0: no train */
+	bool marked;	/* ECN: CE */
 };
 
 /* Receiving trains: several packets in one datagram. owner: poll core */
@@ -54,6 +61,7 @@ struct udp_gro {
 	uint8_t *line_buf; /* [GX_BURST_MAX][UDP_GRO_B]: trains to take by copying */
 	struct {
 		uint32_t len_b, seg_b;
+		bool marked;
 	} lines[GX_BURST_MAX];
 	unsigned nr_lines, line; /* trains in line_buf; the first one not taken yet */
 	uint32_t line_at;	 /* bytes taken of that one */

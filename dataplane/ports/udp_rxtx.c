@@ -16,7 +16,9 @@
 
 #define UDP_ERR_TRIES  4     /* errors of earlier packets that one burst clears */
 #define UDP_TRAIN_B    65000 /* most bytes of a train; the kernel takes 65,507 with IPv4 */
-#define UDP_TRAIN_PKTS 64    /* UDP_MAX_SEGMENTS of include/linux/udp.h, before Linux 6.9 */
+#define UDP_ECN_MASK   3     /* RFC 3168 5: 2 is ECT(0) */
+#define UDP_ECN_CE     3
+#define UDP_TRAIN_PKTS 64 /* UDP_MAX_SEGMENTS of include/linux/udp.h, before Linux 6.9 */
 
 /* ---- Known peers ---- */
 
@@ -105,12 +107,13 @@ static unsigned udp_recv(struct udp_queue *q, struct udp_half *h, unsigned n)
 }
 
 /* One control message has the number of packets that the kernel has dropped, once there were any; a
- * train counts as one. Another has the length of the packets in a train. Return: that length; 0: no
- * train. */
-static uint32_t udp_rx_cmsg(struct udp_queue *q, struct udp_half *h, struct msghdr *msg)
+ * train counts as one. Others have the length of the packets in a train, and the byte of IP with its
+ * two bits of ECN; all packets of a train have the same. */
+static struct udp_said udp_rx_cmsg(struct udp_queue *q, struct udp_half *h, struct msghdr *msg)
 {
-	uint32_t drops, seg_b = 0;
-	int seg;
+	struct udp_said said = {0};
+	uint32_t drops;
+	int seg, class;
 
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
 		if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_RXQ_OVFL) {
@@ -119,10 +122,15 @@ static uint32_t udp_rx_cmsg(struct udp_queue *q, struct udp_half *h, struct msgh
 			h->drops = drops;
 		} else if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO) {
 			memcpy(&seg, CMSG_DATA(c), sizeof(seg));
-			seg_b = seg > 0 ? (uint32_t)seg : 0;
+			said.seg_b = seg > 0 ? (uint32_t)seg : 0;
+		} else if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) {
+			said.marked = (*CMSG_DATA(c) & UDP_ECN_MASK) == UDP_ECN_CE;
+		} else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS) {
+			memcpy(&class, CMSG_DATA(c), sizeof(class));
+			said.marked = (class & UDP_ECN_MASK) == UDP_ECN_CE;
 		}
 	}
-	return seg_b;
+	return said;
 }
 
 /* Count a packet that is short, cut or a stranger's. False: the caller frees its buffer. */
@@ -173,7 +181,8 @@ static unsigned udp_rx_prepare(struct udp_queue *q, enum gx_half half, struct gx
 /* ---- Receive trains ---- */
 
 /* A packet of @len bytes in all stands in @pkt's header and slot. False: its length is bad. */
-static bool udp_gro_packet(struct udp_queue *q, struct gx_rx *pkt, uint32_t slot, uint32_t len)
+static bool udp_gro_packet(struct udp_queue *q, struct gx_rx *pkt, uint32_t slot, uint32_t len,
+			   bool marked)
 {
 	if (len < GX_WIRE_HDR_B || len - GX_WIRE_HDR_B > q->slot_b) {
 		gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
@@ -183,6 +192,7 @@ static bool udp_gro_packet(struct udp_queue *q, struct gx_rx *pkt, uint32_t slot
 	pkt->hlen = GX_WIRE_HDR_B;
 	pkt->peer = GX_PEER_ANY;
 	pkt->buf = slot;
+	pkt->marked = marked;
 	pkt->data = q->slots + (size_t)slot * q->slot_b;
 	q->held[slot] = 1;
 	return true;
@@ -197,6 +207,7 @@ static unsigned udp_gro_line(struct udp_queue *q, struct gx_rx pkts[], unsigned 
 	while (g->line < g->nr_lines && good < n && q->nr_free) {
 		uint32_t len =
 			GX_MIN(g->lines[g->line].seg_b, g->lines[g->line].len_b - g->line_at);
+		bool marked = g->lines[g->line].marked;
 		const uint8_t *b = g->line_buf + (size_t)g->line * UDP_GRO_B + g->line_at;
 
 		g->line_at += len;
@@ -204,7 +215,7 @@ static unsigned udp_gro_line(struct udp_queue *q, struct gx_rx pkts[], unsigned 
 			g->line++;
 			g->line_at = 0;
 		}
-		if (!udp_gro_packet(q, &pkts[good], q->free_slot[q->nr_free - 1], len))
+		if (!udp_gro_packet(q, &pkts[good], q->free_slot[q->nr_free - 1], len, marked))
 			continue;
 		memcpy(pkts[good].hdr, b, GX_WIRE_HDR_B);
 		memcpy(pkts[good].data, b + GX_WIRE_HDR_B, len - GX_WIRE_HDR_B);
@@ -241,7 +252,7 @@ static unsigned udp_gro_prepare(struct udp_queue *q, struct gx_rx pkts[], unsign
 }
 
 /* The guess was wrong: copy message @m to line_buf, which has room for each message of a burst. */
-static void udp_gro_straighten(struct udp_queue *q, const struct mmsghdr *m, uint32_t seg_b)
+static void udp_gro_straighten(struct udp_queue *q, const struct mmsghdr *m, struct udp_said said)
 {
 	struct udp_gro *g = &q->gro;
 	uint8_t *to = g->line_buf + (size_t)g->nr_lines * UDP_GRO_B;
@@ -254,20 +265,21 @@ static void udp_gro_straighten(struct udp_queue *q, const struct mmsghdr *m, uin
 		at += part;
 	}
 	g->lines[g->nr_lines].len_b = at;
-	g->lines[g->nr_lines].seg_b = seg_b;
+	g->lines[g->nr_lines].seg_b = said.seg_b;
+	g->lines[g->nr_lines].marked = said.marked;
 	g->nr_lines += at > 0;
 }
 
 /* The packets of message @i stand in their places, from pkts[@from] on. Return: good packets so
  * far. */
 static unsigned udp_gro_message(struct udp_queue *q, struct gx_rx pkts[], unsigned good,
-				unsigned from, const uint32_t slots[], uint32_t len)
+				unsigned from, const uint32_t slots[], uint32_t len, bool marked)
 {
 	for (unsigned j = 0; len; j++) {
 		uint32_t part = GX_MIN(len, q->gro.seg_b);
 
 		len -= part;
-		if (!udp_gro_packet(q, &pkts[from + j], slots[j], part))
+		if (!udp_gro_packet(q, &pkts[from + j], slots[j], part, marked))
 			continue;
 		if (good != from + j)
 			pkts[good] = pkts[from + j];
@@ -300,22 +312,25 @@ static unsigned udp_gro_take(struct udp_queue *q, struct gx_rx pkts[], unsigned 
 
 	for (unsigned i = 0; i < got; i++) {
 		struct mmsghdr *m = &h->rx[i];
-		uint32_t seg_b = udp_rx_cmsg(q, h, &m->msg_hdr);
-		bool train = seg_b && seg_b < m->msg_len;
+		struct udp_said said = udp_rx_cmsg(q, h, &m->msg_hdr);
+		bool train = said.seg_b && said.seg_b < m->msg_len;
 
 		if (!udp_is_known(q, GX_HALF_DATA, i))
 			continue;
 		if (train) {
-			last_seg_b = seg_b;
+			last_seg_b = said.seg_b;
 			last_b = m->msg_len;
+		} else {
+			said.seg_b = m->msg_len;
 		}
 		if (m->msg_len < GX_WIRE_HDR_B)
 			gx_stat_add(q->q.stats, GX_STAT_RX_BAD, 1);
-		else if (m->msg_len <= k * g->seg_b && (train ? seg_b : m->msg_len) <= g->seg_b &&
-			 (!train || seg_b == g->seg_b))
-			good = udp_gro_message(q, pkts, good, i * k, &slots[i * k], m->msg_len);
+		else if (m->msg_len <= k * g->seg_b && said.seg_b <= g->seg_b &&
+			 (!train || said.seg_b == g->seg_b))
+			good = udp_gro_message(q, pkts, good, i * k, &slots[i * k], m->msg_len,
+					       said.marked);
 		else
-			udp_gro_straighten(q, m, train ? seg_b : m->msg_len);
+			udp_gro_straighten(q, m, said);
 	}
 	udp_gro_learn(q, last_seg_b, last_b);
 	return good;
@@ -366,9 +381,10 @@ unsigned udp_rx_burst(struct gx_port_queue *gq, enum gx_half half, struct gx_rx 
 		for (unsigned i = 0; i < got; i++)
 			q->held[pkts[i].buf] = 1;
 	}
-	udp_rx_cmsg(q, h, &h->rx[got - 1].msg_hdr);
 	for (unsigned i = 0; i < got; i++) {
 		struct gx_rx *pkt = &pkts[good];
+
+		pkts[i].marked = udp_rx_cmsg(q, h, &h->rx[i].msg_hdr).marked;
 
 		if (!udp_rx_one(q, half, i, &pkts[i])) {
 			if (half == GX_HALF_DATA)

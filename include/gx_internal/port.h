@@ -75,6 +75,8 @@ struct gx_rx {
 	uint32_t len;  /* payload bytes; the port has checked them against the buffer */
 	uint32_t peer; /* GX_PEER_ANY when not known */
 	uint32_t hlen; /* header bytes copied to hdr */
+	bool marked;   /* data half: a queue on the way was long (ECN's CE). false: the port cannot
+			  tell */
 	uint8_t hdr[GX_HDR_MAX];
 };
 
@@ -202,6 +204,14 @@ struct gx_port {
 			       to its first comma. Frozen after open */
 	enum gx_port_cc cc; /* the caller of ->open sets it. Frozen then */
 };
+
+/** gx_port_cc() - The congestion control of what leaves by @p, AUTO resolved. */
+static inline enum gx_port_cc gx_port_cc(const struct gx_port *p)
+{
+	if (p->cc != GX_PORT_CC_AUTO)
+		return p->cc;
+	return p->caps.flags & GX_PORT_NEEDS_PROBE ? GX_PORT_CC_RATE : GX_PORT_CC_NONE;
+}
 
 struct gx_port_queue {
 	const struct gx_port_ops *ops;

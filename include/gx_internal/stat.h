@@ -22,6 +22,7 @@
 	X(RX_BYTES, rx_bytes, "payload bytes received")                                            \
 	X(RX_DUP, rx_dup, "duplicate packets, their buffers given back at once")                   \
 	X(RX_BAD, rx_bad, "packets dropped: malformed, or against the protocol")                   \
+	X(RX_MARKED, rx_marked, "data packets that a network marked: a queue was long (ECN)")      \
 	X(RX_STRAY, rx_stray, "packets dropped: unknown connection or message")                    \
 	X(RX_CRC, rx_crc, "packets dropped: CRC mismatch")                                         \
 	X(RX_CRC_UNPACK, rx_crc_unpack, "fragments found wrong by whoever unpacked them")          \

@@ -20,7 +20,7 @@
 #define GX_WIRE_INLINE_MAX  1024  /* bytes of data that an OPEN may carry */
 #define GX_WIRE_MIDS	    1024 /* messages open in a direction; place of a mid: mid % GX_WIRE_MIDS */
 #define GX_WIRE_DONE_WORDS  (GX_WIRE_MIDS / 64)
-#define GX_WIRE_ACK_MAX	    (24 + 8 * (GX_WIRE_DONE_WORDS + GX_WIRE_ACK_WORDS)) /* bytes */
+#define GX_WIRE_ACK_MAX	    (32 + 8 * (GX_WIRE_DONE_WORDS + GX_WIRE_ACK_WORDS)) /* bytes */
 #define GX_WIRE_ACTIVE	    64 /* messages of more than 80 KiB under way, in a direction */
 
 enum gx_pkt_type { GX_PKT_DATA = 1, GX_PKT_CTL, GX_PKT_ACK, GX_PKT_PROBE };
@@ -57,6 +57,7 @@ struct gx_wire_ack {
 	uint32_t delay_ns;   /* time that the receiver held it */
 	uint32_t credit;     /* first transmissions of DATA allowed since the start, low 32 bits */
 	uint32_t number;     /* number of this ACK, one more than the last */
+	uint32_t marks;	     /* packets that came with a mark of congestion, low 32 bits */
 	uint16_t done_words; /* bit w: the ACK has done[w] */
 	uint16_t nr_words;   /* 1..GX_WIRE_ACK_WORDS */
 	uint64_t done[GX_WIRE_DONE_WORDS]; /* place 64 w + i is bit i of done[w]: flips with each

@@ -21,6 +21,7 @@ struct rig_event {
 	enum event_kind kind;
 	uint32_t who;
 	uint32_t psn, content;
+	bool marked;
 	struct gx_wire_ack *ack;
 };
 
@@ -90,12 +91,13 @@ static void send_one(struct rig *r, struct rig_sender *s, uint32_t content, uint
 			       .who = (uint32_t)(s - r->s),
 			       .psn = (uint32_t)flow_sent(s->tx, r->now_ns, &p),
 			       .content = kind == 1 ? content : UINT32_MAX};
-	struct way_fate fate = way_take(&r->way, r->now_ns, bytes, false);
+	struct way_fate fate = way_take(&r->way, r->now_ns, bytes, s->cfg.kind == CC_RATE);
 
 	s->out_b += bytes;
 	if (fate.drop != WAY_PASSES)
 		return;
 	ev.ns = fate.due_ns + s->cfg.rtt_ns / 2;
+	ev.marked = fate.mark;
 	event_put(r, ev);
 	if (fate.dup)
 		event_put(r, ev);
@@ -240,10 +242,13 @@ static void ack_send(struct rig *r, struct rig_sender *s)
 		return;
 	ev.ack = calloc(1, sizeof(*ev.ack));
 	assert_non_null(ev.ack);
-	if (flow_ack_build(s->rx, r->now_ns, ev.ack))
-		event_put(r, ev);
-	else
+	if (!flow_ack_build(s->rx, r->now_ns, ev.ack)) {
 		free(ev.ack);
+		return;
+	}
+	if (s->cfg.lie)
+		ev.ack->marks = s->lied += s->cfg.lie;
+	event_put(r, ev);
 }
 
 static void data_came(struct rig *r, struct rig_sender *s, const struct rig_event *ev)
@@ -255,6 +260,8 @@ static void data_came(struct rig *r, struct rig_sender *s, const struct rig_even
 		return;
 	}
 	flow_rx_take(s->rx, r->now_ns, ev->psn, true, c == UINT32_MAX);
+	if (ev->marked)
+		flow_rx_marked(s->rx);
 	if (c == UINT32_MAX)
 		return;
 	if (s->seen[c / 64] >> (c & 63) & 1) {

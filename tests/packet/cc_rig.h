@@ -29,6 +29,9 @@ struct rig_sender_cfg {
 	uint64_t credit_ns;	/* ... until then; 0: always */
 	uint64_t on_ns, off_ns; /* the core runs, then does not; 0, 0: it always does */
 	uint32_t ack_every;
+	uint32_t
+		lie; /* its receiver says so many marked packets more with each acknowledgement, whatever
+			 came; 0: the truth */
 };
 
 struct rig_sender {
@@ -45,6 +48,7 @@ struct rig_sender {
 	uint32_t again_head, again_tail;
 	uint64_t *seen; /* bitmap of contents that came */
 	uint32_t credit_out;
+	uint32_t lied;
 	uint64_t app_used_b;
 	bool asked, known; /* a probe went out, and came back: as path.c has it */
 };

@@ -475,6 +475,69 @@ static void application__is_slow(void **state)
 	rig_close(&r);
 }
 
+/* Four flows, a deep buffer: with marks from a tenth of a BDP on their queue is short and nothing is
+ * lost. What the link marked, the receivers counted and the senders heard. */
+static void marks__keep_the_queue_short(void **state)
+{
+	double mean[2];
+
+	for (int on = 0; on <= 1; on++) {
+		struct rig_sender_cfg s[4];
+		struct way_cfg way = link_1g;
+		double heard = 0;
+		struct rig r;
+
+		for (unsigned i = 0; i < 4; i++) {
+			s[i] = sender_of(10 * MS);
+			s[i].start_ns = i * 100 * MS;
+		}
+		way.mark_b = on ? 125000 : 0;
+		way.queue_b = 4 * 1250000;
+		rig_open(&r, &way, s, 4, 1);
+		rig_run(&r, 5 * S);
+		rig_count_anew(&r);
+		for (unsigned i = 0; i < 4; i++)
+			heard -= flow_marks(r.s[i].tx);
+		rig_run(&r, 15 * S);
+		say(on ? "4 flows, marked from 0.1 BDP on" : "4 flows, not marked", &r, 1e9,
+		    10 * MS);
+		mean[on] = way_queue_mean_b(&r.way);
+		for (unsigned i = 0; i < 4; i++)
+			heard += flow_marks(r.s[i].tx);
+		/* But for those under way at the begin and at the end. */
+		assert_float_equal(heard, (double)r.way.n.marks, on ? 1000 : 0);
+		assert_true(on == (heard > 5000));
+		assert_true(part(&r, 1e9) > 0.9);
+		assert_true(!on || !r.s[0].resent);
+		rig_close(&r);
+	}
+	assert_true(mean[1] < 0.5 * mean[0]);
+}
+
+/* A peer may say of marks what it likes. Then its own packets come slowly, and no count is wrong. */
+static void marks__of_a_liar(void **state)
+{
+	static const uint32_t lie[] = {16, 1000000000, UINT32_MAX, 1u << 31};
+
+	for (unsigned i = 0; i < sizeof(lie) / sizeof(*lie); i++) {
+		struct rig_sender_cfg s[2] = {sender_of(10 * MS), sender_of(10 * MS)};
+		struct cc_state st;
+		struct rig r;
+
+		s[0].lie = lie[i];
+		run(&r, &link_1g, s, 2, 3 * S, 5 * S);
+		cc_state(r.s[0].pace.cc, r.now_ns, &st);
+		printf("a peer adds %u marks each time: it gets %.3f, the other %.3f\n", lie[i],
+		       rig_b_s(&r, 0) * 8 / 1e9, rig_b_s(&r, 1) * 8 / 1e9);
+		assert_true(st.window_b >= 4ull * (4096 + RIG_HDR_B));
+		/* The last two never add up to more than before. */
+		assert_true(i < 2 ? rig_b_s(&r, 0) * 8 < 0.1e9 : rig_b_s(&r, 0) * 8 > 0.3e9);
+		assert_true(r.s[0].got_b > 0);
+		assert_true(rig_b_s(&r, 1) * 8 > 0.4e9);
+		rig_close(&r);
+	}
+}
+
 static void swift__holds_a_target(void **state)
 {
 	struct rig_sender_cfg s[4];
@@ -556,6 +619,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(core__without_cpu),
 		cmocka_unit_test(credit__then_free),
 		cmocka_unit_test(application__is_slow),
+		cmocka_unit_test(marks__keep_the_queue_short),
+		cmocka_unit_test(marks__of_a_liar),
 		cmocka_unit_test(swift__holds_a_target),
 		cmocka_unit_test(swift__turns_into_rate),
 		cmocka_unit_test(seed__says_all),

@@ -225,6 +225,7 @@ static struct gx_wire_ack ack_make(uint32_t nr_words, uint32_t done_words)
 		.delay_ns = 8000,
 		.credit = 0xfffffff0,
 		.number = 0x80000001,
+		.marks = 0xfffffffe,
 		.nr_words = (uint16_t)nr_words,
 		.done_words = (uint16_t)done_words,
 	};
@@ -253,6 +254,7 @@ static void ack_get__round_trip(void **state)
 		assert_int_equal(out.delay_ns, in.delay_ns);
 		assert_int_equal(out.credit, in.credit);
 		assert_int_equal(out.number, in.number);
+		assert_int_equal(out.marks, in.marks);
 		assert_int_equal(out.done_words, in.done_words);
 		for (uint32_t w = 0; w < GX_WIRE_DONE_WORDS; w++)
 			assert_true(out.done[w] == (in.done_words >> w & 1 ? in.done[w] : 0));
@@ -277,17 +279,21 @@ static void ack_get__refuses(void **state)
 	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
 	uint32_t len = gx_wire_ack_put(b, &in);
 
-	b[40] &= 0xfe; /* largest itself not received */
+	b[48] &= 0xfe; /* largest itself not received */
 	assert_int_equal(ack_get(b, len, &out), -EPROTO);
-	b[40] |= 1;
+	b[48] |= 1;
 	b[20] = 0;
 	assert_int_equal(ack_get(b, len - 8, &out), -EPROTO);
 	b[20] = GX_WIRE_ACK_WORDS + 1;
-	assert_int_equal(ack_get(b, 40 + 8 * (GX_WIRE_ACK_WORDS + 1), &out), -EPROTO);
+	assert_int_equal(ack_get(b, 48 + 8 * (GX_WIRE_ACK_WORDS + 1), &out), -EPROTO);
 	b[20] = 1;
 	b[21] = 0x20; /* 8 * nr_words wraps to 8, in 16 bits */
 	assert_int_equal(ack_get(b, len, &out), -EPROTO);
 	b[21] = 0;
+	b[31] = 1;
+	assert_int_equal(ack_get(b, len, &out), -EPROTO);
+	b[31] = 0;
+	assert_int_equal(ack_get(b, len, &out), 0);
 	b[22] |= 1; /* one word more is named than there is */
 	assert_int_equal(ack_get(b, len, &out), -EPROTO);
 }

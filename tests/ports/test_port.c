@@ -15,6 +15,7 @@
 #include "sim/port_sim.h"
 
 #include <arpa/inet.h>
+#include <netinet/udp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -1419,6 +1420,41 @@ static void udp_bad_datagrams(void **state)
 	pair_close(p);
 }
 
+/* A mark of congestion (ECN: CE) comes up with its packet, and with no other; so from trains too. */
+static void udp_marks(void **state)
+{
+	static const int tos[] = {0, 3, 2, 3, 3, 1, 0xff, 0x20};
+	struct pair *p = pair_open(64, 2048, 1);
+	struct end *b = &p->end[1];
+	struct sockaddr_in to;
+	struct gx_rx rx[8];
+	int fd = udp_raw(p, 1, 0, &to), seg = HLEN + 300;
+
+	udp_raw_join(p, 1, fd, 0);
+	for (unsigned i = 0; i < 2 * GX_ARRAY_SIZE(tos); i++) {
+		unsigned pkts = i < GX_ARRAY_SIZE(tos) ? 1 : 3, got = 0;
+		int class = tos[i % GX_ARRAY_SIZE(tos)];
+
+		setsockopt(fd, IPPROTO_UDP, UDP_SEGMENT, &seg, sizeof(seg));
+		assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_TOS, &class, sizeof(class)), 0);
+		assert_int_equal(sendto(fd, source, (size_t)seg * pkts, 0, (struct sockaddr *)&to,
+					sizeof(to)),
+				 seg * pkts);
+		while (got < pkts) {
+			unsigned n = recv_some(p, b, GX_HALF_DATA, rx, pkts - got, WAIT_NS);
+
+			assert_true(n > 0);
+			for (unsigned k = 0; k < n; k++)
+				assert_int_equal(rx[k].marked, (class & 3) == 3);
+			release(b, rx, n);
+			got += n;
+		}
+	}
+	udp_raw_leave(p, 1);
+	close(fd);
+	pair_close(p);
+}
+
 static void udp_unreachable_is_swallowed(void **state)
 {
 	struct pair *p = pair_open(0, 0, 2);
@@ -1858,6 +1894,7 @@ static int run_all(void)
 		cmocka_unit_test(udp_crowd),
 		cmocka_unit_test(udp_strangers_among_many),
 		cmocka_unit_test(udp_address_of_another),
+		cmocka_unit_test(udp_marks),
 		cmocka_unit_test(udp_unreachable_is_swallowed),
 		cmocka_unit_test(udp_overflow_is_counted),
 		cmocka_unit_test(udp_trains_of_any_length),
