@@ -222,6 +222,14 @@ static bool block_reaches(const struct block_q *q, struct block_slot *s,
 	return src - s->b.src_base <= UINT32_MAX - frag->len;
 }
 
+void block_begin(struct block_q *q, unsigned n)
+{
+	_Static_assert(GX_BURST_MAX * 64 <= 2 * GX_BLOCK_DESCS_MAX,
+		       "two whole blocks, and one begun");
+	if (slot_at(q, q->fill)->nr_refs + n > GX_BLOCK_DESCS_MAX)
+		block_next(q);
+}
+
 void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns)
 {
 	struct block_slot *s = slot_at(q, q->fill);
@@ -390,7 +398,8 @@ unsigned block_reap(struct block_q *q, struct block_done done[], unsigned n, uin
 			break;
 		while (got < n && s->reaped < s->nr_refs) {
 			const struct block_ref *r = &s->refs[s->reaped++];
-			bool lost = s->sent && (status == -EIO || status == -ETIMEDOUT);
+			bool lost = s->sent && (status == -EIO || status == -ETIMEDOUT) &&
+				    r->buf != BLOCK_BUF_PART;
 
 			done[got] = (struct block_done){lost ? BLOCK_BUF_NONE : r->buf, r->ref,
 							r->len, status, 0};

@@ -15,6 +15,8 @@
 #define BLOCK_AGE_NS   50000	  /* or when the oldest fragment is so old */
 #define BLOCK_LAUNCHES 2	  /* launches under way at most */
 #define BLOCK_BUF_NONE UINT64_MAX /* a fragment without a bounce buffer */
+#define BLOCK_BUF_PART                                                                             \
+	(UINT64_MAX - 1) /* the last fragment of its buffer brings it: block_begin() */
 
 struct block_q;
 
@@ -52,6 +54,12 @@ void block_close(struct block_q *q);
 bool block_checks(const struct block_q *q);
 /** block_room() - Fragments that block_add() takes now. */
 unsigned block_room(const struct block_q *q);
+/** block_begin() - The next @n fragments, at most 64, go into one block, to one destination range. So a
+ * buffer may have several of them: the last one to be added has .buf, and is the last to be handed back;
+ * the others have BLOCK_BUF_PART. Where block_room() was BLOCK_ROOM_PARTS there is room for GX_BURST_MAX
+ * such buffers, whatever the number of their fragments. */
+#define BLOCK_ROOM_PARTS (4 * GX_BLOCK_SEGS_MAX)
+void block_begin(struct block_q *q, unsigned n);
 void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns);
 /** block_flush() - Launch gathered blocks if it is time; @burst_short: the port has no more packets
  * waiting. Return: blocks launched. */

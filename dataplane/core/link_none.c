@@ -174,6 +174,12 @@ uint64_t link_none_pull_over(const struct gx_conn *c)
 	return 0;
 }
 
+int link_none_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
+		   unsigned n, struct gx_route *route)
+{
+	return 0;
+}
+
 unsigned link_none_copy(struct gx_ep *ep, bool put, const struct gx_link_seg segs[], unsigned n,
 			uint64_t *room_b)
 {

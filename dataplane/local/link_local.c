@@ -199,6 +199,7 @@ static const struct gx_ep_ops ep_ops = {
 	.ep_attach = local_attach,
 	.ep_fail = local_fail,
 	.post = local_post,
+	.join = link_none_join,
 	.copy = local_copy,
 	.kick = local_kick,
 	.cancel = local_cancel,

@@ -91,10 +91,12 @@ void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec)
 
 /* Bytes of the next packet of @a for the port. An acknowledgement gave back the staged bytes of a
  * GPU, so they are staged anew. NULL: they are not there yet. */
-static const char *ask_payload(struct pkt_ep *e, const struct pkt_op *op, const struct pkt_ask *a,
+static const char *ask_payload(struct pkt_ep *e, struct pkt_op *op, const struct pkt_ask *a,
 			       bool *staged)
 {
 	*staged = !pkt_in_place(e, op);
+	if (op->cut)
+		return fetch_gather(e, op, a->pkt);
 	if (!*staged)
 		return op->src + (uint64_t)a->pkt * e->shape.quantum;
 	return fetch_again(e, &e->fetch.asked, op, a->pkt, a->end);

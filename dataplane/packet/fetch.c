@@ -85,11 +85,27 @@ void fetch_ahead(struct pkt_ep *e, struct pkt_op *op)
 	}
 }
 
+const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
+{
+	struct link_pkt *l = e->link;
+	uint64_t off = pkt * e->shape.quantum;
+	uint32_t len = (uint32_t)GX_MIN(op->len - off, e->shape.quantum);
+	char *to = l->gather + l->gather_b;
+
+	if (len > PKT_GATHER_B - l->gather_b)
+		return NULL;
+	l->gather_b += (uint32_t)GX_ALIGN_UP(len, GX_CACHE_LINE);
+	cut_read(op->cut, off, len, to);
+	return to;
+}
+
 const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
 {
 	uint64_t chunk;
 	const char *p;
 
+	if (gx_unlikely(op->cut))
+		return fetch_gather(e, op, pkt);
 	if (pkt_in_place(e, op))
 		return op->src + pkt * e->shape.quantum;
 	chunk = pkt / e->shape.chunk_pkts; /* only for GPU payload */
@@ -162,6 +178,8 @@ const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *
 	uint64_t chunk;
 
 	*copy = false;
+	if (gx_unlikely(op->cut))
+		return fetch_gather(e, op, pkt);
 	if (pkt_in_place(e, op))
 		return op->src + pkt * e->shape.quantum;
 	chunk = pkt / e->shape.chunk_pkts;

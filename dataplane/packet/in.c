@@ -43,6 +43,23 @@ static void in_words_put(struct pkt_ep *e, struct in_msg *m)
 	m->words = PKT_NONE;
 }
 
+/* None of its bytes shall be placed any more. */
+static void in_cut_put(struct pkt_ep *e, struct in_msg *m)
+{
+	if (gx_likely(!m->cut))
+		return;
+	if (cut_is(m->cut, CUT_TAKE))
+		cut_put(&e->cuts, cut_of(&e->cuts, m->cut));
+	m->cut = 0;
+	e->link->nr_scattered -= in_scatters(e, m);
+}
+
+void in_close(struct pkt_ep *e)
+{
+	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->link->nr_scattered; k++)
+		in_cut_put(e, &e->in[k]);
+}
+
 /* Nothing of @m is under way any more. The next ACK may tell the peer that its mid is done. */
 static void in_settle(struct pkt_ep *e, struct in_msg *m)
 {
@@ -113,6 +130,7 @@ static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 static void in_landed(struct pkt_ep *e, struct in_msg *m)
 {
 	in_words_put(e, m);
+	in_cut_put(e, m);
 	bad_forget(e, m);
 	in_goto(m, IN_LANDED);
 	if (e->rx.landed_head == PKT_NONE && in_deliver(e, m))
@@ -155,7 +173,8 @@ static void in_forget_need(struct pkt_ep *e, struct in_msg *m)
 
 static void in_fail_rec(struct pkt_ep *e, struct in_msg *m)
 {
-	struct gx_wire_rec rec = {.type = GX_REC_FAIL, .fail = {.id = m->mid, .err = m->err}};
+	struct gx_wire_rec rec = {.type = GX_REC_FAIL,
+				  .fail = {.id = m->mid, .err = m->err, .seg = m->bad_seg}};
 
 	m->fail_due = !tx_rec(e, &rec, PKT_NONE);
 	e->rx.fails_due |= m->fail_due;
@@ -168,6 +187,7 @@ void in_refuse(struct pkt_ep *e, struct in_msg *m, int err)
 	if (m->state != IN_ACTIVE)
 		return;
 	in_forget_need(e, m);
+	in_cut_put(e, m);
 	bad_forget(e, m);
 	pull_forget(e, m);
 	in_goto(m, IN_REFUSED);
@@ -193,6 +213,7 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	seen = m->seen_pkts;
 	if (m->state == IN_ACTIVE) {
 		in_forget_need(e, m);
+		in_cut_put(e, m);
 		bad_forget(e, m);
 		pull_forget(e, m);
 		m->err = -ECANCELED;
@@ -232,6 +253,7 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 	}
 	if (op->kind == GX_OP_GET) {
 		/* The peer still answers; until then this counts as one of our requests. */
+		op_neutralise(e, op);
 		op_complete(e, i, op->status, 0);
 		return;
 	}
@@ -242,8 +264,9 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 	op_finish(e, i, op->status, 0);
 }
 
-static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
-		       struct gx_gpu **gpu)
+static inline __attribute__((always_inline)) int open_region(struct pkt_ep *e,
+							     const struct gx_wire_rec *rec,
+							     struct in_msg *m, struct gx_gpu **gpu)
 {
 	struct gx_mem *mem;
 	int ret = core_region(&e->ep, rec->open.token, GX_ACCESS_PUT, rec->open.off, rec->open.len,
@@ -256,6 +279,35 @@ static int open_region(struct pkt_ep *e, const struct gx_wire_rec *rec, struct i
 	m->dst = mem->addr + rec->open.off;
 	m->mem = mem;
 	*gpu = mem->gpu;
+	return 0;
+}
+
+/* A put of many segments: check all of them before a byte moves. */
+static __attribute__((noinline)) int open_list(struct pkt_ep *e, const struct gx_wire_rec *rec,
+					       struct in_msg *m)
+{
+	struct pkt_cut *cut = cut_get(&e->cuts, CUT_TAKE);
+	struct gx_wire_rec one = *rec;
+	struct gx_gpu *gpu;
+
+	if (!cut) {
+		rx_fault(e, -EPROTO); /* the peer has more under way than it may have */
+		return -EPROTO;
+	}
+	m->cut = cut_number(&e->cuts, cut);
+	for (uint32_t i = 0; i < rec->open.nr; i++) {
+		struct gx_wire_seg s = gx_wire_seg_get(rec->open.data, i);
+		int ret;
+
+		one.open.off = s.off;
+		one.open.len = s.len;
+		ret = open_region(e, &one, m, &gpu);
+		if (ret) {
+			m->bad_seg = i;
+			return ret;
+		}
+		cut_add(cut, m->dst, s.len);
+	}
 	return 0;
 }
 
@@ -280,6 +332,7 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 	s->bound = true;
 	m->op = s->op;
 	m->dst = (char *)op->src;
+	m->cut = cut_number(&e->cuts, op->cut);
 	m->mem = op->mem;
 	m->tag = rec->open.imm;
 	*gpu = op->gpu;
@@ -289,6 +342,12 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 static int open_target(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
 		       struct gx_gpu **gpu)
 {
+	if (gx_unlikely(rec->type == GX_REC_LIST)) {
+		int ret = open_list(e, rec, m);
+
+		*gpu = ret ? *gpu : m->mem->gpu;
+		return ret;
+	}
 	return rec->flags & GX_REC_SLOT ? open_slot(e, rec, m, gpu) : open_region(e, rec, m, gpu);
 }
 
@@ -438,6 +497,15 @@ static bool ep_checks(const struct pkt_ep *e, const struct gx_gpu *gpu, const st
 	return e->crc_by_copy >> kind & 1 && block_checks(bq);
 }
 
+/* It is in pieces. The CPU checks its packets. */
+static __attribute__((noinline)) int open_cut(struct pkt_ep *e, const struct gx_wire_rec *rec,
+					      struct in_msg *m, int err)
+{
+	m->checks = false;
+	e->link->nr_scattered += in_scatters(e, m);
+	return rec->flags & (GX_REC_INLINE | GX_REC_PULL) ? -EPROTO : err;
+}
+
 void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct in_msg *m = in_at(e, rec->open.mid);
@@ -486,6 +554,8 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		full = open_words(e, m);
 	m->bq = link_bq(e->link, gpu);
 	m->checks = m->bq && ep_checks(e, gpu, m->bq);
+	if (gx_unlikely(m->cut))
+		err = open_cut(e, rec, m, err);
 	if (!err)
 		err = m->bq ? full : -EIO;
 	if (!err && (rec->flags & GX_REC_INLINE)) {

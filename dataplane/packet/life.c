@@ -68,6 +68,7 @@ bool link_fail_progress(struct pkt_ep *e)
 	if (e->rx.held_bufs || e->tx.refs || e->pull.lent)
 		return false;
 	fail_ops(e, true);
+	in_close(e);
 	bad_close(e);
 	ask_close(e);
 	fetch_close(e);

@@ -11,8 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PKT_SKIP_MAX (1u << 30) /* psns that an endpoint may leave out at the start */
-#define PKT_WINDOW   4096	/* packets that an ep may have outstanding */
+#define PKT_SKIP_MAX (1u << 30)	 /* psns that an endpoint may leave out at the start */
+#define PKT_WINDOW   4096	 /* packets that an ep may have outstanding */
+#define JOIN_SEG_B   (16u << 10) /* a longer segment is a message of its own */
 
 /* ---- posting ---- */
 
@@ -33,6 +34,13 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 	rec.get.slot = slot_token(e, slot);
 	if (op->gpu->device >= 0)
 		rec.flags |= GX_REC_GPU;
+	if (gx_unlikely(op->segs)) {
+		rec.type = GX_REC_GETS;
+		rec.get.off = 0;
+		rec.get.nr = op->cut->nr;
+		rec.get.segs = op->segs;
+		op->open_rsn = e->rec.next;
+	}
 	tx_rec(e, &rec, PKT_NONE);
 	e->match.gets_out++;
 	return 0;
@@ -71,9 +79,11 @@ static bool op_can_land(const struct pkt_ep *e, const struct gx_op *user)
 	return user->mem && (user->mem->kind != GX_MEM_HOST || mem_is_mapped(user->mem));
 }
 
-static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route)
+/* @cut, @segs: of an operation in pieces; else NULL. */
+static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_cut *cut,
+		   const struct gx_link_seg *segs, struct gx_route *route)
 {
-	struct pkt_ep *e = pkt_of(ep);
+	struct gx_ep *ep = &e->ep;
 	struct pkt_op *op;
 	uint32_t i;
 	int ret = 0;
@@ -97,6 +107,8 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 		return -EAGAIN;
 	op = &e->ops[i];
 	op_fill(e, op, user, route);
+	op->cut = cut;
+	op->segs = segs;
 	ep->core->comps_due += op_comps(op);
 	if (op->deadline_ns && op->deadline_ns < e->timer.deadline_ns)
 		e->timer.deadline_ns = op->deadline_ns;
@@ -113,6 +125,61 @@ static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 		op_free(e, i);
 	}
 	return ret;
+}
+
+static int pkt_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route)
+{
+	return post_op(pkt_of(ep), user, NULL, NULL, route);
+}
+
+/* Can the peer take apart what comes in one message, and we what comes in answer? The CPU gathers and
+ * checks it; from a GPU's memory it does neither. */
+static bool joins(const struct pkt_ep *e, const struct gx_op *op)
+{
+	bool crc = e->integrity == GX_INTEGRITY_CRC;
+
+	if (op->kind == GX_OP_GET)
+		return !(op->token & CORE_TOKEN_GPU) && !(crc && e->link->q->rx_gpu);
+	return !(op->mem && op->mem->gpu->device >= 0) && !(crc && e->port_path.pool >= 0);
+}
+
+static unsigned join_count(const struct gx_link_seg segs[], unsigned n, uint64_t *len)
+{
+	unsigned i = 0;
+
+	for (*len = 0; i < n && i < GX_WIRE_SEGS; i++) {
+		if (segs[i].mem != segs[0].mem || segs[i].token != segs[0].token || !segs[i].len ||
+		    segs[i].len > JOIN_SEG_B || *len + segs[i].len > GX_WIRE_LIST_B)
+			break;
+		*len += segs[i].len;
+	}
+	return i;
+}
+
+/* Small segments share packets. A few bytes go in records, several to a packet, anyway. */
+static int pkt_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
+		    unsigned n, struct gx_route *route)
+{
+	struct pkt_ep *e = pkt_of(ep);
+	struct gx_op whole = *op;
+	struct pkt_cut *cut;
+	int ret;
+
+	n = joins(e, op) ? join_count(segs, n, &whole.len) : 0;
+	if (n < 2 || whole.len <= GX_WIRE_INLINE_MAX)
+		return 0;
+	cut = cut_get(&e->cuts, op->kind == GX_OP_PUT ? CUT_PUT : CUT_GET);
+	if (!cut)
+		return -EAGAIN;
+	for (unsigned i = 0; i < n; i++)
+		cut_add(cut,
+			segs[i].mem ? segs[i].mem->addr + segs[i].off
+				    : (char *)(uintptr_t)segs[i].off,
+			(uint32_t)segs[i].len);
+	ret = post_op(e, &whole, cut, segs, route);
+	if (ret)
+		cut_put(&e->cuts, cut);
+	return ret ? ret : (int)n;
 }
 
 /* A small put leaves before gx_post() returns, so its latency does not include the rest of a turn.
@@ -432,6 +499,7 @@ const struct gx_ep_ops gx_link_pkt_ops = {
 	.ep_attach = pkt_attach,
 	.ep_fail = pkt_fail,
 	.post = pkt_post,
+	.join = pkt_join,
 	.copy = link_none_copy,
 	.kick = pkt_kick,
 	.cancel = pkt_cancel,
@@ -459,7 +527,8 @@ int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_que
 	l->port = port;
 	share_open(l);
 	l->pad = calloc(1, port->caps.payload_max);
-	ret = l->pad ? link_bq_open(l, by, &l->bq_host) : -ENOMEM;
+	l->gather = gx_pages_get(PKT_GATHER_B);
+	ret = l->pad && l->gather ? link_bq_open(l, by, &l->bq_host) : -ENOMEM;
 	if (ret) {
 		link_pkt_close(l);
 		return ret;
@@ -506,6 +575,7 @@ void link_pkt_close(struct link_pkt *l)
 		stage_close(l->made[i].stage);
 	}
 	free((void *)l->pad);
+	gx_pages_put(l->gather, PKT_GATHER_B);
 	free(l);
 }
 

@@ -81,7 +81,7 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 	tx->cookie = UINT32_MAX;
 	tx->gpu = op->gpu->device >= 0 && pkt_in_place(e, op) ? 1 + op->gpu->device : 0;
 	tx->mapped = op->mapped || op->gpu->device >= 0; /* staged payload lies in the arena */
-	if (e->port_path.flags & GX_PORT_TX_ATTACH && !how->copy) {
+	if (e->port_path.flags & GX_PORT_TX_ATTACH && !how->copy && !op->cut) {
 		tx->cookie = e->index << 10 | i;
 		op->refs++;
 		e->tx.refs++;
@@ -101,6 +101,7 @@ void tx_send(struct link_pkt *l, unsigned n)
 	uint64_t bytes = 0;
 	unsigned sent = l->q->ops->tx_burst(l->q, GX_HALF_DATA, l->tx, n);
 
+	l->gather_b = 0;
 	/* A packet that a lossy port did not take is lost like any other: the flow finds that, and
 	 * it goes again. */
 	if (sent < n)

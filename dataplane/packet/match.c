@@ -206,21 +206,63 @@ static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_
 	return 0;
 }
 
+/* The segments of a get, in host memory, which the CPU gathers. *@bad: the one that is wrong. */
+static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_cut *cut,
+		      struct gx_mem **out, uint32_t *bad)
+{
+	const struct gx_wire_seg *segs = e->get_segs[(rec - e->gets) % PKT_GETS_MAX];
+	struct gx_wire_rec one = *rec;
+
+	for (uint32_t i = 0; i < rec->get.nr; i++) {
+		int ret;
+
+		one.get.off = segs[i].off;
+		one.get.len = segs[i].len;
+		*bad = i;
+		ret = get_check(e, &one, out);
+		if (!ret && (*out)->kind != GX_MEM_HOST)
+			ret = -EPROTO;
+		if (ret)
+			return ret;
+		cut_add(cut, (*out)->addr + segs[i].off, segs[i].len);
+	}
+	*bad = 0;
+	return 0;
+}
+
+static bool serve_fail(struct pkt_ep *e, struct pkt_cut *cut, const struct gx_wire_rec *fail)
+{
+	if (cut)
+		cut_put(&e->cuts, cut);
+	return tx_rec(e, fail, PKT_NONE);
+}
+
 /* A get of the peer becomes a put of ours into its slot. */
 static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct gx_wire_rec fail = {
 		.type = GX_REC_FAIL, .flags = GX_REC_SLOT, .fail = {.id = rec->get.slot}};
+	struct pkt_cut *cut = NULL;
 	struct gx_mem *mem;
 	struct pkt_op *op;
 	uint32_t i;
 
-	fail.fail.err = get_check(e, rec, &mem);
+	if (gx_unlikely(rec->type == GX_REC_GETS)) {
+		cut = cut_get(&e->cuts, CUT_SERVE);
+		if (!cut)
+			return false;
+		fail.fail.err = gets_check(e, rec, cut, &mem, &fail.fail.seg);
+	} else {
+		fail.fail.err = get_check(e, rec, &mem);
+	}
 	if (fail.fail.err || rec->flags & GX_REC_LEASE)
-		return tx_rec(e, &fail, PKT_NONE);
+		return serve_fail(e, cut, &fail);
 	i = op_alloc(e);
-	if (i == PKT_NONE)
+	if (i == PKT_NONE) {
+		if (cut)
+			cut_put(&e->cuts, cut);
 		return false;
+	}
 	op = &e->ops[i];
 	op->kind = GX_OP_PUT;
 	op->internal = true;
@@ -228,6 +270,7 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op->tag = rec->get.token; /* for match_lease(): a put has no tag */
 	op->tag_mask = rec->get.off;
 	op->src = mem->addr + rec->get.off;
+	op->cut = cut;
 	op->mem = mem;
 	op->gpu = mem->gpu;
 	op->mapped = mem_is_mapped(mem);
@@ -256,14 +299,16 @@ static void gets_push(struct pkt_ep *e, const struct gx_wire_rec *rec)
 }
 
 /* The peer has all bytes of a get from a region with a lease, so all were read by now, and waits for
- * the word whether the lease holds still; or the get has ended there, and the word names no slot. The
- * word waits when there is no room for a record. */
+ * the word whether the lease holds still; or the get has ended there, and the word names no slot. Of
+ * many segments one tells. The word waits when there is no room for a record. */
 void match_lease(struct pkt_ep *e, const struct pkt_op *op)
 {
-	struct gx_wire_rec rec = {
-		.type = GX_REC_GET,
-		.flags = GX_REC_LEASE,
-		.get = {.token = op->tag, .off = op->tag_mask, .len = op->len, .slot = op->token}};
+	struct gx_wire_rec rec = {.type = GX_REC_GET,
+				  .flags = GX_REC_LEASE,
+				  .get = {.token = op->tag,
+					  .off = op->tag_mask,
+					  .len = op->cut ? 0 : op->len,
+					  .slot = op->token}};
 
 	if (!serve_one(e, &rec))
 		gets_push(e, &rec);
@@ -279,6 +324,7 @@ void match_unserve(struct pkt_ep *e, uint32_t i)
 		.get = {.token = op->mem->token, .len = op->len, .slot = op->token}};
 
 	list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+	op_drop(e, op);
 	op_free(e, i);
 	gets_push(e, &rec);
 }

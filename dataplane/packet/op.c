@@ -109,6 +109,22 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 		core_report(&end);
 }
 
+/* The buffer and the segments go back to the user, so a record that goes out later, or once more, must
+ * not read them. */
+void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
+{
+	struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
+
+	if (!(op->inlined || op->segs) || s->state == REC_FREE || s->rec.rsn != op->open_rsn)
+		return;
+	if (gx_unlikely(op->segs)) {
+		s->rec.type = s->rec.type == GX_REC_GETS ? GX_REC_GET : GX_REC_OPEN;
+		return;
+	}
+	s->rec.flags &= ~GX_REC_INLINE;
+	s->rec.open.data = NULL;
+}
+
 /* Give back its resources of the ep. The caller deals with its mid, if it has one. */
 void op_drop(struct pkt_ep *e, struct pkt_op *op)
 {
@@ -119,6 +135,11 @@ void op_drop(struct pkt_ep *e, struct pkt_op *op)
 		op->words = PKT_NONE;
 	}
 	fetch_end(e, op);
+	if (gx_unlikely(op->cut)) {
+		op_neutralise(e, op);
+		cut_put(&e->cuts, op->cut);
+		op->cut = NULL;
+	}
 	if (op->kind == GX_OP_GET && !op->internal)
 		e->match.gets_out--;
 }
@@ -148,18 +169,6 @@ void op_local(struct pkt_ep *e, uint32_t i)
 	op->flags &= ~GX_OP_LOCAL; /* it is given */
 	e->ep.core->comps_due--;
 	core_tell(&end, GX_COMP_LOCAL);
-}
-
-/* The buffer goes back to the user, so an OPEN that goes out later, or once more, must not read it.
- */
-void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
-{
-	struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
-
-	if (!op->inlined || s->state == REC_FREE || s->rec.rsn != op->open_rsn)
-		return;
-	s->rec.flags &= ~GX_REC_INLINE;
-	s->rec.open.data = NULL;
 }
 
 void op_done(struct pkt_ep *e, uint32_t i)

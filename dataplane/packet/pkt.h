@@ -9,6 +9,7 @@
 
 #include "copy/block.h"
 #include "core/core.h"
+#include "packet/cut.h"
 #include "packet/flow.h"
 #include "packet/msg.h"
 #include "packet/pace.h"
@@ -36,11 +37,12 @@
 #define PKT_SHAPES     8  /* quanta of incoming messages: the agreed one and later smaller ones */
 #define PKT_SMALL_B    64 /* payload of a probe that any path carries */
 #define PKT_WIRE_B     (GX_WIRE_HDR_B + 46) /* before a payload: Ethernet, IP, UDP and gx */
-#define PKT_DOUBT      32   /* packets that may be out while the quantum is in doubt again */
-#define PKT_MIDS_KEPT  64   /* for messages that begin again: each needs one more for a while */
-#define PKT_MARGIN     32   /* buffers kept out of grants, for duplicates */
-#define PKT_BAD_MAX    512  /* packets of an ep that its copies found wrong, and that it asks for */
-#define PKT_BAD_TRIES  8    /* times that an ep asks for a packet again */
+#define PKT_DOUBT      32  /* packets that may be out while the quantum is in doubt again */
+#define PKT_MIDS_KEPT  64  /* for messages that begin again: each needs one more for a while */
+#define PKT_MARGIN     32  /* buffers kept out of grants, for duplicates */
+#define PKT_BAD_MAX    512 /* packets of an ep that its copies found wrong, and that it asks for */
+#define PKT_BAD_TRIES  8   /* times that an ep asks for a packet again */
+#define PKT_GATHER_B   (256u << 10) /* of packets gathered from pieces, in a burst */
 #define PKT_ASK_MAX    2048 /* packets that a peer has asked for again and not acknowledged */
 
 /* kinds in flow_pkt.kind */
@@ -70,7 +72,7 @@ struct pkt_op {
 			    has yet to say that the lease held */
 	bool cancel_due; /* there was no room to queue CANCEL */
 
-	uint32_t open_rsn; /* inlined: the record that reads the buffer */
+	uint32_t open_rsn; /* inlined: the record that reads the buffer; segs: that reads those */
 	int status;	   /* DOOMED, ENDED: the status of its completion */
 	uint32_t flags;	   /* GX_OP_* */
 	uint32_t next;	   /* next one in its list; PKT_NONE: end */
@@ -78,10 +80,12 @@ struct pkt_op {
 	uint32_t slot; /* RECV, GET: index in slots; PKT_NONE */
 	uint32_t refs; /* packets in the port that still reference the payload */
 	uint64_t user;
-	struct gx_route *route; /* for core_report() */
-	const char *src;	/* local memory: source or destination */
-	struct gx_mem *mem;	/* the memory of src; NULL: not registered */
-	struct gx_gpu *gpu;	/* the GPU of that memory; for the host, the host backend */
+	struct gx_route *route;		/* for core_report() */
+	const char *src;		/* local memory: source or destination */
+	struct pkt_cut *cut;		/* its pieces, instead of src; NULL: it is in one piece */
+	const struct gx_link_seg *segs; /* with cut: the peer's part of them; NULL: a slot */
+	struct gx_mem *mem;		/* the memory of src; NULL: not registered */
+	struct gx_gpu *gpu;		/* the GPU of that memory; for the host, the host backend */
 	uint64_t len;
 	uint64_t token, remote_off, imm, tag, tag_mask;
 	uint32_t quantum;     /* of its packets */
@@ -124,10 +128,12 @@ struct in_msg {
 	int err;      /* REFUSED, DRAIN: the status of its operation */
 	uint32_t mid; /* FREE: of the last message; the next one has GX_WIRE_MIDS more */
 	const struct msg_shape *shape;
-	uint32_t op;	    /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
-	uint32_t words;	    /* index in rx_words, PKT_NONE */
-	uint32_t pending;   /* fragments in blocks, pieces that are lent */
-	uint32_t nr_bad;    /* its packets in ep->bad */
+	uint32_t op;	  /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
+	uint32_t words;	  /* index in rx_words, PKT_NONE */
+	uint32_t pending; /* fragments in blocks, pieces that are lent */
+	uint16_t nr_bad;  /* its packets in ep->bad */
+	uint16_t
+		cut; /* ACTIVE: cut_number() of its pieces, instead of dst; 0: it is in one piece */
 	struct block_q *bq; /* copies to the destination */
 	char *dst;
 	const struct gx_mem *mem; /* the memory of dst; NULL: not registered */
@@ -140,7 +146,10 @@ struct in_msg {
 	struct gx_wire_keys keys; /* pulled by a device: of the peer's memory */
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
-	uint32_t next; /* next place in the landed list */
+	union {
+		uint32_t next;	  /* LANDED: next place in the list of these */
+		uint32_t bad_seg; /* REFUSED: the segment that could not be taken */
+	};
 	uint32_t heir; /* DRAIN: the place of the message that replaces it, and waits until nothing
 			  of this one is pending; PKT_NONE: none waits */
 };
@@ -413,7 +422,9 @@ struct pkt_ep {
 	struct pkt_slot slots[PKT_SLOTS];
 	struct pkt_offer offers[PKT_SLOTS];
 	struct gx_wire_rec gets[PKT_GETS_MAX]; /* requests of the peer that wait for an operation */
-	struct pkt_ask ask[PKT_ASK_MAX];       /* ring */
+	struct gx_wire_seg get_segs[PKT_GETS_MAX][GX_WIRE_SEGS]; /* of those that are GETS */
+	struct pkt_cuts cuts;
+	struct pkt_ask ask[PKT_ASK_MAX]; /* ring */
 	struct pkt_bad bad[PKT_BAD_MAX];
 };
 
@@ -467,6 +478,9 @@ struct link_pkt {
 	struct gx_tx tx[GX_BURST_MAX];
 	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
 	const char *pad; /* zeros, for padded probes */
+	char *gather;	 /* [PKT_GATHER_B]: payload of packets in tx whose source is in pieces */
+	uint32_t gather_b;
+	uint32_t nr_scattered; /* messages whose pieces blocks copy */
 	uint64_t release[GX_BURST_MAX * 4];
 	unsigned nr_release;
 };
@@ -615,6 +629,8 @@ void share_leave(struct pkt_ep *e);		      /* a failed ep is granted nothing any
 void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* stages chunks that the window allows */
 /* Bytes of packet @pkt for the port; NULL: they are not there yet. */
 const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
+/* The same of an operation in pieces; NULL: the burst has enough of them. */
+const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
 /* The same for the next packet in the ring of lost ones. *@copy: the port may not refer to it. */
 const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy);
 bool fetch_is_broken(const struct pkt_ep *e,
@@ -658,7 +674,13 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void in_refuse(struct pkt_ep *e, struct in_msg *m, int err); /* sends FAIL */
 void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void in_check_landed(struct pkt_ep *e, struct in_msg *m); /* is all of it visible? */
+void in_close(struct pkt_ep *e);			  /* of a failed ep */
 bool in_is_drained(const struct in_msg *m);
+/* Do blocks copy its pieces? Into host memory the core does. */
+static inline bool in_scatters(const struct pkt_ep *e, const struct in_msg *m)
+{
+	return m->bq != e->link->bq_host || e->link->q->rx_gpu;
+}
 void in_drained(struct pkt_ep *e, struct in_msg *m);
 bool rx_landed(struct pkt_ep *e); /* delivers completions that waited for room */
 void rx_give_up(struct pkt_ep *e,

@@ -27,22 +27,32 @@ static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
 				return;
 			}
 			slot_free(e, e->ops[i].slot);
+			if (e->ops[i].segs)
+				e->ops[i].tag = rec->fail.seg;
 			op_finish(e, i, rec->fail.err, rec->fail.err ? 0 : e->ops[i].len);
 		}
 		return;
 	}
 	i = e->out[mid % GX_WIRE_MIDS].op;
-	if (i != PKT_NONE && e->ops[i].mid == mid)
-		op_doom(e, i, rec->fail.err < 0 ? rec->fail.err : -EIO);
+	if (i == PKT_NONE || e->ops[i].mid != mid)
+		return;
+	if (e->ops[i].segs)
+		e->ops[i].tag = rec->fail.seg;
+	op_doom(e, i, rec->fail.err < 0 ? rec->fail.err : -EIO);
 }
 
 static void rx_get(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
+	uint32_t at;
+
 	if (e->match.gets_head - e->match.gets_tail == PKT_GETS_MAX) {
 		rx_fault(e, -EPROTO);
 		return;
 	}
-	e->gets[e->match.gets_head++ % PKT_GETS_MAX] = *rec;
+	at = e->match.gets_head++ % PKT_GETS_MAX;
+	e->gets[at] = *rec;
+	for (uint32_t i = 0; rec->type == GX_REC_GETS && i < rec->get.nr; i++)
+		e->get_segs[at][i] = gx_wire_seg_get(rec->get.data, i);
 }
 
 /* Take every record once: one whose rsn is below the floor or in the bitmap has been here. */
@@ -65,12 +75,14 @@ static void rx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	switch (rec->type) {
 	case GX_REC_OPEN:
+	case GX_REC_LIST:
 		rx_open(e, rec);
 		break;
 	case GX_REC_OFFER:
 		match_offer(e, rec);
 		break;
 	case GX_REC_GET:
+	case GX_REC_GETS:
 		rx_get(e, rec);
 		break;
 	case GX_REC_RESEND:
@@ -299,6 +311,39 @@ static bool rx_first(struct pkt_ep *e, struct in_msg *m, uint64_t pkt)
 	return true;
 }
 
+/* Its bytes belong in several places. This core copies them there, or a block does, which gives the
+ * buffer back with the last of them. */
+static bool rx_scatter(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
+		       struct in_msg *m)
+{
+	struct block_frag frag = {.ref = e->index << 10 | h->mid % GX_WIRE_MIDS,
+				  .buf = BLOCK_BUF_PART};
+	struct pkt_cut *cut = cut_of(&e->cuts, m->cut);
+	uint32_t at = 0;
+
+	if (!in_scatters(e, m)) {
+		cut_write(cut, h->moff, rx->len, rx->data);
+		m->visible_b += rx->len;
+		in_check_landed(e, m);
+		return false;
+	}
+	frag.dst_base = (uintptr_t)m->mem->addr;
+	frag.dst_len = m->mem->len;
+	block_begin(m->bq, GX_WIRE_SEGS);
+	for (; at < rx->len; at += frag.len) {
+		frag.src = (const char *)rx->data + at;
+		frag.len = rx->len - at;
+		frag.dst_off = (uintptr_t)cut_part(cut, h->moff + at, &frag.len) - frag.dst_base;
+		if (at + frag.len == rx->len)
+			frag.buf = rx->buf;
+		block_add(m->bq, &frag, e->now_ns);
+		m->pending++;
+	}
+	e->rx.held_bufs++;
+	e->link->held_bufs++;
+	return true;
+}
+
 /* The packet's bytes get a descriptor, and a block holds its buffer until they are copied. True: a
  * block holds it. */
 static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
@@ -309,6 +354,8 @@ static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_w
 		in_check_landed(e, m);
 		return false;
 	}
+	if (gx_unlikely(m->cut))
+		return rx_scatter(e, rx, h, m);
 	block_add(m->bq,
 		  &(struct block_frag){.src = rx->data,
 				       .len = rx->len,
@@ -380,9 +427,10 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 static bool rx_room(const struct link_pkt *l)
 {
 	unsigned n = l->held_bufs ? l->nr_bqs : 0;
+	unsigned want = l->nr_scattered ? BLOCK_ROOM_PARTS : GX_BURST_MAX;
 
 	for (unsigned i = 0; i < n; i++)
-		if (block_room(l->bqs[i]) < GX_BURST_MAX)
+		if (block_room(l->bqs[i]) < want)
 			return false;
 	return true;
 }
@@ -462,10 +510,14 @@ static void reap_one(struct link_pkt *l, const struct block_done *d)
 	e->rx.held_bufs--;
 	l->held_bufs--;
 	m->pending--;
-	if (d->buf != BLOCK_BUF_NONE)
+	if (gx_likely(d->buf < BLOCK_BUF_PART)) {
 		link_release(l, d->buf);
-	else
+	} else if (d->buf == BLOCK_BUF_NONE) {
 		gx_stat_add(pkt_stats(l), GX_STAT_QUARANTINED_B, d->len);
+	} else { /* a later fragment has the buffer */
+		e->rx.held_bufs++;
+		l->held_bufs++;
+	}
 	if (gx_unlikely(d->status == -EBADMSG)) {
 		if (!bad_found(e, m, d->off, d->len))
 			in_refuse(e, m, -EBADMSG);

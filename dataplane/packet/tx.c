@@ -31,6 +31,11 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 		rec.flags |= GX_REC_SLOT;
 	if (op->leased)
 		rec.flags |= GX_REC_LEASE;
+	if (gx_unlikely(op->segs)) {
+		rec.type = GX_REC_LIST;
+		rec.open.nr = op->cut->nr;
+		rec.open.segs = op->segs;
+	}
 	if (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT && !op->internal)
 		rec.flags |= GX_REC_IMM | (op->flags & OP_HIDDEN ? GX_REC_HIDDEN : 0);
 	if (op->inlined) {
@@ -78,6 +83,8 @@ static bool op_lends(const struct pkt_ep *e, const struct pkt_op *op)
 /* May the peer read the bytes out of this process? Only from host memory into host memory. */
 static bool op_pulls(const struct pkt_ep *e, struct pkt_op *op)
 {
+	if (op->cut)
+		return false;
 	op->lent = op_lends(e, op);
 	if (op->lent)
 		return true;

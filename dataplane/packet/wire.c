@@ -6,6 +6,7 @@
  */
 #include "core/le.h"
 
+#include "gx_internal/link.h"
 #include "gx_internal/wire.h"
 
 #include <assert.h>
@@ -25,6 +26,8 @@
 #define REC_PULL_B   8	/* of an OPEN whose bytes the receiver reads out of the sender's process */
 #define REC_KEYS_B   (4 + 4 * GX_WIRE_RAILS_MAX) /* and by keys, behind that; at most */
 #define REC_SIZE_MAX (REC_OPEN_B + REC_AGAIN_B)
+#define REC_GETS_B   40
+#define REC_SEG_B    16 /* of a segment of a LIST or GETS: off, u32 len, u32 zero */
 
 _Static_assert(HDR_ZERO_AT + 8 == GX_WIRE_HDR_B, "the payload starts at byte 80 of an IPv4 frame");
 _Static_assert(GX_WIRE_ACK_MAX <= GX_CTL_PAYLOAD_MAX, "an ACK is one packet");
@@ -32,6 +35,7 @@ _Static_assert(GX_WIRE_DONE_WORDS == 16, "a bit each in a u16");
 _Static_assert(REC_OPEN_B + REC_PULL_B + GX_ALIGN_UP(REC_KEYS_B, 8) <= GX_CTL_PAYLOAD_MAX,
 	       "and one with keys");
 _Static_assert(REC_SIZE_MAX + GX_WIRE_INLINE_MAX <= GX_CTL_PAYLOAD_MAX, "so is a full OPEN");
+_Static_assert(REC_SIZE_MAX + GX_WIRE_SEGS * REC_SEG_B <= GX_WIRE_QUANTUM_MIN, "and a full LIST");
 
 /* ---- Packet header ---- */
 
@@ -150,6 +154,8 @@ static const struct {
 					     GX_REC_LEASE},
 	[GX_REC_OFFER] = {40, GX_REC_GPU | GX_REC_PULL},
 	[GX_REC_GET] = {40, GX_REC_GPU},
+	[GX_REC_LIST] = {REC_OPEN_B, GX_REC_AGAIN},
+	[GX_REC_GETS] = {REC_GETS_B, GX_REC_GPU},
 	[GX_REC_RESEND] = {32, 0},
 	[GX_REC_FAIL] = {24, GX_REC_SLOT},
 	[GX_REC_CANCEL] = {24, 0},
@@ -204,6 +210,38 @@ static uint32_t keys_get(const uint8_t *b, uint32_t len, struct gx_wire_keys *k)
 	return at < size && le32_get(b + at) ? 0 : size;
 }
 
+static void segs_put(uint8_t *b, const struct gx_link_seg *segs, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		le64_put(b + i * REC_SEG_B, segs[i].remote_off);
+		le64_put(b + i * REC_SEG_B + 8, segs[i].len);
+	}
+}
+
+struct gx_wire_seg gx_wire_seg_get(const uint8_t *data, unsigned i)
+{
+	return (struct gx_wire_seg){le64_get(data + i * REC_SEG_B),
+				    le32_get(data + i * REC_SEG_B + 8)};
+}
+
+/* Are there @n segments in @room bytes, of @len bytes together? Fewer go in an OPEN. */
+static bool segs_fit(const uint8_t *b, uint32_t room, uint64_t n, uint64_t len)
+{
+	uint64_t sum = 0;
+
+	if (!n || n > GX_WIRE_SEGS || n * REC_SEG_B > room || len <= GX_WIRE_INLINE_MAX ||
+	    len > GX_WIRE_LIST_B)
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t one = le64_get(b + i * REC_SEG_B + 8);
+
+		if (!one || one > GX_WIRE_LIST_B)
+			return false;
+		sum += one;
+	}
+	return sum == len;
+}
+
 uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
 {
 	uint32_t size;
@@ -218,7 +256,36 @@ uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
 		size += REC_PULL_B;
 	if (r->flags & GX_REC_KEY)
 		size += keys_size(r->open.keys.rails);
+	if (gx_unlikely(r->type == GX_REC_LIST || r->type == GX_REC_GETS))
+		size += REC_SEG_B * (uint32_t)(r->type == GX_REC_LIST ? r->open.nr : r->get.nr);
 	return r->flags & GX_REC_AGAIN ? size + REC_AGAIN_B : size;
+}
+
+static void rec_list_put(uint8_t *b, const struct gx_wire_rec *r)
+{
+	uint32_t at = REC_OPEN_B;
+
+	le32_put(b + 8, r->open.mid);
+	le32_put(b + 12, r->open.quantum);
+	le64_put(b + 16, r->open.token);
+	le64_put(b + 24, r->open.nr);
+	le64_put(b + 32, r->open.len);
+	le64_put(b + 40, 0);
+	if (r->flags & GX_REC_AGAIN) {
+		le64_put(b + 48, r->open.old_mid);
+		le64_put(b + 56, r->open.old_sent);
+		at += REC_AGAIN_B;
+	}
+	segs_put(b + at, r->open.segs, r->open.nr);
+}
+
+static void rec_gets_put(uint8_t *b, const struct gx_wire_rec *r)
+{
+	le64_put(b + 8, r->get.token);
+	le64_put(b + 16, r->get.nr);
+	le64_put(b + 24, r->get.len);
+	le64_put(b + 32, r->get.slot);
+	segs_put(b + REC_GETS_B, r->get.segs, r->get.nr);
 }
 
 static void rec_open_put(uint8_t *b, const struct gx_wire_rec *r)
@@ -258,6 +325,12 @@ uint32_t gx_wire_rec_put(uint8_t *b, uint32_t room, const struct gx_wire_rec *r)
 	case GX_REC_OPEN:
 		rec_open_put(b, r);
 		break;
+	case GX_REC_LIST:
+		rec_list_put(b, r);
+		break;
+	case GX_REC_GETS:
+		rec_gets_put(b, r);
+		break;
 	case GX_REC_OFFER:
 		le64_put(b + 8, r->offer.slot);
 		le64_put(b + 16, r->offer.len);
@@ -277,7 +350,8 @@ uint32_t gx_wire_rec_put(uint8_t *b, uint32_t room, const struct gx_wire_rec *r)
 		break;
 	case GX_REC_FAIL:
 		le64_put(b + 8, r->fail.id);
-		le64_put(b + 16, (uint32_t)r->fail.err);
+		le32_put(b + 16, (uint32_t)r->fail.err);
+		le32_put(b + 20, r->fail.seg);
 		break;
 	case GX_REC_CANCEL:
 		le64_put(b + 8, r->cancel.mid);
@@ -300,15 +374,46 @@ static bool rec_u32_get(const uint8_t *b, uint32_t *v)
 	return le32_get(b + 4) == 0;
 }
 
-/* 0 or an -errno, as a u32 that takes 8 bytes. */
-static bool rec_err_get(const uint8_t *b, int32_t *err)
+/* 0 or an -errno, and the segment that it is of. */
+static bool rec_err_get(const uint8_t *b, int32_t *err, uint32_t *seg)
 {
-	uint32_t v;
+	*err = (int32_t)le32_get(b);
+	*seg = le32_get(b + 4);
+	return *err <= 0 && *err >= -GX_WIRE_ERR_MAX && *seg < GX_WIRE_SEGS;
+}
 
-	if (!rec_u32_get(b, &v))
-		return false;
-	*err = (int32_t)v;
-	return *err <= 0 && *err >= -GX_WIRE_ERR_MAX;
+/* Return: bytes of the record, segments included; -EPROTO. */
+static int rec_list_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
+{
+	uint32_t at = REC_OPEN_B;
+
+	r->open.mid = le32_get(b + 8);
+	r->open.quantum = le32_get(b + 12);
+	r->open.token = le64_get(b + 16);
+	r->open.nr = le64_get(b + 24);
+	r->open.len = le64_get(b + 32);
+	if (r->flags & GX_REC_AGAIN) {
+		at += REC_AGAIN_B;
+		if (len < at || !rec_u32_get(b + 48, &r->open.old_mid))
+			return -EPROTO;
+		r->open.old_sent = le64_get(b + 56);
+	}
+	if (le64_get(b + 40) || !segs_fit(b + at, len - at, r->open.nr, r->open.len))
+		return -EPROTO;
+	r->open.data = b + at;
+	return (int)(at + (uint32_t)r->open.nr * REC_SEG_B);
+}
+
+static int rec_gets_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
+{
+	r->get.token = le64_get(b + 8);
+	r->get.nr = le64_get(b + 16);
+	r->get.len = le64_get(b + 24);
+	r->get.slot = le64_get(b + 32);
+	if (!segs_fit(b + REC_GETS_B, len - REC_GETS_B, r->get.nr, r->get.len))
+		return -EPROTO;
+	r->get.data = b + REC_GETS_B;
+	return (int)(REC_GETS_B + (uint32_t)r->get.nr * REC_SEG_B);
 }
 
 /* Return: bytes of the record, inline data included; -EPROTO. */
@@ -360,6 +465,10 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 	switch (r->type) {
 	case GX_REC_OPEN:
 		return rec_open_get(b, len, r);
+	case GX_REC_LIST:
+		return rec_list_get(b, len, r);
+	case GX_REC_GETS:
+		return rec_gets_get(b, len, r);
 	case GX_REC_OFFER:
 		r->offer.slot = le64_get(b + 8);
 		r->offer.len = le64_get(b + 16);
@@ -381,7 +490,8 @@ int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 		break;
 	case GX_REC_FAIL:
 		r->fail.id = le64_get(b + 8);
-		good = rec_err_get(b + 16, &r->fail.err) && (r->fail.err || r->flags & GX_REC_SLOT);
+		good = rec_err_get(b + 16, &r->fail.err, &r->fail.seg) &&
+		       (r->fail.err || r->flags & GX_REC_SLOT);
 		break;
 	case GX_REC_CANCEL:
 		good = rec_u32_get(b + 8, &r->cancel.mid);

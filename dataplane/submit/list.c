@@ -49,9 +49,9 @@ struct list_part {
 	struct gx_route route;
 	struct list_run *run; /* NULL: free */
 	struct list_part *next;
-	uint32_t first; /* of struct gx_link_seg */
-	uint8_t bits;	/* of the run's note, that it brings */
-	bool note;	/* it is the note, not data */
+	uint32_t at;  /* its first segment, in the run */
+	uint8_t bits; /* of the run's note, that it brings */
+	bool note;    /* it is the note, not data */
 };
 
 struct list_run {
@@ -345,6 +345,14 @@ static void part_free(struct lists *l, struct list_part *p)
 	l->part_free = p;
 }
 
+/* The segment to name: the @i-th of the part. */
+static uint32_t part_first(const struct list_part *p, uint64_t i)
+{
+	const struct list_run *run = p->run;
+
+	return run->nr ? run->seg[GX_MIN(p->at + i, run->nr - 1)].first : 0;
+}
+
 /* A link has ended a part. It may still be within its post. */
 static void part_comp(struct gx_route *route, const struct gx_comp *comp)
 {
@@ -352,7 +360,7 @@ static void part_comp(struct gx_route *route, const struct gx_comp *comp)
 	struct list_run *run = p->run;
 
 	if (comp->status) {
-		run_err(run, comp->status, p->first);
+		run_err(run, comp->status, part_first(p, comp->seg));
 		run->due |= p->note || run->ep->failed ? 0 : p->bits;
 	}
 	part_free(run->lists, p);
@@ -375,10 +383,12 @@ static struct gx_op part_op(const struct list_run *run, const struct gx_link_seg
 			      .deadline_ns = run->op.deadline_ns};
 }
 
-/* @bits: of the note, that @op brings. */
-static int part_post(struct list_run *run, const struct gx_op *op, uint32_t first, unsigned bits,
-		     bool note)
+/* @op: segment @at of the run, with which up to @more others may go. @bits: of the note, that it
+ * brings. Return: segments begun; -errno. */
+static int part_post(struct list_run *run, const struct gx_op *op, uint32_t at, unsigned more,
+		     unsigned bits, bool note)
 {
+	const struct gx_ep_ops *ops = run->ep->ops;
 	struct lists *l = run->lists;
 	struct list_part *p = l->part_free;
 	int ret;
@@ -387,20 +397,22 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t firs
 		return -EAGAIN;
 	l->part_free = p->next;
 	p->run = run;
-	p->first = first;
+	p->at = at;
 	p->bits = (uint8_t)bits;
 	p->note = note;
 	run->due &= ~p->bits;
 	run->out++;
 	(*run_out(run))++;
-	ret = run->ep->ops->post(run->ep, op, &p->route);
+	ret = more ? ops->join(run->ep, op, run->seg + at, 1 + more, &p->route) : 0;
 	if (!ret)
-		return 0;
+		ret = ops->post(run->ep, op, &p->route);
+	if (ret >= 0)
+		return ret ? ret : 1;
 	p->note = false; /* the bytes stay */
 	run->due |= p->bits;
 	part_free(l, p);
 	if (ret != -EAGAIN)
-		run_err(run, ret, first);
+		run_err(run, ret, run->nr ? run->seg[at].first : 0);
 	return ret;
 }
 
@@ -414,7 +426,7 @@ static bool run_notify(struct list_run *run)
 	op.imm = run->op.imm;
 	op.len = 0;
 	run->imm = false;
-	if (!part_post(run, &op, last->first, 0, false))
+	if (part_post(run, &op, run->nr - 1, 0, 0, false) > 0)
 		return true;
 	run->imm = !run->err;
 	return false;
@@ -447,7 +459,7 @@ static int note_data(struct list_run *run, struct gx_op *op)
 
 	op->flags = GX_OP_IMM | OP_HIDDEN;
 	op->imm = note_word(run->note, bits, run->op.note_len, run->word);
-	return part_post(run, op, 0, bits, false);
+	return part_post(run, op, 0, 0, bits, false);
 }
 
 /* Send what the note has to send by itself: its bytes, or that it will not come. */
@@ -472,10 +484,10 @@ static bool note_send(struct list_run *run)
 		op.len = run->op.note_len;
 		op.remote_off = (uint64_t)(run->note % NOTES) * GX_NOTE_MAX;
 	}
-	ret = part_post(run, &op, 0, bits, bytes && !no);
-	if (ret && ret != -EAGAIN)
+	ret = part_post(run, &op, 0, 0, bits, bytes && !no);
+	if (ret < 0 && ret != -EAGAIN)
 		run->due = 0; /* the endpoint ends */
-	return !ret;
+	return ret > 0;
 }
 
 /* Gets have a share of their own, which no puts take. */
@@ -507,17 +519,18 @@ static unsigned run_feed(struct list_run *run, uint64_t copy_b)
 	if (run->op.deadline_ns && run->op.deadline_ns <= run->lists->core->now_ns)
 		run_err(run, -ETIMEDOUT, run_first(run));
 	while (!run->err && run->at < run->nr && n < LIST_BURST && bytes < LIST_BURST_B) {
-		const struct gx_link_seg *s;
 		struct gx_op op;
+		int took;
 
 		if (!run_copy(run, &copy_b) || run->at == run->nr || *run_out(run) >= room)
 			break;
-		s = &run->seg[run->at];
-		op = part_op(run, s);
-		if (run->beside ? note_data(run, &op) : part_post(run, &op, s->first, 0, false))
+		op = part_op(run, &run->seg[run->at]);
+		took = run->beside ? note_data(run, &op)
+				   : part_post(run, &op, run->at, run->nr - run->at - 1, 0, false);
+		for (; took > 0; took--)
+			bytes += run->seg[run->at++].len;
+		if (took < 0)
 			break;
-		run->at++;
-		bytes += s->len;
 		n++;
 	}
 	if (!run->err && run->imm && run->at == run->nr && !run->out)

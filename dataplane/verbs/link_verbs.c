@@ -323,6 +323,7 @@ static const struct gx_ep_ops verbs_ep_ops = {
 	.ep_attach = verbs_ep_attach,
 	.ep_fail = verbs_ep_fail,
 	.post = verbs_ep_post,
+	.join = link_none_join,
 	.copy = link_none_copy,
 	.kick = verbs_ep_kick,
 	.cancel = verbs_ep_cancel,

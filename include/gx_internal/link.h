@@ -191,6 +191,12 @@ struct gx_ep_ops {
 	 * gives it to core_comp() with each of its completions. It ignores op->stream. 0, -EAGAIN
 	 * when full, -errno. */
 	int (*post)(struct gx_ep *ep, const struct gx_op *op, struct gx_route *route);
+	/* [core] Take segments of one memory and one region, from the first on, as one operation; @op is
+	 * what post() gets for the first of them. They stay until its completion, which, if it failed,
+	 * has .seg: which of them. Return: how many, at least 2; 0: take the first one by post();
+	 * -EAGAIN when full, -errno. */
+	int (*join)(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
+		    unsigned n, struct gx_route *route);
 	/* [core] Move segments at once, from the first on, as puts or gets that nobody cancels: whole
 	 * ones, while *@room_b and the turn have room. *@room_b becomes 0 if one of these is spent. It stops
 	 * at a segment that it cannot move so, which post() takes, or ends with its error. Return:
@@ -273,6 +279,8 @@ bool link_none_is_over(const struct gx_conn *c);
 bool link_none_fault(const struct gx_conn *c, int err, char *buf, size_t room);
 void link_none_conn(struct gx_conn *c);
 uint64_t link_none_pull_over(const struct gx_conn *c);
+int link_none_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
+		   unsigned n, struct gx_route *route);
 unsigned link_none_copy(struct gx_ep *ep, bool put, const struct gx_link_seg segs[], unsigned n,
 			uint64_t *room_b);
 

@@ -18,6 +18,8 @@
 #define GX_WIRE_QUANTUM_MAX 65520 /* plen has 16 bits */
 #define GX_WIRE_ACK_WORDS   16	  /* at most; 8 by default */
 #define GX_WIRE_INLINE_MAX  1024  /* bytes of data that an OPEN may carry */
+#define GX_WIRE_SEGS	    64	  /* of a LIST or GETS */
+#define GX_WIRE_LIST_B	    (GX_WIRE_SEGS * GX_WIRE_QUANTUM_MIN) /* bytes of one, at most */
 #define GX_WIRE_MIDS	    1024 /* messages open in a direction; place of a mid: mid % GX_WIRE_MIDS */
 #define GX_WIRE_DONE_WORDS  (GX_WIRE_MIDS / 64)
 #define GX_WIRE_ACK_MAX	    (32 + 8 * (GX_WIRE_DONE_WORDS + GX_WIRE_ACK_WORDS)) /* bytes */
@@ -79,7 +81,9 @@ enum gx_rec_type {
 	GX_REC_RESEND,
 	GX_REC_FAIL,
 	GX_REC_CANCEL,
-	GX_REC_REVOKE = 9, /* gx has never sent 7 and 8 */
+	GX_REC_LIST,
+	GX_REC_GETS,
+	GX_REC_REVOKE,
 	GX_REC_REFUND
 };
 
@@ -101,6 +105,12 @@ enum gx_rec_flag {
 			       word is due */
 };
 
+/* Of a LIST or GETS: bytes of the region, which are the message's next ones. */
+struct gx_wire_seg {
+	uint64_t off;
+	uint32_t len;
+};
+
 /* Of an OPEN with KEY: by which the receiver's devices read the sender's memory. */
 #define GX_WIRE_RAILS_MAX 8
 struct gx_wire_keys {
@@ -108,23 +118,33 @@ struct gx_wire_keys {
 	uint32_t key[GX_WIRE_RAILS_MAX]; /* 0 where the bit is */
 };
 
+struct gx_link_seg;
+
 /* A record, decoded. A slot's token names it; the end that owns the slot made the token. */
 struct gx_wire_rec {
 	uint8_t type, flags; /* enum gx_rec_type, enum gx_rec_flag */
 	uint32_t rsn;
 	union {
-		/* A message begins. The record has all that the receiver must know of it. */
+		/* A message begins. The record has all that the receiver must know of it. LIST: it is a
+		 * put of .nr segments, whose bytes follow each other in the message. */
 		struct {
 			uint32_t mid, quantum;
 			uint64_t token;		/* of the region; with SLOT: of the slot */
 			uint64_t off, len, imm; /* imm: also the tag of a send */
 			uint32_t old_mid;	/* AGAIN: the message that it replaces */
 			uint64_t old_sent;	/* AGAIN: first transmissions of DATA of old_mid */
-			uint64_t from;		/* PULL: address in the sender's process; KEY:
-						   by RDMA */
+			union {
+				uint64_t
+					from; /* PULL: address in the sender's process; KEY: by RDMA */
+				uint64_t nr; /* LIST */
+			};
 			struct gx_wire_keys keys; /* KEY */
-			const uint8_t *data;	  /* INLINE: decoded: points into the packet; to
-						   encode: the bytes to carry */
+			union {
+				const uint8_t *data; /* INLINE: decoded: points into the packet; to
+							encode: the bytes to carry. LIST: decoded: for
+							gx_wire_seg_get() */
+				const struct gx_link_seg *segs; /* LIST: to encode */
+			};
 		} open;
 		/* The receiver posted a receive: the sender may put a send that fits there. */
 		struct {
@@ -133,6 +153,11 @@ struct gx_wire_rec {
 		/* The peer asks for a put of this part of a region into the slot. */
 		struct {
 			uint64_t token, off, len, slot;
+			uint64_t nr; /* GETS: segments that follow each other in the slot */
+			union {	     /* GETS, as in a LIST */
+				const uint8_t *data;
+				const struct gx_link_seg *segs;
+			};
 		} get;
 		/* The receiver asks for whole packets of a message again. */
 		struct {
@@ -141,8 +166,9 @@ struct gx_wire_rec {
 		} resend;
 		/* The receiver gives up a message, or (SLOT) a get into a slot. */
 		struct {
-			uint64_t id; /* mid; SLOT: token of the slot */
-			int32_t err; /* -errno */
+			uint64_t id;  /* mid; SLOT: token of the slot */
+			int32_t err;  /* -errno */
+			uint32_t seg; /* of a LIST or GETS: which segment */
 		} fail;
 		/* The sender gives up a message. */
 		struct {
@@ -165,6 +191,8 @@ uint32_t gx_wire_rec_size(const struct gx_wire_rec *r);
 uint32_t gx_wire_rec_put(uint8_t *b, uint32_t room, const struct gx_wire_rec *r);
 /** gx_wire_rec_get() - Decode the record at @b. Return: bytes consumed, -EPROTO. */
 int gx_wire_rec_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r);
+/** gx_wire_seg_get() - Segment @i of the .data of a LIST or GETS. */
+struct gx_wire_seg gx_wire_seg_get(const uint8_t *data, unsigned i);
 
 /* ---- Hello: messages of the bootstrap connection ---- */
 

@@ -6,7 +6,7 @@
  * are the medians: ns a segment of the post, and of the whole. With callgrind: --toggle-collect=
  * list_post counts posts, list_whole both.
  *
- * usage: list CPU ROUNDS local|packet|tcp SEGMENTS BYTES
+ * usage: list CPU ROUNDS local|packet|tcp SEGMENTS BYTES [PORT]
  */
 #include <gx/gx.h>
 
@@ -26,6 +26,7 @@ static char *mine, *theirs;
 static struct gx_seg segs[GX_SEGS_MAX];
 static unsigned nr;
 static size_t len_b;
+static const char *port = "shm";
 
 int list_post(const struct gx_op *op);
 void list_whole(const struct gx_op *op, double *post_ns, double *all_ns);
@@ -50,7 +51,7 @@ static void pin(int cpu)
 
 static void open_one(struct gx **out)
 {
-	const struct gx_port_name ports[] = {{.name = "shm"}};
+	const struct gx_port_name ports[] = {{.name = port}};
 	struct gx_opts opts = GX_INIT(opts);
 
 	opts.ports = ports;
@@ -171,7 +172,7 @@ static void round_run(double v[9][ROUNDS_MAX], unsigned i)
 int main(int argc, char *argv[])
 {
 	static double v[9][ROUNDS_MAX];
-	unsigned rounds = argc == 6 ? (unsigned)atoi(argv[2]) : 0;
+	unsigned rounds = argc >= 6 ? (unsigned)atoi(argv[2]) : 0;
 
 	if (rounds < 1 || rounds > ROUNDS_MAX)
 		return 2;
@@ -179,6 +180,7 @@ int main(int argc, char *argv[])
 	len_b = strtoull(argv[5], NULL, 0);
 	if (!nr || nr > GX_SEGS_MAX || !len_b)
 		return 2;
+	port = argc > 6 ? argv[6] : port;
 	pin(atoi(argv[1]));
 	connect_both(argv[3]);
 	for (unsigned i = 0; i < rounds; i++) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gx_internal/link.h"
 #include "gx_internal/wire.h"
 
 #define SALT 0x5a17u
@@ -49,9 +50,20 @@ static void fuzz_ack(const uint8_t *b, uint32_t len)
 	CHECK(!memcmp(out, b, len));
 }
 
+static void segs_back(struct gx_link_seg segs[GX_WIRE_SEGS], const uint8_t *data, uint64_t nr)
+{
+	CHECK(nr && nr <= GX_WIRE_SEGS);
+	for (unsigned i = 0; i < nr; i++) {
+		struct gx_wire_seg s = gx_wire_seg_get(data, i);
+
+		segs[i] = (struct gx_link_seg){.remote_off = s.off, .len = s.len};
+	}
+}
+
 /* A CTL packet: record after record. */
 static void fuzz_rec(const uint8_t *b, uint32_t len)
 {
+	struct gx_link_seg segs[GX_WIRE_SEGS];
 	struct gx_wire_rec r;
 	uint32_t at = 0;
 
@@ -62,6 +74,13 @@ static void fuzz_rec(const uint8_t *b, uint32_t len)
 			return;
 		CHECK(n >= 8 && n % 8 == 0 && (uint32_t)n <= len - at);
 		CHECK(gx_wire_rec_size(&r) == (uint32_t)n);
+		if (r.type == GX_REC_LIST) {
+			segs_back(segs, r.open.data, r.open.nr);
+			r.open.segs = segs;
+		} else if (r.type == GX_REC_GETS) {
+			segs_back(segs, r.get.data, r.get.nr);
+			r.get.segs = segs;
+		}
 		CHECK(gx_wire_rec_put(out, (uint32_t)n - 1, &r) == 0);
 		CHECK(gx_wire_rec_put(out, (uint32_t)n, &r) == (uint32_t)n);
 		CHECK(!memcmp(out, b + at, (uint32_t)n));

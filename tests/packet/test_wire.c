@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "gx/gx.h"
+#include "gx_internal/link.h"
 #include "gx_internal/wire.h"
 
 #include <cmocka.h>
@@ -89,6 +90,7 @@ static void rec_equal(const struct gx_wire_rec *a, const struct gx_wire_rec *b)
 	case GX_REC_FAIL:
 		assert_int_equal(a->fail.id, b->fail.id);
 		assert_int_equal(a->fail.err, b->fail.err);
+		assert_int_equal(a->fail.seg, b->fail.seg);
 		break;
 	case GX_REC_CANCEL:
 		assert_int_equal(a->cancel.mid, b->cancel.mid);
@@ -325,7 +327,7 @@ static const struct gx_wire_rec rec_all[] = {
 	{.type = GX_REC_FAIL,
 	 .flags = GX_REC_SLOT,
 	 .rsn = 5,
-	 .fail = {.id = 99, .err = -ECANCELED}},
+	 .fail = {.id = 99, .err = -ECANCELED, .seg = 63}},
 	{.type = GX_REC_CANCEL, .rsn = 6, .cancel = {.mid = 12, .sent = 1ull << 33}},
 	{.type = GX_REC_REVOKE, .rsn = 10, .revoke = {.slot = 1ull << 63 | 5ull << 32 | 255}},
 	{.type = GX_REC_REFUND, .rsn = 11, .refund = {.pkts = 1ull << 33}},
@@ -426,6 +428,132 @@ static void rec_get__inline(void **state)
 	}
 }
 
+#define SEGS_AT 48 /* of a LIST */
+
+/* A LIST, or GETS, of @n segments; each one byte longer than the one before. */
+static struct gx_wire_rec list_of(uint8_t type, uint8_t flags, unsigned n,
+				  struct gx_link_seg segs[GX_WIRE_SEGS + 1])
+{
+	struct gx_wire_rec rec = {.type = type, .flags = flags, .rsn = 3};
+	uint64_t len = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		segs[i] = (struct gx_link_seg){.remote_off = ~0ull - i, .len = i ? i : 1025};
+		len += segs[i].len;
+	}
+	if (type == GX_REC_GETS) {
+		rec.get.token = 5;
+		rec.get.len = len;
+		rec.get.slot = 1ull << 63;
+		rec.get.nr = n;
+		rec.get.segs = segs;
+		return rec;
+	}
+	rec.open.mid = 7;
+	rec.open.quantum = 1280;
+	rec.open.token = 5;
+	rec.open.len = len;
+	rec.open.nr = n;
+	rec.open.segs = segs;
+	rec.open.old_mid = flags & GX_REC_AGAIN ? 6 : 0;
+	rec.open.old_sent = flags & GX_REC_AGAIN ? 1ull << 33 : 0;
+	return rec;
+}
+
+static void rec_get__list(void **state)
+{
+	static const uint8_t types[][2] = {{GX_REC_LIST, 0},
+					   {GX_REC_LIST, GX_REC_AGAIN},
+					   {GX_REC_GETS, 0},
+					   {GX_REC_GETS, GX_REC_GPU}};
+	struct gx_link_seg segs[GX_WIRE_SEGS + 1];
+	uint8_t b[GX_CTL_PAYLOAD_MAX];
+
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(types); k++)
+		for (unsigned n = 1; n <= GX_WIRE_SEGS; n++) {
+			struct gx_wire_rec in = list_of(types[k][0], types[k][1], n, segs), out;
+			uint32_t size = gx_wire_rec_size(&in);
+			const uint8_t *data;
+
+			assert_true(size <= GX_WIRE_QUANTUM_MIN);
+			memset(b, 0xff, sizeof(b));
+			assert_int_equal(gx_wire_rec_put(b, size - 1, &in), 0);
+			assert_int_equal(gx_wire_rec_put(b, size, &in), size);
+			assert_int_equal(b[size], 0xff);
+			assert_int_equal(gx_wire_rec_get(b, sizeof(b), &out), (int)size);
+			assert_int_equal(rec_get(b, size - 1, &out), -EPROTO);
+			assert_int_equal(gx_wire_rec_get(b, size, &out), (int)size);
+			data = in.type == GX_REC_LIST ? out.open.data : out.get.data;
+			assert_int_equal(in.type == GX_REC_LIST ? out.open.nr : out.get.nr, n);
+			assert_int_equal(in.type == GX_REC_LIST ? out.open.off : out.get.off, 0);
+			for (unsigned i = 0; i < n; i++) {
+				struct gx_wire_seg s = gx_wire_seg_get(data, i);
+
+				assert_true(s.off == segs[i].remote_off && s.len == segs[i].len);
+			}
+			if (in.type == GX_REC_LIST) {
+				assert_int_equal(out.open.mid, 7);
+				assert_int_equal(out.open.len, in.open.len);
+				assert_int_equal(out.open.old_mid, in.open.old_mid);
+				assert_int_equal(out.open.old_sent, in.open.old_sent);
+			} else {
+				assert_int_equal(out.get.len, in.get.len);
+				assert_int_equal(out.get.slot, in.get.slot);
+			}
+		}
+}
+
+static void list_bad(const struct gx_wire_rec *rec, unsigned at, uint64_t value)
+{
+	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
+	uint32_t size = gx_wire_rec_put(b, sizeof(b), rec);
+	struct gx_wire_rec out;
+
+	assert_int_equal(rec_get(b, size, &out), (int)size);
+	for (unsigned i = 0; i < 8; i++)
+		b[at + i] = (uint8_t)(value >> 8 * i);
+	assert_int_equal(rec_get(b, size, &out), -EPROTO);
+	assert_int_equal(rec_get(b, sizeof(b), &out), -EPROTO); /* with more bytes behind it */
+}
+
+/* No segment, too many, more than there are; lengths of nothing, too long, that wrap, and that are not
+ * the message's. */
+static void rec_get__list_refuses(void **state)
+{
+	static const uint64_t nr[] = {0, 3, 5, 65, 1ull << 32, (1ull << 60) + 4, ~0ull};
+	static const uint64_t len[] = {0,    2, GX_WIRE_LIST_B + 1, 1ull << 32, (1ull << 32) + 1,
+				       ~0ull};
+	struct gx_link_seg segs[GX_WIRE_SEGS + 1];
+	struct gx_wire_rec list = list_of(GX_REC_LIST, 0, 4, segs);
+	struct gx_wire_rec gets = list_of(GX_REC_GETS, 0, 4, segs), out;
+	uint8_t b[GX_CTL_PAYLOAD_MAX];
+	uint32_t size;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(nr); i++) {
+		list_bad(&list, 24, nr[i]);
+		list_bad(&gets, 16, nr[i]);
+	}
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(len); i++) {
+		list_bad(&list, SEGS_AT + 8, len[i]);
+		list_bad(&gets, 48, len[i]);
+	}
+	list_bad(&list, 32, 1030);
+	list_bad(&list, 32, ~0ull);
+	list_bad(&list, 40, 1); /* no room for an immediate */
+	segs[1].len = GX_WIRE_LIST_B - 1030;
+	list.open.len = GX_WIRE_LIST_B;
+	list_bad(&list, SEGS_AT + 24, GX_WIRE_LIST_B);
+	segs[1].len++; /* as long as it says, and too long */
+	list.open.len++;
+	size = gx_wire_rec_put(b, sizeof(b), &list);
+	assert_int_equal(rec_get(b, size, &out), -EPROTO);
+	list = list_of(GX_REC_LIST, 0, 4, segs);
+	segs[0].len = 1018; /* so few go in an OPEN */
+	list.open.len = GX_WIRE_INLINE_MAX;
+	size = gx_wire_rec_put(b, sizeof(b), &list);
+	assert_int_equal(rec_get(b, size, &out), -EPROTO);
+}
+
 static void rec_get__inline_too_long(void **state)
 {
 	struct gx_wire_rec in = {.type = GX_REC_OPEN, .flags = GX_REC_INLINE}, out;
@@ -490,7 +618,7 @@ static void rec_get__refuses(void **state)
 	} bad[] = {
 		{0, 0, 0},   {0, 0, 12}, {0, 0, 255}, {0, 1, 4},   {0, 1, 16},	  {0, 2, 1},
 		{0, 3, 1},   {1, 1, 1},	 {1, 1, 8},   {2, 1, 2},   {3, 1, 1},	  {3, 12, 1},
-		{3, 16, 17}, {3, 25, 0}, {4, 1, 4},   {4, 20, 1},  {4, 19, 0x7f}, {4, 17, 0},
+		{3, 16, 17}, {3, 25, 0}, {4, 1, 4},   {4, 20, 64}, {4, 19, 0x7f}, {4, 17, 0},
 		{5, 15, 1},  {5, 1, 8},	 {0, 0, 7},   {0, 0, 8},   {0, 0, 11},	  {6, 1, 1},
 		{7, 1, 1},   {8, 52, 1}, {8, 1, 18},  {8, 1, 48},  {0, 1, 32},	  {9, 1, 34},
 		{9, 1, 48},  {0, 1, 64}, {9, 1, 72},  {10, 56, 0}, {10, 57, 1},	  {12, 92, 1},
@@ -1030,6 +1158,8 @@ int main(void)
 		cmocka_unit_test(rec_put__room),
 		cmocka_unit_test(rec_get__short),
 		cmocka_unit_test(rec_get__sequence),
+		cmocka_unit_test(rec_get__list),
+		cmocka_unit_test(rec_get__list_refuses),
 		cmocka_unit_test(rec_get__refuses),
 		cmocka_unit_test(rec_get__resend_wraps),
 		cmocka_unit_test(hello_get__round_trip),

@@ -456,6 +456,9 @@ static const char *ep_out(const struct pkt_ep *e)
 	if (e->fetch.nr_staged || e->fetch.asked.stage.first != e->fetch.asked.stage.next ||
 	    e->fetch.lost.stage.first != e->fetch.lost.stage.next)
 		return "pinned buffers of a GPU's payload";
+	for (unsigned i = 0; i < CUT_USES; i++)
+		if (e->cuts.used[i])
+			return "cuts";
 	return NULL;
 }
 
@@ -544,6 +547,7 @@ static void check_link(struct rig *r, unsigned node, unsigned core, unsigned por
 	assert_int_equal(l->held_bufs, 0);
 	assert_int_equal(l->refs, 0);
 	assert_int_equal(l->nr_release, 0);
+	assert_int_equal(l->nr_scattered, 0);
 	assert_int_equal(block_held(l->bq_host), 0);
 	assert_true(!l->bq_gpu[0] || block_held(l->bq_gpu[0]) == 0);
 	assert_int_equal(gx_core(r->gx[node], core)->comps_due, 0);

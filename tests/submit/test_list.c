@@ -356,6 +356,16 @@ static void list__prepared_dead(void **state)
 	list_done(r);
 }
 
+/* Each is of another memory than the one before, so no two of them are one part. */
+static void segs_alone(struct rig *r)
+{
+	memcpy(rig_mem(r, 0), src, sizeof(src));
+	for (unsigned i = 0; i < SEGS; i += 2) {
+		segs[i].mem = r->mem[0];
+		segs[i].off = i * BLOCK;
+	}
+}
+
 /* Puts that get nowhere leave gets their share. */
 static void list__gets_beside_puts(void **state)
 {
@@ -363,6 +373,7 @@ static void list__gets_beside_puts(void **state)
 	struct gx_op op = put_of(0, SEGS);
 	struct gx_ep *ep = r->ep[0][0];
 
+	segs_alone(r);
 	r->still[1] = true;
 	assert_int_equal(post(r, &op), 1);
 	for (unsigned i = 0; i < 8; i++)
@@ -390,6 +401,7 @@ static void list__parts_run_out(void **state)
 	queue = NULL;
 	rig_fill(src, sizeof(src), 7);
 	segs_fill(r);
+	segs_alone(r);
 	op = put_of(0, SEGS);
 	r->still[1] = true;
 	for (unsigned i = 0; i < 16; i++)
