@@ -648,7 +648,10 @@ static int share_place(const struct gx *gx, const char *name)
 		if (!m)
 			at = i;
 	}
-	return at < 0 ? gx_fail(-ENOSPC, "at most %d regions", GX_REGIONS_MAX) : at;
+	return at < 0 ? gx_fail(-ENOSPC,
+				"at most %d regions have names: share more memory by gx_mem_key()",
+				GX_REGIONS_MAX)
+		      : at;
 }
 
 int region_check(const struct gx_mem *mem, const char *name, unsigned access)

@@ -37,7 +37,7 @@ enum { SAY_ASK = 1, SAY_MAP, SAY_GONE };
 enum {
 	KEY_SAY = 0,	/* u8 SAY_ */
 	KEY_EXPORT = 1, /* MAP: u8 enum gx_export_kind; NONE: packets serve it */
-	KEY_ACCESS = 2, /* MAP: u8 GX_ACCESS_ */
+	KEY_ACCESS = 2, /* MAP: u8 GX_ACCESS_; 0: there is no such key any more */
 	KEY_FD =
 		3, /* u8. ASK: 1: with the descriptor, as this end has not kept the mapping; MAP: 1:
 			     no descriptor comes, as one has come before. It may stand for thousands of
@@ -331,7 +331,7 @@ static int map_take(struct gx_conn *c, const uint8_t *b)
 		return 0;
 	}
 	l->asks.out--;
-	if (!mem)
+	if (!mem && r.access)
 		key_miss(c, r.export.kind == GX_EXPORT_NONE ? "its owner cannot or does not let "
 							      "peers map it"
 							    : gx_error());
@@ -446,11 +446,11 @@ static void ask_take(struct gx_conn *c, uint64_t token, bool fd)
 	uint8_t b[KEY_MAP_B] = {SAY_MAP};
 
 	le64_put(b + KEY_TOKEN, token);
+	b[KEY_ACCESS] = part ? (uint8_t)part->access : 0;
 	if (part && part->whole && part->len && !part->until_ns && !part->only &&
 	    local_conn_of(c)->sock >= 0 && part_answer(c, part, &e, &fd)) {
 		b[KEY_FD] = !fd;
 		b[KEY_EXPORT] = e.kind;
-		b[KEY_ACCESS] = (uint8_t)part->access;
 		le64_put(b + KEY_LEN, part->len);
 		le64_put(b + KEY_OFF, (uint64_t)(part->addr - part->whole->addr));
 		le64_put(b + KEY_WHOLE, part->whole->len);

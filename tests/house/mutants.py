@@ -297,6 +297,8 @@ MUTANTS = {
              [("dataplane/local/local_note.c", "else if (ret != -ESTALE)", "else")], ["link_local hostile__notifications"]),
     "KM11": ("the owner is asked for a key each time that a program takes it",
             [("dataplane/local/local_key.c", "page && page->asked[at] == token", "!page")], ["local_key key__is_asked"]),
+    "KM13": ("a key that was withdrawn counts as one that cannot be mapped",
+            [("dataplane/local/local_key.c", "if (!mem && r.access)", "if (!mem)")], ["local_key key__is_asked"]),
     "KM12": ("a descriptor of a message that is refused stays open",
             [("poll/fds.c", "\twhile (got < 0 && *n)\n\t\tclose(fds[--*n]);\n", "\tif (got < 0)\n\t\t*n = 0;\n")], ["fds"]),
     "LI1": ("a prepared list is posted though its memory has become other memory",
