@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "packet/cc_rig.h"
 
@@ -315,15 +316,46 @@ static void queue__stays_short(void **state)
 	}
 }
 
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Jain's index of flows beside one another, from 5 s to 17 s. It depends much on the seed: with
+ * GX_TEST_FULL the median of five. */
+static double shared(const char *what, const struct rig_sender_cfg *s, unsigned nr)
+{
+	unsigned seeds = getenv("GX_TEST_FULL") ? 5 : 1;
+	double jain[5];
+
+	for (unsigned k = 0; k < seeds; k++) {
+		struct way_cfg way = link_1g;
+		struct rig r;
+
+		way.seed += k;
+		rig_open(&r, &way, s, nr, 1 + k);
+		rig_run(&r, 5 * S);
+		rig_count_anew(&r);
+		rig_run(&r, 17 * S);
+		say(what, &r, 1e9, 10 * MS);
+		assert_true(part(&r, 1e9) > 0.95);
+		jain[k] = rig_jain(&r);
+		rig_close(&r);
+	}
+	qsort(jain, seeds, sizeof(*jain), by_size);
+	return jain[seeds / 2];
+}
+
 static void flows__share(void **state)
 {
 	static const struct {
 		unsigned nr;
 		double jain;
-	} row[] = {{2, 0.95}, {4, 0.85}, {16, 0.93}};
+	} row[] = {{2, 0.97}, {4, 0.92}, {16, 0.95}};
 	struct rig_sender_cfg s[RIG_SENDERS];
 	char what[64];
-	struct rig r;
 
 	for (unsigned i = 0; i < 3; i++) {
 		for (unsigned k = 0; k < row[i].nr; k++) {
@@ -331,25 +363,18 @@ static void flows__share(void **state)
 			s[k].payload_b = 1440;
 			s[k].start_ns = k * 100 * MS;
 		}
-		run(&r, &link_1g, s, row[i].nr, 5 * S, 12 * S);
 		snprintf(what, sizeof(what), "%u flows", row[i].nr);
-		say(what, &r, 1e9, 10 * MS);
-		assert_true(rig_jain(&r) > row[i].jain);
-		assert_true(part(&r, 1e9) > 0.95);
-		rig_close(&r);
+		assert_true(shared(what, s, row[i].nr) > row[i].jain);
 	}
 }
 
 static void flows__of_other_round_trips_share(void **state)
 {
 	struct rig_sender_cfg s[2] = {sender_of(10 * MS), sender_of(40 * MS)};
-	struct rig r;
 
 	s[0].payload_b = s[1].payload_b = 1440;
-	run(&r, &link_1g, s, 2, 5 * S, 15 * S);
-	say("10 ms beside 40 ms", &r, 1e9, 10 * MS);
-	assert_true(rig_jain(&r) > 0.7); /* 0.73 to 0.99, by the seed */
-	rig_close(&r);
+	/* One seed has 0.72, the median of five 0.92. */
+	assert_true(shared("10 ms beside 40 ms", s, 2) > (getenv("GX_TEST_FULL") ? 0.85 : 0.7));
 }
 
 static void flows__newcomer(void **state)
