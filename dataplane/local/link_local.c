@@ -191,7 +191,10 @@ static void local_ep_free(struct gx_ep *ep)
 }
 
 static const struct gx_ep_ops ep_ops = {
-	.room = {.ops = LOCAL_OPS, .recvs = PKT_SLOTS, .gets = PKT_GETS_MAX},
+	.room = {.ops = LOCAL_OPS,
+		 .recvs = PKT_SLOTS,
+		 .gets = PKT_GETS_MAX,
+		 .list_gets = LOCAL_LIST_GETS},
 	.ep_new = local_ep_new,
 	.ep_open = local_ep_open,
 	.ep_connect = local_ep_connect,
@@ -199,7 +202,7 @@ static const struct gx_ep_ops ep_ops = {
 	.ep_attach = local_attach,
 	.ep_fail = local_fail,
 	.post = local_post,
-	.join = link_none_join,
+	.join = local_join,
 	.copy = local_copy,
 	.kick = local_kick,
 	.cancel = local_cancel,

@@ -11,13 +11,14 @@
 #include "local/local.h"
 #include "packet/pkt.h"
 
-#define LOCAL_OPS      256	  /* operations of an ep that gx_post() did not finish */
-#define LOCAL_TURN_B   (1u << 20) /* bytes that a core copies in one turn, in gx_post() or later */
-#define LOCAL_LIST_B   (256u << 10) /* that lists may copy though these are spent */
-#define LOCAL_INLINE_B (64u << 10)  /* gx_post() itself copies up to here */
-#define LOCAL_DMA      256	    /* operations of an ep for copy engines */
-#define LOCAL_FEW      4	    /* eps; among so few none is ever cold */
-#define EP_NOT_LIVE    UINT32_MAX
+#define LOCAL_OPS	256	   /* operations of an ep that gx_post() did not finish */
+#define LOCAL_TURN_B	(1u << 20) /* bytes that a core copies in one turn, in gx_post() or later */
+#define LOCAL_LIST_B	(256u << 10) /* that lists may copy though these are spent */
+#define LOCAL_INLINE_B	(64u << 10)  /* gx_post() itself copies up to here */
+#define LOCAL_DMA	320	     /* operations of an ep for GPUs */
+#define LOCAL_LIST_GETS 96	     /* of these, gets of lists */
+#define LOCAL_FEW	4	     /* eps; among so few none is ever cold */
+#define EP_NOT_LIVE	UINT32_MAX
 
 /* An operation that was not done at once. owner: core */
 struct local_op {
@@ -236,6 +237,8 @@ bool local_dma_reap(struct link_local *l, uint64_t now_ns); /* all GPUs */
 /* -- local_post.c: slots of gx_link_local_ops -- */
 
 int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route);
+int local_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
+	       unsigned n, struct gx_route *route);
 void local_kick(struct gx_ep *ep);
 int local_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *route);
 

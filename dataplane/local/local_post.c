@@ -155,6 +155,13 @@ static int post_dma(struct local_ep *e, const struct gx_op *user, struct local_m
 	return 0;
 }
 
+/* Packets carry half of their gets for a list, however many the link may have. */
+static bool list_get_waits(const struct local_ep *e, const struct gx_op *op)
+{
+	return op->kind == GX_OP_GET && op->flags & OP_MANY &&
+	       e->pkt.match.gets_out >= PKT_GETS_MAX / 2;
+}
+
 int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route)
 {
 	struct local_ep *e = local_of(ep);
@@ -168,6 +175,8 @@ int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *rout
 		return gx_link_pkt_ops.post(ep, user, route);
 	m = map_find(e, user);
 	if (!m || !op_dma(e, user, m, &dma, &theirs)) {
+		if (list_get_waits(e, user))
+			return -EAGAIN;
 		gx_stat_add(local_stats(e), GX_STAT_LOCAL_MISSES, 1);
 		return gx_link_pkt_ops.post(ep, user, route);
 	}
@@ -193,6 +202,23 @@ int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *rout
 	if (op->deadline_ns)
 		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
 	return 0;
+}
+
+/* Segments of a region that this end has not mapped share packets. */
+int local_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
+	       unsigned n, struct gx_route *route)
+{
+	struct local_ep *e = local_of(ep);
+	int joined;
+
+	if (local_map_for(e, op->kind, op->token))
+		return 0;
+	if (list_get_waits(e, op))
+		return -EAGAIN;
+	joined = gx_link_pkt_ops.join(ep, op, segs, n, route);
+	if (joined > 0)
+		gx_stat_add(local_stats(e), GX_STAT_LOCAL_MISSES, (unsigned)joined);
+	return joined;
 }
 
 void local_kick(struct gx_ep *ep)

@@ -495,6 +495,8 @@ static unsigned run_room(const struct list_run *run)
 {
 	const struct gx_link_room *room = &run->ep->ops->room;
 
+	if (run->op.kind == GX_OP_GET && room->list_gets)
+		return room->list_gets;
 	return (run->op.kind == GX_OP_GET ? room->gets : room->ops - room->gets) / 2;
 }
 

@@ -32,9 +32,11 @@ struct gx_opts;
 struct gx_route;
 
 /* Operations of an endpoint that post() takes at least while none of them ends, whatever their
- * sizes: of any kind; receives and gets; gets. What the packet link under a link holds counts. */
+ * sizes: of any kind; receives and gets; gets. What the packet link under a link holds counts.
+ * .list_gets: gets that lists may have under way; 0: half of .gets. A link that says more keeps half of
+ * .gets for others itself, where that is its room. */
 struct gx_link_room {
-	uint16_t ops, recvs, gets;
+	uint16_t ops, recvs, gets, list_gets;
 };
 
 /* What a link says of itself: a text that grows, see core_say() in core/core.h. */

@@ -7,6 +7,7 @@
 #include "local/local_rig.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SEGS   400
@@ -282,6 +283,87 @@ static void list__key_goes_between_segments(void **state)
 }
 
 /* The connection ends with a list under way. */
+/* Memory of the server that nobody can map. Its bytes are @r->server.base until plain_end(). */
+static uint64_t plain_begin(struct rig *r, struct gx_mem **mem)
+{
+	struct gx_region plain = GX_INIT(plain);
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_key key;
+
+	o.access = GX_ACCESS_PUT | GX_ACCESS_GET;
+	r->server.base = calloc(1, KV_B);
+	assert_non_null(r->server.base);
+	assert_int_equal(gx_mem_reg(r->server.gx, GX_MEM_HOST, 0, r->server.base, KV_B, mem), 0);
+	assert_int_equal(gx_mem_key(*mem, &o, &key), 0);
+	assert_int_equal(gx_conn_key(r->client.conn, &key, &plain), 0);
+	assert_null(local_map_of(local_of(r->client.ep)->conn, plain.token));
+	return plain.token;
+}
+
+static void plain_end(struct rig *r, struct gx_mem *mem, char *base)
+{
+	assert_int_equal(gx_mem_free(mem), 0);
+	free(r->server.base);
+	r->server.base = base;
+}
+
+/* Packets carry it, each for several segments. */
+static void list__not_mapped(void **state)
+{
+	struct rig *r = *state;
+	char *base = r->server.base;
+	struct gx_mem *mem;
+	uint64_t token = plain_begin(r, &mem), misses = 0;
+
+	for (unsigned kind = GX_OP_PUT; kind <= GX_OP_GET; kind++) {
+		struct gx_op op = list_of(r, kind);
+		uint64_t pkts = end_stat(kind == GX_OP_PUT ? &r->client : &r->server, "tx_pkts");
+
+		for (unsigned i = 0; i < SEGS; i++) {
+			segs[i].off -= segs[i].mem ? 0 : (uintptr_t)r->client.base;
+			segs[i].mem = r->client.kv;
+			segs[i].token = token;
+			segs[i].len /= 8;
+		}
+		ends_fill(r, kind);
+		expect(r, &op, 0);
+		bytes_check(r, kind);
+		pkts = end_stat(kind == GX_OP_PUT ? &r->client : &r->server, "tx_pkts") - pkts;
+		assert_in_range(pkts, list_len() / 8192, SEGS / 4);
+		assert_int_equal(end_stat(&r->client, "local_misses") - misses, SEGS - 1);
+		misses += SEGS - 1;
+	}
+	plain_end(r, mem, base);
+}
+
+/* A list's gets by packets leave half of these to others. */
+static void list__gets_not_mapped(void **state)
+{
+	struct rig *r = *state;
+	struct local_ep *e = local_of(r->client.ep);
+	struct gx_op op = list_of(r, GX_OP_GET), one = {.kind = GX_OP_GET, .len = 8};
+	char *base = r->server.base;
+	struct gx_mem *mem;
+
+	one.token = plain_begin(r, &mem);
+	one.mem = r->client.kv;
+	one.off = KV_B - 8;
+	for (unsigned i = 0; i < SEGS; i++)
+		segs[i].token = one.token;
+	ends_fill(r, GX_OP_GET);
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
+	for (unsigned i = 0; i < 20; i++)
+		end_turn(&r->client);
+	assert_int_equal(e->pkt.match.gets_out, PKT_GETS_MAX / 2);
+	for (unsigned i = 0; i < PKT_GETS_MAX / 2; i++)
+		assert_int_equal(common_post(r->client.ep, &one, 1), 1);
+	assert_int_not_equal(common_post(r->client.ep, &one, 1), 1);
+	UNTIL(r, r->client.nr_done == 1 + PKT_GETS_MAX / 2);
+	assert_int_equal(r->client.nr_failed, 0);
+	bytes_check(r, GX_OP_GET);
+	plain_end(r, mem, base);
+}
+
 static void list__conn_closes(void **state)
 {
 	struct rig *r = *state;
@@ -314,6 +396,8 @@ int main(void)
 		T(list__first_error),
 		T(list__region_freed),
 		T(list__of_a_key),
+		T(list__not_mapped),
+		T(list__gets_not_mapped),
 		T(list__conn_closes),
 		T(list__key_goes_between_segments),
 	};
