@@ -190,10 +190,16 @@ static uint64_t timer_next(struct rig *r, struct rig_sender *s, bool waits)
 	return due;
 }
 
-/* Does the core of the sender run? */
-static bool is_off(const struct rig *r, const struct rig_sender *s)
+/* Does the core of the sender, or of the receiver, not run then? */
+static bool is_off(const struct rig *r, const struct rig_sender *s, bool rx, uint64_t ns)
 {
-	return s->cfg.off_ns && r->now_ns % (s->cfg.on_ns + s->cfg.off_ns) >= s->cfg.on_ns;
+	uint64_t cycle_ns = s->cfg.on_ns + s->cfg.off_ns, x;
+
+	if (!s->cfg.slice_ns)
+		return !rx && s->cfg.off_ns && ns % cycle_ns >= s->cfg.on_ns;
+	x = (ns / s->cfg.slice_ns + 1000003 * (2 * r->seed + rx)) * 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull; /* Stafford's mix, as in splitmix64 */
+	return (x >> 32) % 100 < (rx ? s->cfg.rx_off_pct : s->cfg.tx_off_pct);
 }
 
 static void turn(struct rig *r, struct rig_sender *s)
@@ -292,12 +298,16 @@ static void ack_came(struct rig *r, struct rig_sender *s, struct gx_wire_ack *ac
 /* A core that does not run finds what came when it runs again: packets first, as in a turn. */
 static bool put_off(struct rig *r, struct rig_sender *s, const struct rig_event *ev)
 {
+	uint64_t step = s->cfg.slice_ns ? s->cfg.slice_ns : s->cfg.on_ns + s->cfg.off_ns;
 	struct rig_event later = *ev;
-	uint64_t cycle = s->cfg.on_ns + s->cfg.off_ns;
+	bool rx = ev->kind == EV_DATA;
 
-	if (ev->kind == EV_DATA || !is_off(r, s))
+	if (!is_off(r, s, rx, r->now_ns))
 		return false;
-	later.ns = (r->now_ns / cycle + 1) * cycle + (ev->kind == EV_TIMER);
+	do
+		later.ns = (later.ns / step + 1) * step;
+	while (is_off(r, s, rx, later.ns));
+	later.ns += ev->kind == EV_TIMER;
 	event_put(r, later);
 	return true;
 }
@@ -354,7 +364,7 @@ static void sender_open(struct rig_sender *s, const struct rig_sender_cfg *cfg, 
 void rig_open(struct rig *r, const struct way_cfg *way, const struct rig_sender_cfg *s, unsigned nr,
 	      uint64_t seed)
 {
-	*r = (struct rig){.nr = nr};
+	*r = (struct rig){.nr = nr, .seed = seed};
 	assert_true(nr <= RIG_SENDERS);
 	assert_int_equal(way_open(&r->way, way), 0);
 	for (unsigned i = 0; i < nr; i++) {

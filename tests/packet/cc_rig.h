@@ -28,6 +28,8 @@ struct rig_sender_cfg {
 	uint32_t credit;	/* packets that the receiver allows under way, ... */
 	uint64_t credit_ns;	/* ... until then; 0: always */
 	uint64_t on_ns, off_ns; /* the core runs, then does not; 0, 0: it always does */
+	uint64_t slice_ns; /* others use the CPUs of both ends: of so long slices of time, ... */
+	uint32_t tx_off_pct, rx_off_pct; /* ... chosen by the seed, so many in 100 are theirs */
 	uint32_t ack_every;
 	uint32_t
 		lie; /* its receiver says so many marked packets more with each acknowledgement, whatever
@@ -57,7 +59,7 @@ struct rig {
 	struct way way;
 	struct rig_sender s[RIG_SENDERS];
 	unsigned nr;
-	uint64_t now_ns, since_ns;
+	uint64_t now_ns, since_ns, seed;
 	struct rig_event *heap;
 	size_t nr_events, cap_events;
 	uint64_t nr_made;

@@ -471,6 +471,45 @@ static void core__without_cpu(void **state)
 	}
 }
 
+/* Others take half to three quarters of the CPUs of both ends, at random. What the cores could not do
+ * says nothing of the path: the rate that is believed stays. */
+static void core__starved_at_both_ends(void **state)
+{
+	static const struct {
+		uint64_t slice_ns;
+		uint32_t tx_pct, rx_pct;
+	} row[] = {{5 * MS, 50, 50}, {3 * MS, 75, 75}, {5 * MS, 70, 0}, {5 * MS, 0, 70}};
+
+	for (unsigned i = 0; i < sizeof(row) / sizeof(*row); i++) {
+		struct rig_sender_cfg s = sender_of(10 * MS);
+		struct way_cfg way = link_1g;
+		struct cc_state st;
+		double got[2];
+		struct rig r;
+
+		way.rate_bps[0] = 100000000;
+		way.queue_b = 125000;
+		s.payload_b = 1440;
+		s.slice_ns = row[i].slice_ns;
+		s.tx_off_pct = row[i].tx_pct;
+		s.rx_off_pct = row[i].rx_pct;
+		for (unsigned on = 0; on < 2; on++) {
+			s.kind = on ? CC_RATE : CC_NONE;
+			run(&r, &way, &s, 1, 3 * S, 8 * S);
+			got[on] = part(&r, 1e8);
+			if (on)
+				cc_state(r.s[0].pace.cc, r.now_ns, &st);
+			rig_close(&r);
+		}
+		printf("CPUs of others %u and %u %%, %u ms: %.3f, without control %.3f; believed "
+		       "%.2f of the link\n",
+		       row[i].tx_pct, row[i].rx_pct, (unsigned)(row[i].slice_ns / MS), got[1],
+		       got[0], (double)st.rate_b_s * 8 / 1e8);
+		assert_true(got[1] > 0.75 * got[0]);
+		assert_true((double)st.rate_b_s * 8 > 0.8e8);
+	}
+}
+
 static void credit__then_free(void **state)
 {
 	struct rig_sender_cfg s = sender_of(10 * MS);
@@ -642,6 +681,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(rate__falls_and_rises),
 		cmocka_unit_test(black_out__passes),
 		cmocka_unit_test(core__without_cpu),
+		cmocka_unit_test(core__starved_at_both_ends),
 		cmocka_unit_test(credit__then_free),
 		cmocka_unit_test(application__is_slow),
 		cmocka_unit_test(marks__keep_the_queue_short),
