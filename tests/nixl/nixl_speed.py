@@ -64,10 +64,10 @@ def nixl(backend):
     return measure
 
 
-def python_far(pipe, data, notes):
+def python_far(pipe, cpu, data, notes):
     """The other end: it takes @notes notifications."""
     import gx
-    os.sched_setaffinity(0, {FAR})
+    os.sched_setaffinity(0, {cpu})
     with gx.Context([]) as g:
         memory = g.alloc(len(data))
         memoryview(memory)[:] = data
@@ -87,9 +87,10 @@ def python(kind, count, block_b):
     mine, data = os.urandom(total), os.urandom(total)
     blocks = blocks_at(count, block_b)
     wanted = moved(kind, mine, data, blocks)
-    far = ctx.Process(target=python_far, args=(theirs, data, POSTS[count]), daemon=True)
+    far = ctx.Process(target=python_far, args=(theirs, FAR, data, POSTS[count] + 1), daemon=True)
     far.start()
     port, key = pipe.recv()
+    cpus = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {NEAR})
     with gx.Context([]) as g, g.connect(f"127.0.0.1:{port}") as peer:
         memory, region = g.alloc(total), peer.region(key)
@@ -97,6 +98,8 @@ def python(kind, count, block_b):
         here[:] = mine
         views, offsets = [here[a:a + n] for a, _, n in blocks], [b for _, b, _ in blocks]
         call = peer.put_many if kind == "WRITE" else peer.get_many
+        call(views, region, offsets, notify=b"first").wait(WAIT_S)
+        time.sleep(0.1)  # the key's memory is mapped soon after it is taken
         for _ in range(POSTS[count]):
             begin = time.perf_counter_ns()
             op = call(views, region, offsets, notify=b"note")
@@ -108,6 +111,7 @@ def python(kind, count, block_b):
         same((bytes(memory), theirs_now) == wanted, True, "bytes")
         pipe.send(None)
         del here, views
+    os.sched_setaffinity(0, cpus)
     far.join(WAIT_S)
     return halves(pairs)
 
