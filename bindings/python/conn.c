@@ -34,12 +34,16 @@ static int conn_check(struct conn *k)
 static PyObject *conn_close(PyObject *self, PyObject *unused)
 {
 	struct conn *k = (struct conn *)self;
-	struct gx_conn *conn = k->conn;
+	struct gx_conn *conn;
 
-	if (!conn)
+	if (!k->conn)
 		Py_RETURN_NONE;
 	if (context_check(k->ctx))
 		return NULL;
+	context_linger(k->ctx);
+	conn = k->conn;
+	if (!conn || !k->ctx->gx || k->ctx->closing) /* another thread was faster */
+		Py_RETURN_NONE;
 	k->conn = NULL;
 	gx_conn_close(conn);
 	for (Py_ssize_t i = PyList_Size(k->ctx->conns); i-- > 0;)
@@ -111,10 +115,11 @@ static PyObject *conn_notify(PyObject *self, PyObject *args)
 	if (len > 4096)
 		return fail(-EMSGSIZE, "a notification has at most 4,096 bytes", GX_REASON_NONE);
 	if (conn_post(k, &(struct gx_op){.kind = GX_OP_PUT,
-					 .flags = GX_OP_NOTE | GX_OP_SILENT,
+					 .flags = GX_OP_NOTE,
 					 .note = data,
 					 .note_len = (uint32_t)len}))
 		return NULL;
+	k->ctx->nr_sending++;
 	Py_RETURN_NONE;
 }
 

@@ -307,6 +307,7 @@ void context_close_all(void)
 			continue;
 		}
 		Py_IncRef((PyObject *)c);
+		context_linger(c);
 		context_end(c);
 		Py_DECREF(c);
 	}
@@ -318,6 +319,8 @@ static PyObject *context_close(PyObject *self, PyObject *unused)
 
 	if (c->fork != fork_count)
 		return context_forked();
+	if (c->gx && !c->closing)
+		context_linger(c);
 	if (!c->gx || c->closing)
 		Py_RETURN_NONE;
 	for (size_t i = 0; i < c->nr_mems; i++)

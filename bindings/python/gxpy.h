@@ -47,9 +47,10 @@ struct context {
 	PyObject *notes;      /* list of (Connection, bytes) not taken yet */
 	struct memory **mems; /* by address */
 	size_t nr_mems, room_mems;
-	struct op *ops;	   /* under way */
-	unsigned nr_due;   /* of these, those whose .note_due */
-	uint64_t nr_ended; /* operations, ever */
+	struct op *ops;	     /* under way */
+	unsigned nr_sending; /* notes of conn_notify() under way */
+	unsigned nr_due;     /* of these, those whose .note_due */
+	uint64_t nr_ended;   /* operations, ever */
 	struct context *next;
 	pthread_mutex_t lock; /* of the words */
 	struct word *words, **words_end;
@@ -135,7 +136,8 @@ void place_close(struct place *p);
 
 /* op.c */
 void op_end(struct op *o, int status);
-int context_poll(struct context *c); /* take completions. -1: raised */
+int context_poll(struct context *c);	/* take completions. -1: raised */
+void context_linger(struct context *c); /* before a close: notes of conn_notify() go out */
 /* Post, and wait while the queue is full. -1: raised. */
 int conn_post(struct conn *k, const struct gx_op *g);
 PyObject *conn_put(PyObject *self, PyObject *args, PyObject *kw);

@@ -2,6 +2,7 @@
 /* gx.Op: an operation of Python, which is a list of gx; its .user is the Op. */
 #include "gxpy.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,8 +78,10 @@ static int comp_take(struct context *c, const struct gx_comp *comp)
 
 	if (comp->kind == GX_COMP_NOTIFY)
 		return context_note(c, comp);
-	if (!o) /* of conn_notify() */
+	if (!o) { /* of conn_notify() */
+		c->nr_sending--;
 		return 0;
+	}
 	if (!o->noting) {
 		o->bad = comp->status ? (Py_ssize_t)comp->seg : -1;
 		o->bytes = comp->len;
@@ -106,6 +109,19 @@ int context_poll(struct context *c)
 	if (c->nr_due)
 		notes_post(c);
 	return ret;
+}
+
+void context_linger(struct context *c)
+{
+	uint64_t until = gx_now() + 100 * MS_NS;
+
+	while (c->nr_sending && gx_now() < until) {
+		if (context_poll(c))
+			PyErr_Clear();
+		Py_BEGIN_ALLOW_THREADS
+		sched_yield();
+		Py_END_ALLOW_THREADS
+	}
 }
 
 /* ---- Posts ---- */

@@ -225,6 +225,20 @@ class Pair(unittest.TestCase):
             self.assertGreaterEqual(int(data), at)
             self.assertEqual((int(data) - at) % 64, 0)
 
+    def test_last_words(self):
+        """A notification that was sent just before the end arrives."""
+        for i in range(20):
+            with gx.Context(self.cores) as other:
+                conn = other.connect(f"127.0.0.1:{self.far.listen('127.0.0.1:0')}")
+                for k in range(5):
+                    conn.notify(b"%d" % k)
+                if i % 2:
+                    conn.close()
+            got = []
+            while len(got) < 5:
+                got += [text for _, text in self.notes()]
+            self.assertEqual(got, [b"0", b"1", b"2", b"3", b"4"])
+
     def test_stale(self):
         key = self.pages.key(gx.GET)
         region = self.conn.region(key)
