@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Descriptors over Unix sockets, see fds.h.
- */
+/* Descriptors over Unix sockets, see fds.h. */
 #include "gx_internal/fds.h"
 
 #include <assert.h>

@@ -19,30 +19,18 @@ union gx_fds_room {
 	char b[CMSG_SPACE(GX_FDS_MAX * sizeof(int))];
 };
 
-/**
- * gx_fds_put() - Have @msg carry @n descriptors in @room, which lives until the message is sent. They
- * stay the caller's. 0: none.
- */
+/** gx_fds_put() - Have @msg carry @n descriptors, in @room until it is sent. They stay the caller's. */
 void gx_fds_put(struct msghdr *msg, union gx_fds_room *room, const int fds[], unsigned n);
-
-/**
- * gx_fds_take() - All descriptors of a message that has come. They are the caller's from now on. Those
- * above @max are closed: a peer must not keep any open here. Return: how many are in @fds.
- */
+/** gx_fds_take() - All descriptors of a message that has come; those above @max are closed: a peer must
+ * not keep any open here. Return: how many are in @fds, now the caller's. */
 unsigned gx_fds_take(struct msghdr *msg, int fds[], unsigned max);
 
-/**
- * gx_fds_send() - Send a message without waiting. Return: 0; -EAGAIN: the socket is full;
- * -ETOOMANYREFS: too many descriptors of this user are under way; -errno.
- */
+/** gx_fds_send() - Send a message without waiting. Return: 0; -EAGAIN: the socket is full;
+ * -ETOOMANYREFS: too many descriptors of this user are under way; -errno. */
 int gx_fds_send(int sock, const void *buf, size_t len, const int fds[], unsigned n);
-
-/**
- * gx_fds_recv() - Receive a message without waiting, with at most *@n descriptors; out: how many came.
- * Return: its bytes; -EAGAIN: there is none; -EMSGSIZE: it is longer than @len; -EMFILE: descriptors
- * were lost on the way, as this process may open no more, or there were too many; -errno. After an
- * error none are open.
- */
+/** gx_fds_recv() - Receive a message without waiting, and up to *@n descriptors; out: how many.
+ * Return: its bytes; -EAGAIN; -EMSGSIZE: it is longer; -EMFILE: it had more descriptors, or this process
+ * may open no more; -errno. No descriptor is open after an error. */
 ssize_t gx_fds_recv(int sock, void *buf, size_t len, int fds[], unsigned *n);
 
 #endif

@@ -8,6 +8,7 @@
  * be opened here. Note that ThreadSanitizer sees the two mappings of a shared segment as different
  * memory: it judges private state only, the order of shared bytes is judged by their contents.
  */
+#include "gx_internal/fds.h"
 #include "gx_internal/port.h"
 #include "gx_internal/wire.h"
 
@@ -850,37 +851,26 @@ static void shm_rung_when_whole(void **state)
 	pair_close(p);
 }
 
-/* Pass @fd as ctl.c does it, with the blob. */
+/* Pass the descriptor as ctl_fd.c does it, with the blob. */
 static void addr_send(int sock, const struct gx_port_addr *addr)
 {
-	char room[CMSG_SPACE(sizeof(int))] = {0};
-	struct iovec iov = {(void *)addr, sizeof(*addr)};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = room,
-			     .msg_controllen = sizeof(room)};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &addr->fd, sizeof(int));
-	if (sendmsg(sock, &msg, 0) != (ssize_t)sizeof(*addr))
+	if (gx_fds_send(sock, addr, sizeof(*addr), &addr->fd, 1))
 		abort();
 }
 
 static void addr_recv(int sock, struct gx_port_addr *addr)
 {
-	char room[CMSG_SPACE(sizeof(int))];
-	struct iovec iov = {addr, sizeof(*addr)};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = room,
-			     .msg_controllen = sizeof(room)};
+	ssize_t got;
+	unsigned n;
+	int fd;
 
-	if (recvmsg(sock, &msg, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(*addr) || !CMSG_FIRSTHDR(&msg))
+	do {
+		n = 1;
+		got = gx_fds_recv(sock, addr, sizeof(*addr), &fd, &n);
+	} while (got == -EAGAIN);
+	if (got != (ssize_t)sizeof(*addr) || n != 1)
 		abort();
-	memcpy(&addr->fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(int));
+	addr->fd = fd;
 }
 
 /* A process's whole life as an end. Return: what was wrong. */
