@@ -279,6 +279,80 @@ void list_put(struct gx_list *list)
 		list_free(list);
 }
 
+uint64_t list_len(const struct gx_op *op)
+{
+	uint64_t len = 0;
+
+	if (!op->nr_segs)
+		return op->list->len;
+	for (unsigned i = 0; i < op->nr_segs && i < GX_SEGS_MAX; i++)
+		len += op->segs[i].len;
+	return len;
+}
+
+/* Move segments of @from, from byte @off of segment *@i on, to @to, until that has @len bytes, and the
+ * rest of a short segment. Return: bytes of segment *@i that were moved. */
+static uint64_t list_move(const struct gx_list *from, uint32_t *i, uint64_t off, uint64_t len,
+			  struct gx_list *to)
+{
+	while (*i < from->nr && to->len < len) {
+		struct gx_link_seg s = from->seg[*i];
+		uint64_t room = GX_ALIGN_UP(len - to->len, LIST_CUT_B);
+
+		s.off += off;
+		s.remote_off += off;
+		s.len = GX_MIN(s.len - off, room);
+		to->seg[to->nr++] = s;
+		to->len += s.len;
+		off += s.len;
+		if (off < from->seg[*i].len)
+			break;
+		off = 0;
+		(*i)++;
+	}
+	return off;
+}
+
+int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned parts,
+	       struct gx_list *out[])
+{
+	const struct gx_link_seg *last;
+	struct gx_list *whole;
+	uint64_t off = 0, done = 0;
+	uint32_t at = 0;
+	int n = 0, ret = list_take(gx, pool, op, &whole);
+
+	if (ret)
+		return ret;
+	for (unsigned i = 1; !ret && i <= parts; i++) {
+		uint64_t to = whole->len * i / parts;
+		struct gx_list *part = to > done ? list_get(pool, whole->nr - at) : NULL;
+
+		if (to <= done) /* a part before has taken these */
+			continue;
+		if (!part) {
+			ret = gx_fail(-ENOMEM, "no memory for a list of %u segments", whole->nr);
+			break;
+		}
+		*part = (struct gx_list){.gx = gx, .pool = pool, .room = part->room, .refs = 1};
+		off = list_move(whole, &at, off, to - done, part);
+		done += part->len;
+		out[n++] = part;
+	}
+	while (ret && n > 0)
+		list_put(out[--n]);
+	last = &whole->seg[whole->nr - 1];
+	op->list = NULL;
+	op->nr_segs = 0;
+	op->mem = NULL;
+	op->addr = NULL;
+	op->len = whole->len;
+	op->token = last->token;
+	op->remote_off = last->remote_off;
+	list_put(whole);
+	return ret ? ret : n;
+}
+
 bool list_is_dead(const struct gx_list *list)
 {
 	for (uint32_t i = 0; list && i < list->nr; i++)

@@ -22,6 +22,14 @@ struct list_pool {
 /** list_take() - The list of @op, to be given back with list_put(), by the same thread if it was not
  * prepared. That is copied into room of @pool. Return: 0, -EINVAL, -EFAULT, -ENOMEM with gx_error(). */
 int list_take(struct gx *gx, struct list_pool *pool, const struct gx_op *op, struct gx_list **out);
+/** list_len() - Bytes of the list of @op, before it is checked. */
+uint64_t list_len(const struct gx_op *op);
+/** list_split() - Cut the list of @op into @parts lists of about as many bytes, in their order; segments
+ * below LIST_CUT_B stay whole. @op becomes the whole: its length, and the place of its immediate.
+ * Return: lists in @out, at most @parts; -errno as list_take(). */
+#define LIST_CUT_B 4096
+int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned parts,
+	       struct gx_list *out[]);
 void list_put(struct gx_list *list);	       /* NULL: nothing */
 void list_pool_end(struct list_pool *pool);    /* all lists are back */
 bool list_is_dead(const struct gx_list *list); /* was a memory freed? NULL: no */

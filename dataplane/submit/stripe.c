@@ -7,8 +7,9 @@
 
 #include <errno.h>
 
-/* Part @i of @parts of @op: whole chunks; the last part has the rest. */
-static struct gx_op part_op(const struct gx_op *op, uint32_t chunk_b, unsigned i, unsigned parts)
+/* Part @i of @parts of @op: @list, or whole chunks; the last part has the rest. */
+static struct gx_op part_op(const struct gx_op *op, struct gx_list *list, uint32_t chunk_b,
+			    unsigned i, unsigned parts)
 {
 	uint64_t chunks = (op->len + chunk_b - 1) / chunk_b;
 	uint64_t from = chunks * i / parts * chunk_b;
@@ -17,6 +18,9 @@ static struct gx_op part_op(const struct gx_op *op, uint32_t chunk_b, unsigned i
 
 	part.flags &= GX_OP_LOCAL;
 	part.note_len = 0;
+	part.list = list;
+	if (list)
+		return part;
 	if (part.mem)
 		part.off += from;
 	else
@@ -28,10 +32,9 @@ static struct gx_op part_op(const struct gx_op *op, uint32_t chunk_b, unsigned i
 
 static unsigned parts_of(const struct gx_conn *c, const struct gx_op *op)
 {
-	uint64_t chunks = (op->len + c->agreed.chunk_b - 1) / c->agreed.chunk_b;
+	uint64_t len = op->list ? list_len(op) : op->len;
+	uint64_t chunks = (len + c->agreed.chunk_b - 1) / c->agreed.chunk_b;
 
-	if (op->list)
-		return 1;
 	return GX_MIN(GX_MAX(chunks, 1), c->nr_lanes);
 }
 
@@ -50,8 +53,9 @@ static bool parts_room(const struct gx_queue *q, const struct gx_conn *c, unsign
 	return true;
 }
 
-static void msg_send(struct gx_queue *q, struct gx_conn *c, const struct gx_op *op, unsigned parts,
-		     uint32_t mark)
+/* @lists: of the parts, if it is a list. */
+static void msg_send(struct gx_queue *q, struct gx_conn *c, const struct gx_op *op,
+		     struct gx_list *const lists[], unsigned parts, uint32_t mark)
 {
 	struct sub_msg *m = q->msg_free;
 
@@ -71,7 +75,7 @@ static void msg_send(struct gx_queue *q, struct gx_conn *c, const struct gx_op *
 	}
 	for (unsigned i = 0; i < parts; i++) {
 		struct gx_ep *ep = c->ep[(q->spread + i) % c->nr_lanes];
-		struct gx_op part = part_op(op, c->agreed.chunk_b, i, parts);
+		struct gx_op part = part_op(op, lists[i], c->agreed.chunk_b, i, parts);
 		struct sub_lane *l = q->lane[ep->core->index];
 		struct sub_req *r = sub_req_get(l);
 		void *item = r;
@@ -105,18 +109,39 @@ static bool conn_is_busy(const struct gx_queue *q, const struct gx_conn *c)
 	return false;
 }
 
+/* Over several lanes, of which each has a free request. */
+static int msg_begin(struct gx_queue *q, struct gx_conn *c, const struct gx_op *op, unsigned *parts)
+{
+	struct gx_list *lists[GX_HELLO_LANES] = {0};
+	struct gx_op own = *op;
+	uint32_t mark;
+	int ret = sub_stream_get(q, op, &mark);
+
+	if (!ret)
+		ret = sub_note_take(&own);
+	if (!ret && op->list) {
+		ret = list_split(q->gx, &q->lists, &own, *parts, lists);
+		if (ret < 0)
+			sub_note_put(&own);
+		else
+			*parts = (unsigned)ret;
+	}
+	if (ret < 0)
+		return ret;
+	msg_send(q, c, &own, lists, *parts, mark);
+	return 0;
+}
+
 static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *op)
 {
 	bool note = op->flags & GX_OP_NOTE;
 	struct gx_ep *ep = c->ep[note ? 0 : q->spread % c->nr_lanes];
-	struct gx_op own = *op;
 	int ret = op_check(op);
 	unsigned parts;
-	uint32_t mark;
 	void *item;
 
 	if (ret == OP_IS_RUN)
-		ret = 0; /* a list is on one lane: parts_of() */
+		ret = 0;
 	if (!ret && op->kind != GX_OP_PUT && op->kind != GX_OP_GET && op->kind != GX_OP_FLUSH)
 		ret = gx_fail(-EINVAL,
 			      "only PUT and GET go over all lanes: a SEND and its RECV meet "
@@ -135,12 +160,8 @@ static int msg_make(struct gx_queue *q, struct gx_conn *c, const struct gx_op *o
 			sub_lane_send(q->lane[ep->core->index], &item, 1);
 		}
 	} else {
-		ret = q->msg_free && parts_room(q, c, parts) ? sub_stream_get(q, op, &mark)
+		ret = q->msg_free && parts_room(q, c, parts) ? msg_begin(q, c, op, &parts)
 							     : -EAGAIN;
-		if (!ret)
-			ret = sub_note_take(&own);
-		if (!ret)
-			msg_send(q, c, &own, parts, mark);
 	}
 	if (!ret)
 		q->spread = (q->spread + parts) % c->nr_lanes;
@@ -235,8 +256,11 @@ bool sub_msg_back(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
 	r->busy = false;
 	if (r->status && !m->err) {
 		m->err = r->status;
+		m->op.tag = r->op.list ? r->tag : m->op.tag;
 		sub_reqs_cancel(q, m, NULL, 0);
 	}
+	list_put(r->op.list);
+	r->op.list = NULL;
 	if (--m->left) {
 		sub_req_put(r);
 		return false;

@@ -311,6 +311,11 @@ static void ends(enum gx_op_kind kind, uint64_t ns, unsigned how)
 	memcpy(seen, near, sizeof(near));
 	if (r->last[0][0].status && (how < 2 || r->last[0][0].status != -ESTALE))
 		assert_int_equal(r->last[0][0].status, how == 1 ? -ETIMEDOUT : -ECANCELED);
+	rig_forget(r);
+	segs[0] = (struct gx_seg){.off = (uintptr_t)near, .token = r->peer[0].token, .len = 900};
+	segs[1] = (struct gx_seg){.off = (uintptr_t)near, .token = r->peer[0].token, .len = 901};
+	list_post(r, GX_OP_PUT, 2); /* takes the room of the first one */
+	list_ended(r, how == 2 ? -ESTALE : 0);
 	rig_pass(r, 20 * MS);
 	if (how != 2)
 		assert_memory_equal(seen, near, sizeof(near));

@@ -521,7 +521,7 @@ static void list_bad(const struct gx_wire_rec *rec, unsigned at, uint64_t value)
 static void rec_get__list_refuses(void **state)
 {
 	static const uint64_t nr[] = {0, 3, 5, 65, 1ull << 32, (1ull << 60) + 4, ~0ull};
-	static const uint64_t len[] = {0,    2, GX_WIRE_LIST_B + 1, 1ull << 32, (1ull << 32) + 1,
+	static const uint64_t len[] = {0,    2, GX_WIRE_LIST_B + 1, 1ull << 32, (1ull << 32) + 1025,
 				       ~0ull};
 	struct gx_link_seg segs[GX_WIRE_SEGS + 1];
 	struct gx_wire_rec list = list_of(GX_REC_LIST, 0, 4, segs);

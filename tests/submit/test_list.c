@@ -489,17 +489,224 @@ static void list__room_is_kept(void **state)
 	list_done(r);
 }
 
+/* ---- over the lanes of a connection ---- */
+
+static struct rig *lanes_rig(unsigned lanes, uint64_t seed)
+{
+	struct gx_queue_opts opts = GX_INIT(opts);
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = seed,
+							   .loss_ppm = seed ? 10000 : 0,
+							   .reorder_ppm = seed ? 50000 : 0,
+							   .reorder_slots = 16},
+						   .nr_cores = lanes,
+						   .chunk_b = 65536,
+						   .mem_b = 4 << 20});
+
+	opts.depth = 8;
+	assert_int_equal(gx_queue_open(r->gx[0], &opts, &queue), 0);
+	rig_fill(src, sizeof(src), 7);
+	memset(dst, RIG_POISON, sizeof(dst));
+	segs_fill(r);
+	return r;
+}
+
+static int stripe(struct rig *r, const struct gx_op *op)
+{
+	return gx_post_striped(queue, r->conn[0][0], op, 1);
+}
+
+static uint64_t lane_bytes(struct rig *r, unsigned lane)
+{
+	uint64_t v = 0;
+
+	assert_int_equal(gx_core_stat(gx_core(r->gx[0], lane), "tx_bytes", &v), 0);
+	return v;
+}
+
+/* Each lane has its share; the immediate is the last, at the place of the last segment. */
+static void striped__put(void **state)
+{
+	for (unsigned lanes = 1; lanes <= 4; lanes++)
+		for (uint64_t seed = 0; seed < 4; seed++) {
+			struct rig *r = lanes_rig(lanes, seed);
+			struct gx_op op = put_of(GX_OP_IMM, SEGS);
+
+			op.imm = 9;
+			assert_int_equal(stripe(r, &op), 1);
+			while (!r->nr_last[1]) {
+				rig_turn(r);
+				assert_false(comp_came(r));
+			}
+			assert_int_equal(r->last[1][0].imm, 9);
+			assert_int_equal(r->last[1][0].off, segs[SEGS - 1].remote_off);
+			blocks_check(r);
+			expect(r, 0, sizeof(src));
+			for (unsigned i = 0; i < lanes; i++)
+				assert_true(lane_bytes(r, i) > sizeof(src) / lanes / 2);
+			rig_set(r, &(struct sim_cfg){0});
+			r->nr_last[1] = 0;
+			list_done(r);
+		}
+}
+
+static void striped__get(void **state)
+{
+	struct rig *r = lanes_rig(3, 5);
+	struct gx_op op = put_of(0, SEGS);
+
+	memcpy(rig_mem(r, 1), src, sizeof(src));
+	for (unsigned i = 0; i < SEGS; i++)
+		segs[i].off = (uintptr_t)dst + segs[i].remote_off;
+	op.kind = GX_OP_GET;
+	assert_int_equal(stripe(r, &op), 1);
+	expect(r, 0, sizeof(dst));
+	assert_memory_equal(dst, src, sizeof(dst));
+	rig_set(r, &(struct sim_cfg){0});
+	list_done(r);
+}
+
+/* Two long segments, and short ones about them: a cut lies in a long one. */
+static void striped__long_segments(void **state)
+{
+	static const uint32_t lens[] = {100, 700001, 3, 600000, 99};
+
+	for (unsigned lanes = 2; lanes <= 4; lanes++) {
+		struct rig *r = lanes_rig(lanes, 0);
+		struct gx_op op = put_of(0, GX_ARRAY_SIZE(lens));
+		uint64_t at = 0;
+
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(lens); i++) {
+			segs[i] = (struct gx_seg){.off = (uintptr_t)src + at,
+						  .token = r->peer[0].token,
+						  .remote_off = at + i * 50,
+						  .len = lens[i]};
+			at += lens[i];
+		}
+		assert_int_equal(stripe(r, &op), 1);
+		expect(r, 0, at);
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(lens); i++) {
+			assert_memory_equal(rig_mem(r, 1) + segs[i].remote_off,
+					    (void *)(uintptr_t)segs[i].off, lens[i]);
+			rig_check_poison(rig_mem(r, 1) + segs[i].remote_off + lens[i], 50);
+		}
+		for (unsigned i = 0; i < lanes; i++)
+			assert_true(lane_bytes(r, i) > at / lanes - 65536);
+		list_done(r);
+	}
+}
+
+/* A prepared list is posted again and again, also while it is under way and after its close. */
+static void striped__prepared(void **state)
+{
+	struct rig *r = lanes_rig(3, 0);
+	struct gx_op op = {.kind = GX_OP_PUT, .user = 5};
+	struct gx_list *list;
+
+	assert_int_equal(gx_list_open(r->gx[0], segs, SEGS, &list), 0);
+	op.list = list;
+	for (unsigned i = 0; i < 20; i++) {
+		assert_int_equal(stripe(r, &op), 1);
+		if (i % 2)
+			assert_int_equal(stripe(r, &op), 1);
+		if (i == 19)
+			gx_list_close(list);
+		expect(r, 0, sizeof(src));
+		if (i % 2)
+			expect(r, 0, sizeof(src));
+		blocks_check(r);
+		memset(rig_mem(r, 1), 0, sizeof(src));
+	}
+	list_done(r);
+}
+
+/* The wrong segment is in the part of the last lane. */
+static void striped__first_error(void **state)
+{
+	static const unsigned bad[] = {0, 1500, SEGS - 2};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
+		struct rig *r = lanes_rig(3, 0);
+		struct gx_op op = put_of(GX_OP_SILENT | GX_OP_IMM, SEGS);
+		struct gx_comp comp;
+
+		segs[bad[i]].remote_off = 1ull << 40;
+		assert_int_equal(stripe(r, &op), 1);
+		comp = comp_next(r);
+		assert_int_equal(comp.status, -ERANGE);
+		assert_int_equal(comp.seg, bad[i]);
+		assert_int_equal(comp.len, 0);
+		rig_pass(r, MS);
+		assert_int_equal(r->nr_last[1], 0); /* no immediate */
+		list_done(r);
+	}
+}
+
+static void striped__cancel_and_deadline(void **state)
+{
+	for (unsigned late = 0; late < 2; late++) {
+		struct rig *r = lanes_rig(3, 0);
+		struct gx_op op = put_of(0, SEGS);
+
+		op.deadline_ns = late ? r->now_ns + MS : 0;
+		r->still[1] = true;
+		assert_int_equal(stripe(r, &op), 1);
+		rig_turn(r);
+		if (!late)
+			assert_int_equal(gx_cancel(queue, r->ep[0][0], 5), 1);
+		r->still[1] = late;
+		expect(r, late ? -ETIMEDOUT : -ECANCELED, 0);
+		r->still[1] = false;
+		list_done(r);
+	}
+}
+
+/* Behind a list a flush waits, and the queue's requests run out and come back. */
+static void striped__flush_and_many(void **state)
+{
+	struct rig *r = lanes_rig(2, 0);
+	struct gx_op op = put_of(0, SEGS), flush = {.kind = GX_OP_FLUSH, .user = 5};
+	unsigned n = 0, done = 0;
+
+	for (; stripe(r, &op) == 1; n++)
+		assert_true(n < 8);
+	assert_int_equal(n, 8);
+	assert_int_equal(stripe(r, &flush), 0);
+	for (; done < n; done++)
+		expect(r, 0, sizeof(src));
+	assert_int_equal(stripe(r, &flush), 1);
+	expect(r, 0, 0);
+	blocks_check(r);
+	assert_int_equal(stripe(r, &op), 1); /* under way when the queue closes */
+	rig_turn(r);
+	list_done(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(list__put_core),      cmocka_unit_test(list__put_queue),
-		cmocka_unit_test(list__prepared),      cmocka_unit_test(list__get),
-		cmocka_unit_test(list__imm),	       cmocka_unit_test(list__neighbours),
-		cmocka_unit_test(list__first_error),   cmocka_unit_test(list__cancel),
-		cmocka_unit_test(list__deadline),      cmocka_unit_test(list__mem_free),
-		cmocka_unit_test(list__queue_close),   cmocka_unit_test(list__bad),
-		cmocka_unit_test(list__prepared_dead), cmocka_unit_test(list__gets_beside_puts),
-		cmocka_unit_test(list__parts_run_out), cmocka_unit_test(list__ep_fails),
+		cmocka_unit_test(striped__put),
+		cmocka_unit_test(striped__get),
+		cmocka_unit_test(striped__long_segments),
+		cmocka_unit_test(striped__prepared),
+		cmocka_unit_test(striped__first_error),
+		cmocka_unit_test(striped__cancel_and_deadline),
+		cmocka_unit_test(striped__flush_and_many),
+		cmocka_unit_test(list__put_core),
+		cmocka_unit_test(list__put_queue),
+		cmocka_unit_test(list__prepared),
+		cmocka_unit_test(list__get),
+		cmocka_unit_test(list__imm),
+		cmocka_unit_test(list__neighbours),
+		cmocka_unit_test(list__first_error),
+		cmocka_unit_test(list__cancel),
+		cmocka_unit_test(list__deadline),
+		cmocka_unit_test(list__mem_free),
+		cmocka_unit_test(list__queue_close),
+		cmocka_unit_test(list__bad),
+		cmocka_unit_test(list__prepared_dead),
+		cmocka_unit_test(list__gets_beside_puts),
+		cmocka_unit_test(list__parts_run_out),
+		cmocka_unit_test(list__ep_fails),
 		cmocka_unit_test(list__room_is_kept),
 	};
 
