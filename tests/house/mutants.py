@@ -333,7 +333,7 @@ MUTANTS = {
     "PJ2": ("only the first segment of a list is checked",
             [("dataplane/packet/in.c", "\t\tone.open.off = s.off;\n", "\t\tone.open.off = i ? 0 : s.off;\n")], ["cut list__put"]),
     "PJ3": ("a record reads segments of a put that has ended",
-            [("dataplane/packet/op.c", "if (!(op->inlined || op->segs) ||", "if (!op->inlined ||")], ["cut list__ends"]),
+            [("dataplane/packet/op.c", "if (!(op->inlined || op->segs) ||", "if (!op->inlined ||")], ["cut list__segments"]),
     "PJ4": ("a buffer goes back with the first of its fragments",
             [("dataplane/packet/rx.c", "\t\tif (at + frag.len == rx->len)\n\t\t\tfrag.buf", "\t\tif (!at)\n\t\t\tfrag.buf")], ["cut list__put_gpu"]),
     "PJ5": ("a peer may have any number of lists under way",

@@ -332,6 +332,37 @@ static void list__ends_at_every_stage(void **state)
 		}
 }
 
+static unsigned no_room(struct gx_port_queue *q, enum gx_half half, uint32_t peer)
+{
+	return 0;
+}
+
+/* Its record waits for room when it ends, and its segments go: the record must not read them. */
+static void list__segments_are_not_read_after_its_end(void **state)
+{
+	for (unsigned get = 0; get < 2; get++) {
+		struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 5}, .mem_b = FAR_B});
+		struct gx_port_queue *q = pkt_link(r->core[0], 0)->q;
+		const struct gx_port_ops *ops = q->ops;
+		struct gx_port_ops blocked = *ops;
+		struct pkt_ep *e = rig_ep(r, 0, 0);
+		uint32_t rsn = e->rec.next;
+
+		blocked.tx_room = no_room;
+		q->ops = &blocked;
+		segs_make(r, 50, 1024);
+		list_post(r, get ? GX_OP_GET : GX_OP_PUT, 50);
+		rig_turn(r);
+		assert_int_equal(e->recs[rsn % PKT_RECS].rec.type, get ? GX_REC_GETS : GX_REC_LIST);
+		gx_cancel(gx_core_queue(r->core[0]), r->ep[0][0], 1);
+		list_ended(r, -ECANCELED);
+		assert_int_equal(e->recs[rsn % PKT_RECS].state, REC_QUEUED);
+		assert_int_equal(e->recs[rsn % PKT_RECS].rec.type, get ? GX_REC_GET : GX_REC_OPEN);
+		q->ops = ops;
+		rig_done(r);
+	}
+}
+
 /* ---- peers that lie ---- */
 
 /* Side 0 says that a message of @n segments of @len bytes begins. */
@@ -432,6 +463,7 @@ int main(int argc, char *argv[])
 		rig_test(list__refused),
 		rig_test(list__access),
 		rig_test(list__ends_at_every_stage),
+		rig_test(list__segments_are_not_read_after_its_end),
 		rig_test(peer__too_many_lists),
 		rig_test(peer__list_of_nothing),
 		rig_test(peer__answers_otherwise),

@@ -438,6 +438,7 @@ static void ep_fails(bool other)
 	rig_turn(r);
 	r->still[1] = false;
 	gx_conn_close(r->conn[1][0]);
+	r->conn[1][0] = NULL; /* ctl frees it */
 	for (unsigned i = 0; i < 2; i++) {
 		comp = comp_real(r);
 		assert_int_equal(comp.kind, GX_COMP_DONE);
@@ -615,6 +616,7 @@ static void striped__prepared(void **state)
 			expect(r, 0, sizeof(src));
 		blocks_check(r);
 		memset(rig_mem(r, 1), 0, sizeof(src));
+		assert_int_equal(queue->lists.nr, i ? 4 : 3); /* the parts are back */
 	}
 	list_done(r);
 }
