@@ -19,7 +19,7 @@
 #define LIST_RUNS    256	  /* under way on a core, of all its endpoints */
 #define LIST_PARTS   1024	  /* the same for parts */
 #define LIST_BURST   64		  /* parts that a run begins in a turn */
-#define LIST_BURST_B (1u << 20)	  /* bytes after which it begins no other */
+#define LIST_BURST_B (1u << 20)	  /* bytes of host memory after which it begins no other */
 #define LIST_TURN    256	  /* parts that all runs begin in a turn */
 #define LIST_POST_B  (64u << 10)  /* bytes that a link copies within the post */
 #define LIST_MANY    4		  /* segments from which on its parts are said to be many */
@@ -584,6 +584,14 @@ static bool run_copy(struct list_run *run, uint64_t *room_b)
 	return *room_b;
 }
 
+/* Bytes that a core may have to copy: where memory of a GPU is at an end, a GPU moves them. */
+static uint64_t seg_core_b(const struct gx_link_seg *s)
+{
+	bool gpu = s->token & CORE_TOKEN_GPU || (s->mem && s->mem->kind != GX_MEM_HOST);
+
+	return gpu ? 0 : s->len;
+}
+
 /* @copy_b: bytes that the link may copy at once. Return: parts begun; 1 if there are copies alone. */
 static unsigned run_feed(struct list_run *run, uint64_t copy_b)
 {
@@ -604,7 +612,7 @@ static unsigned run_feed(struct list_run *run, uint64_t copy_b)
 		took = run->beside ? note_data(run, &op)
 				   : part_post(run, &op, run->at, run->nr - run->at - 1, 0, false);
 		for (; took > 0; took--)
-			bytes += run->seg[run->at++].len;
+			bytes += seg_core_b(&run->seg[run->at++]);
 		if (took < 0)
 			break;
 		n++;
