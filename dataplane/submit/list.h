@@ -7,9 +7,31 @@
 #ifndef GX_SUBMIT_LIST_H
 #define GX_SUBMIT_LIST_H
 
+#include "gx_internal/link.h"
 #include "submit/submit.h"
 
 struct lists; /* a core's part. owner: core */
+
+/* Memory that a prepared list names. Handles of freed memory stay: another allocation has another id. */
+struct list_mem {
+	const struct gx_mem *mem;
+	uint64_t id;
+};
+
+/* Frozen, but for .refs. */
+struct gx_list {
+	struct gx *gx;
+	struct list_pool *pool; /* to which it goes back; NULL: prepared */
+	struct gx_list *next;	/* there */
+	uint32_t room;		/* for segments */
+	struct list_mem *mems;	/* prepared */
+	uint32_t nr_mems;
+	_Atomic unsigned refs; /* gx_list_open(), and posts under way */
+	bool read_only;	       /* a memory can't be written */
+	uint32_t nr;	       /* at least 1 */
+	uint64_t len;
+	struct gx_link_seg seg[]; /* .first: of the caller's segments that it was merged from */
+};
 
 /* -- any thread -- */
 
@@ -42,8 +64,8 @@ void lists_close(struct lists *l);			  /* NULL: nothing */
 /* -- poll core -- */
 
 /** lists_begin() - Begin @op, OP_IS_RUN, whose .list came from list_take(), or is NULL. The note is
- * copied. With a route the caller keeps the
- * list until its completion; without, the run puts it. Return: 0, -EAGAIN, -ENOTCONN. */
+ * copied. With a route the caller keeps the list until its completion; without, the run puts it.
+ * Return: 0, -EAGAIN, -ENOTCONN. */
 int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struct gx_route *route);
 bool lists_idle(const struct lists *l);
 bool lists_run(struct lists *l); /* feed the links. Return: true: something was done */

@@ -3,8 +3,8 @@
  * Functions of submit/ for the rest of the data plane: posting to queues, operations that wait for a
  * stream of the user, and messages cut over lanes. queue.c posts and cancels, for the thread that
  * turns the core and for others; submit.c is the core's half of the latter. stripe.c cuts messages,
- * list.c has lists of segments,
- * comps.c takes completions, marks.c has the flags that streams write. Private to dataplane/.
+ * list.c makes lists of segments, list_run.c runs them, comps.c takes completions, marks.c has the
+ * flags that streams write. Private to dataplane/.
  */
 #ifndef GX_SUBMIT_H
 #define GX_SUBMIT_H
