@@ -226,7 +226,8 @@ def case_deregister():
         left.begin("storm", "READ" if turn % 2 else "WRITE")
         time.sleep(float(RNG.uniform(0, 0.05)))
         right.deregister("there", 0xbd)
-        same(left.end()[0], "nixlNotFoundError", "the transfer under way")
+        ended = left.end()[0]  # gx.h: gets whose bytes are on their way end with -ECANCELED
+        same(ended == "nixlNotFoundError" or (turn % 2 == 1 and ended == "nixlCancelledError"), True, f"the transfer under way: {ended}")
         same(left.run("READ"), "nixlNotFoundError", "a later one")
         same(0xbd in left.data("here"), False, "a byte of the next owner was seen")
         same(right.data("there") == b"\xbd" * (1 << 20), True, "nothing was written any more")
