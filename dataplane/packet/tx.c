@@ -7,8 +7,7 @@
 
 #include <errno.h>
 
-#define TX_NEW_PKTS  32	 /* of a message's first turn, and of others before the next first turn */
-#define TX_TURN_PKTS 256 /* of one message before the next message has its turn */
+#define TX_TURN_PKTS 32 /* of one message before the next message has its turn */
 
 /* ---- starting operations ---- */
 
@@ -181,7 +180,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 		op_goto(op, OP_SENT);
 	} else {
 		op_goto(op, OP_SENDING);
-		list_push(e, &e->tx.new_head, &e->tx.new_tail, i);
+		list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
 	}
 	return true;
 }
@@ -231,11 +230,6 @@ static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
 	return n;
 }
 
-bool tx_has_first(const struct pkt_ep *e)
-{
-	return e->tx.act_head != PKT_NONE || e->tx.new_head != PKT_NONE;
-}
-
 /* First transmissions of one message, from index @n of link->tx; none before its OPEN. */
 static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 {
@@ -243,6 +237,8 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 	uint64_t limit = msg_limit(&op->acked, &e->shape);
 	unsigned from = n;
 
+	if (max - n > TX_TURN_PKTS)
+		max = n + TX_TURN_PKTS;
 	while (n < max && op->sent_pkts < limit && op->opened) {
 		e->link->tx[n].data = fetch_payload(e, op, op->sent_pkts);
 		if (!e->link->tx[n].data)
@@ -255,77 +251,9 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 	return n;
 }
 
-/*
- * Whose turn is it? A message goes on for TX_TURN_PKTS before the next one does. Were turns short,
- * all messages under way would end at one time, and the path would be empty until the next ones have
- * been announced and granted credit. But a new message need not wait for all of those: it has a short
- * first turn.
- */
-static uint32_t tx_turn_of(const struct pkt_ep *e)
-{
-	uint32_t fresh = e->tx.new_head, on = e->tx.act_head;
-
-	if (fresh == PKT_NONE || !e->ops[fresh].opened)
-		return on;
-	return on == PKT_NONE || e->tx.new_due >= TX_NEW_PKTS ? fresh : on;
-}
-
-/* Message @i has sent @got packets. @stuck: it might have sent more, had it more at hand. */
-static void tx_turn_end(struct pkt_ep *e, uint32_t i, bool fresh, unsigned got, bool stuck)
-{
-	struct pkt_op *op = &e->ops[i];
-	bool done = op->sent_pkts == op->acked.nr_pkts, over = done || stuck;
-
-	if (fresh) {
-		over |= op->sent_pkts >= TX_NEW_PKTS;
-	} else {
-		e->tx.new_due += got;
-		if (i == e->tx.act_head) {
-			e->tx.turn_pkts += got;
-			over |= e->tx.turn_pkts >= TX_TURN_PKTS;
-			e->tx.turn_pkts = over ? 0 : e->tx.turn_pkts;
-		}
-	}
-	if (!over)
-		return;
-	if (fresh) {
-		list_remove(e, &e->tx.new_head, &e->tx.new_tail, i);
-		e->tx.new_due = 0;
-	} else {
-		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
-	}
-	if (done)
-		op_goto(op, OP_SENT);
-	else
-		list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
-}
-
-/* First packets of messages: of the one whose turn it is, and what it leaves of the burst goes to those
- * behind it. */
-static unsigned tx_turns(struct pkt_ep *e, unsigned n, unsigned max, unsigned credit)
-{
-	uint32_t first = PKT_NONE, i = tx_turn_of(e), next;
-
-	while (n < max && credit && i != PKT_NONE && i != first) {
-		bool fresh = i == e->tx.new_head;
-		unsigned may = GX_MIN(GX_MIN(max - n, credit), (unsigned)TX_NEW_PKTS), got;
-
-		next = fresh ? e->tx.act_head : e->ops[i].next;
-		fetch_ahead(e, &e->ops[i]);
-		got = tx_first(e, i, n, n + may) - n;
-		n += got;
-		credit -= got;
-		tx_turn_end(e, i, fresh, got, got < may);
-		if (got < may && first == PKT_NONE && e->ops[i].state == OP_SENDING)
-			first = i;
-		i = next;
-	}
-	return n;
-}
-
 static bool tx_waits(const struct pkt_ep *e)
 {
-	return tx_has_first(e) || e->tx.resend_head != e->tx.resend_tail ||
+	return e->tx.act_head != PKT_NONE || e->tx.resend_head != e->tx.resend_tail ||
 	       e->asks.head != e->asks.tail;
 }
 
@@ -369,6 +297,7 @@ bool tx_data(struct pkt_ep *e)
 {
 	unsigned max = tx_data_room(e);
 	unsigned n = 0;
+	uint32_t first = PKT_NONE;
 	unsigned credit;
 
 	if (!max)
@@ -381,9 +310,26 @@ bool tx_data(struct pkt_ep *e)
 	 * keeps room for as many again. */
 	if (gx_unlikely(e->tx.resend_head - e->tx.resend_tail > e->tx.resend_mask / 2))
 		credit = 0;
-	if (!credit && tx_has_first(e))
+	if (!credit && e->tx.act_head != PKT_NONE)
 		gx_stat_add(pkt_stats(e->link), GX_STAT_CREDIT_STALL, 1);
-	n = tx_turns(e, n, max, credit);
+	/* Round robin over the messages, each once a turn. */
+	while (n < max && credit && e->tx.act_head != PKT_NONE && e->tx.act_head != first) {
+		uint32_t i = e->tx.act_head;
+		unsigned got;
+
+		fetch_ahead(e, &e->ops[i]);
+		got = tx_first(e, i, n, GX_MIN(max, n + credit)) - n;
+		n += got;
+		credit -= got;
+		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
+		if (e->ops[i].sent_pkts == e->ops[i].acked.nr_pkts) {
+			op_goto(&e->ops[i], OP_SENT);
+			continue;
+		}
+		list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
+		if (first == PKT_NONE)
+			first = i;
+	}
 	if (n)
 		tx_send(e->link, n);
 	if (gx_unlikely(e->pace.cc))
