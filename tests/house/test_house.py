@@ -112,6 +112,8 @@ def family(name):
         return "cuda"
     if name.startswith(("infiniband/", "rdma/")):
         return "verbs"
+    if name.startswith("openssl/"):
+        return name # ciphers and TLS are two matters
     return name.split("/")[0].removesuffix(".h")
 
 
@@ -630,6 +632,7 @@ SAMPLES = (
     (rule_third_party, {"tools/a.c": "#include <jansson.h>\n", "tools/b.c": "#include <jansson.h>\n"}, 1),
     (rule_third_party, {"poll/a.c": "#include <cmocka.h>\n"}, 1),
     (rule_third_party, {"poll/a.c": "#include <liburing.h>\n", "poll/b.c": "#include <liburing.h>\n"}, 1),
+    (rule_third_party, {"poll/a.c": "#include <openssl/evp.h>\n", "dataplane/b.c": "#include <openssl/ssl.h>\n"}, 0),
     (rule_third_party, {f"dataplane/ports/dpdk/{n}.c": "#include <rte_mbuf.h>\n" for n in "ab"}, 0),
     (rule_third_party, {f"dataplane/ports/{n}.c": "#include <rte_mbuf.h>\n" for n in ("a", "dpdk/b", "dpdk/c")}, 1),
     (rule_third_party, {f"{n}/dpdk/a.c": "#include <rte_mbuf.h>\n" for n in ("dataplane/ports", "gpu")}, 1),
