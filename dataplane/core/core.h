@@ -36,6 +36,8 @@ struct gx_link;
 struct gx_ep_ops;
 struct gx_socks;
 struct gx_text;
+struct auth_secret;
+struct auth_way;
 struct note_in;
 struct notes;
 
@@ -226,6 +228,9 @@ struct gx_conn {
 	void *link_state;	     /* its part of the connection; NULL: none, or not yet */
 	/* Sends to the link's take() of the peer; frozen. ctl */
 	void (*link_say)(struct gx_conn *c, const uint8_t *b, uint32_t len);
+	/* The first secret of one direction of its data, out of the bootstrap's TLS: 0, -errno. Set
+	 * before the lanes are opened; NULL: it has no keys. ctl */
+	int (*secret)(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out);
 	struct gx_socks *socks;		     /* data sockets that the link wants; NULL: none. ctl */
 	bool maps;			     /* the peer maps our memory */
 	struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL: it

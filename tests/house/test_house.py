@@ -23,7 +23,7 @@ from house_graph import Graph, drawing, room_of
 from house_source import FOLDERS, SOURCE_DIRS, code_only, functions, includes, read_tree
 
 # Of dataplane/, the lowest first: none knows one that comes after it.
-ROOMS = ("core", "copy", "submit", "ports", "packet", "local", "tcp", "nic", "verbs", "control", "api", "coll")
+ROOMS = ("core", "auth", "copy", "submit", "ports", "packet", "local", "tcp", "nic", "verbs", "control", "api", "coll")
 # A part of a room that has a folder of its own, named after the third party that it alone knows.
 INNER_ROOMS = ("ports/dpdk",)
 # Of tools/: who knows whom beside itself.

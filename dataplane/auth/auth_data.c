@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Keys of data out of secrets: HKDF-Expand-Label of TLS 1.3 (RFC 8446 7.1) with SHA-256, as QUIC
+ * (RFC 9001 6.1) goes from phase to phase. On the control thread.
+ */
+#include "auth/auth_data.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <openssl/hmac.h>
+#include <string.h>
+
+/* @len bytes, at most one block of the hash, so that one round of HKDF-Expand (RFC 5869 2.3) is all. */
+static bool expand_label(const struct auth_secret *s, const char *label, uint8_t *out, size_t len)
+{
+	uint8_t info[64] = {0, (uint8_t)len}, block[EVP_MAX_MD_SIZE];
+	size_t label_b = strlen(label), n = 2;
+	unsigned block_b = 0;
+
+	assert(len <= AUTH_SECRET_B && label_b <= 32);
+	info[n++] = (uint8_t)(6 + label_b);
+	memcpy(info + n, "tls13 ", 6);
+	memcpy(info + n + 6, label, label_b);
+	n += 6 + label_b;
+	info[n++] = 0; /* no context */
+	info[n++] = 1; /* number of the round */
+	if (!HMAC(EVP_sha256(), s->b, sizeof(s->b), info, n, block, &block_b) || block_b < len)
+		return false;
+	memcpy(out, block, len);
+	explicit_bzero(block, sizeof(block));
+	return true;
+}
+
+int auth_phase_next(struct auth_secret *s, struct auth_phase *p)
+{
+	uint8_t secret[GX_GCM_SECRET_B];
+	struct auth_secret next;
+	int ret = -ENOMEM;
+
+	if (expand_label(s, "gx key", secret, sizeof(secret)) &&
+	    expand_label(s, "gx iv", p->salt, sizeof(p->salt)) &&
+	    expand_label(s, "gx ku", next.b, sizeof(next.b)))
+		ret = gx_gcm_key_set(&p->key, secret);
+	if (!ret)
+		*s = next;
+	explicit_bzero(secret, sizeof(secret));
+	explicit_bzero(&next, sizeof(next));
+	return ret;
+}
+
+void auth_phase_wipe(struct auth_phase *p)
+{
+	gx_gcm_key_wipe(&p->key);
+	explicit_bzero(p->salt, sizeof(p->salt));
+}
