@@ -238,7 +238,8 @@ static void ep_init_tables(struct pkt_ep *e)
 	memset(e->tx.mids_free, 0xff, sizeof(e->tx.mids_free));
 	e->tx.mids_words = (1u << GX_WIRE_DONE_WORDS) - 1;
 	e->tx.op_free = e->wake.hot_at = e->wake.cold_at = PKT_NONE;
-	e->tx.act_head = e->tx.wait_head = e->tx.send_head = e->rx.landed_head = PKT_NONE;
+	e->tx.act_head = e->tx.new_head = e->tx.wait_head = e->tx.send_head = PKT_NONE;
+	e->rx.landed_head = PKT_NONE;
 	e->timer.deadline_ns = UINT64_MAX;
 	e->tx.words_free = e->rx.words_free = UINT64_MAX;
 }

@@ -72,6 +72,7 @@ void op_unlist(struct pkt_ep *e, uint32_t i)
 		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 		break;
 	case OP_SENDING:
+		list_remove(e, &e->tx.new_head, &e->tx.new_tail, i);
 		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
 		break;
 	}

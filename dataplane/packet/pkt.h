@@ -301,7 +301,9 @@ struct pkt_sends {
 	uint32_t told_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that told them */
 	bool begun;			      /* some message has begun */
 	bool cancels_due;		      /* some operation's CANCEL waits for room */
-	uint32_t act_head, act_tail;   /* list: operations with first packets to send, in turn */
+	uint32_t act_head, act_tail; /* list: operations with first packets to send, in turn */
+	uint32_t new_head, new_tail; /* list: the same that have yet to have their first turn */
+	unsigned new_due;	     /* packets that those of new_head may send before the others */
 	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid, as posted */
 	uint32_t send_head, send_tail; /* list: sends that wait for an offer */
 	struct {
@@ -539,22 +541,22 @@ uint32_t op_alloc(struct pkt_ep *e); /* QUEUED, in no list; PKT_NONE: all are in
 void op_free(struct pkt_ep *e, uint32_t i);
 unsigned op_comps(const struct pkt_op *op); /* completions that it may still report */
 void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len); /* reports it once */
-void op_finish(struct pkt_ep *e, uint32_t i, int status,
-	       uint64_t len); /* completes and frees it; ENDED while packets reference it */
+/* Completes and frees it; ENDED while packets reference it. */
+void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len);
 void op_drop(struct pkt_ep *e, struct pkt_op *op); /* gives back its resources */
 void op_local(struct pkt_ep *e, uint32_t i);	   /* every packet is acknowledged */
 void op_neutralise(struct pkt_ep *e, const struct pkt_op *op);
 void op_unlist(struct pkt_ep *e, uint32_t i); /* out of its list, which its state tells */
 bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op);
 void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i);
-void op_again(struct pkt_ep *e, uint32_t i); /* it begins again with the quantum of now */
-void op_done(struct pkt_ep *e, uint32_t i);  /* the peer is done with its mid */
-void tx_unref(struct link_pkt *l,
-	      uint32_t cookie); /* a packet no longer references its operation */
+void op_again(struct pkt_ep *e, uint32_t i);	    /* it begins again with the quantum of now */
+void op_done(struct pkt_ep *e, uint32_t i);	    /* the peer is done with its mid */
+void tx_unref(struct link_pkt *l, uint32_t cookie); /* a packet lets go of its operation */
 uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
 uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);
 struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token); /* NULL: stale */
 void slot_free(struct pkt_ep *e, uint32_t slot);
+bool tx_has_first(const struct pkt_ep *e); /* has a message packets to send for the first time? */
 void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
 void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
 void link_release(struct link_pkt *l, uint64_t buf);
@@ -595,17 +597,15 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t op, uint64_t pkt,
 		  const struct tx_how *how); /* the caller has set tx->data */
 void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, uint32_t mid,
 		   const void *data, uint32_t len);
-void tx_probe(struct pkt_ep *e,
-	      uint32_t padded_b);	      /* 0: a keepalive; else a data packet of that size */
-void tx_send(struct link_pkt *l, unsigned n); /* link->tx[0 .. n) */
-uint32_t ack_bound(const struct pkt_ep *e);   /* bytes of the next ACK, at most */
-uint32_t ack_fill(struct pkt_ep *e, uint8_t *b); /* bytes of the ACK that is due; 0: none is */
+void tx_probe(struct pkt_ep *e, uint32_t padded_b); /* 0: a keepalive; else data of that size */
+void tx_send(struct link_pkt *l, unsigned n);	    /* link->tx[0 .. n) */
+uint32_t ack_bound(const struct pkt_ep *e);	    /* bytes of the next ACK, at most */
+uint32_t ack_fill(struct pkt_ep *e, uint8_t *b);    /* bytes of the ACK that is due; 0: none is */
 unsigned ctl_room(struct pkt_ep *e); /* packets of the control half that the port takes now */
 
 /* ---- rec.c: control records on their way out ---- */
 
-bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec,
-	    uint32_t op); /* queue a record; false: no room */
+bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op); /* false: no room */
 static inline uint32_t tx_rec_room(const struct pkt_ep *e)
 {
 	return PKT_RECS - (e->rec.next - e->rec.floor);

@@ -96,10 +96,10 @@ static void tick_fault(struct pkt_ep *e)
 		rx_fault(e, -EIO);
 }
 
-/* Operations whose payload does not come out of their GPU any more. */
-static void tick_stages(struct pkt_ep *e)
+/* Operations of a list whose payload does not come out of their GPU any more. */
+static void tick_stages(struct pkt_ep *e, uint32_t head)
 {
-	for (uint32_t i = e->tx.act_head, next; i != PKT_NONE; i = next) {
+	for (uint32_t i = head, next; i != PKT_NONE; i = next) {
 		const struct gx_gpu *gpu = e->ops[i].gpu;
 
 		next = e->ops[i].next;
@@ -135,7 +135,7 @@ static void tick_refund(struct pkt_ep *e)
 	struct gx_wire_rec rec = {.type = GX_REC_REFUND};
 	uint32_t credit = flow_credit(e->flow);
 
-	if (e->tx.act_head != PKT_NONE || e->tx.wait_head != PKT_NONE || credit <= e->credit0_peer)
+	if (tx_has_first(e) || e->tx.wait_head != PKT_NONE || credit <= e->credit0_peer)
 		return;
 	rec.refund.pkts = credit - e->credit0_peer;
 	if (tx_rec(e, &rec, PKT_NONE))
@@ -220,7 +220,8 @@ void link_tick(struct pkt_ep *e)
 	tick_prove(e);
 	tick_fault(e);
 	tick_alive(e);
-	tick_stages(e);
+	tick_stages(e, e->tx.new_head);
+	tick_stages(e, e->tx.act_head);
 	fetch_tick(e);
 	tick_ask(e);
 	tick_refund(e);

@@ -56,7 +56,7 @@ static bool tx_ep(struct pkt_ep *e)
 		worked |= tx_recs(e);
 	if (gx_unlikely(e->path.prove_due))
 		tx_prove(e);
-	if (e->tx.act_head != PKT_NONE || e->tx.resend_head != e->tx.resend_tail ||
+	if (tx_has_first(e) || e->tx.resend_head != e->tx.resend_tail ||
 	    e->asks.head != e->asks.tail)
 		worked |= tx_data(e);
 	if (e->pull.nr_due | e->pull.lent)

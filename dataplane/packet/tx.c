@@ -7,7 +7,8 @@
 
 #include <errno.h>
 
-#define TX_TURN_PKTS 32 /* of one message before the next message has its turn */
+#define TX_CALL_PKTS 32u /* of one message in a burst, and in its first turn */
+#define TX_TURN_PKTS 256 /* of one message before the next message has its turn */
 
 /* ---- starting operations ---- */
 
@@ -180,7 +181,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 		op_goto(op, OP_SENT);
 	} else {
 		op_goto(op, OP_SENDING);
-		list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
+		list_push(e, &e->tx.new_head, &e->tx.new_tail, i);
 	}
 	return true;
 }
@@ -230,6 +231,11 @@ static unsigned tx_resends(struct pkt_ep *e, unsigned n, unsigned max)
 	return n;
 }
 
+bool tx_has_first(const struct pkt_ep *e)
+{
+	return e->tx.act_head != PKT_NONE || e->tx.new_head != PKT_NONE;
+}
+
 /* First transmissions of one message, from index @n of link->tx; none before its OPEN. */
 static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 {
@@ -237,8 +243,6 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 	uint64_t limit = msg_limit(&op->acked, &e->shape);
 	unsigned from = n;
 
-	if (max - n > TX_TURN_PKTS)
-		max = n + TX_TURN_PKTS;
 	while (n < max && op->sent_pkts < limit && op->opened) {
 		e->link->tx[n].data = fetch_payload(e, op, op->sent_pkts);
 		if (!e->link->tx[n].data)
@@ -251,9 +255,91 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 	return n;
 }
 
+/* Up to @may first packets of message @i. Return: how many; *@done: they were its last ones. */
+static unsigned tx_visit(struct pkt_ep *e, uint32_t i, unsigned n, unsigned may, bool *done)
+{
+	struct pkt_op *op = &e->ops[i];
+	unsigned got;
+
+	fetch_ahead(e, op);
+	got = tx_first(e, i, n, n + may) - n;
+	*done = op->sent_pkts == op->acked.nr_pkts;
+	return got;
+}
+
+/*
+ * Whose turn is it? A message goes on for TX_TURN_PKTS before the next one does. Were turns short,
+ * all messages under way would end at one time, and the path would be empty until the next ones have
+ * been announced and granted credit. But a new message need not wait for all of those: it has a short
+ * first turn (tx_new()). As many packets as old messages send (tx_old()), new ones may send before
+ * them: tx.new_due. What the ones cannot use the others may. A burst has at most TX_CALL_PKTS of a
+ * message, and each message that has nothing to send is passed over once.
+ */
+static unsigned tx_new(struct pkt_ep *e, unsigned n, unsigned max)
+{
+	uint32_t passed = PKT_NONE, i;
+
+	while (n < max && (i = e->tx.new_head) != PKT_NONE && i != passed) {
+		unsigned may = GX_MIN(max - n, TX_CALL_PKTS - (unsigned)e->ops[i].sent_pkts), got;
+		bool done;
+
+		got = tx_visit(e, i, n, may, &done);
+		n += got;
+		e->tx.new_due -= GX_MIN(e->tx.new_due, got);
+		if (got && !done && e->ops[i].sent_pkts < TX_CALL_PKTS && n == max)
+			break; /* it goes on in the next burst */
+		list_remove(e, &e->tx.new_head, &e->tx.new_tail, i);
+		if (done) {
+			op_goto(&e->ops[i], OP_SENT);
+		} else if (e->ops[i].sent_pkts) {
+			list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
+		} else {
+			list_push(e, &e->tx.new_head, &e->tx.new_tail, i);
+			passed = passed == PKT_NONE ? i : passed;
+		}
+	}
+	return n;
+}
+
+/* @last: the last one of the list when this burst began. */
+static unsigned tx_old(struct pkt_ep *e, unsigned n, unsigned max, uint32_t last)
+{
+	bool end = last == PKT_NONE;
+
+	for (uint32_t i = e->tx.act_head, next; n < max && !end; i = next) {
+		struct pkt_op *op = &e->ops[i];
+		uint64_t turn = op->sent_pkts / TX_TURN_PKTS;
+		bool done;
+		unsigned got = tx_visit(e, i, n, GX_MIN(max - n, TX_CALL_PKTS), &done);
+
+		n += got;
+		e->tx.new_due = GX_MIN(e->tx.new_due + got, TX_CALL_PKTS);
+		next = op->next;
+		end = i == last;
+		if (got && !done && op->sent_pkts / TX_TURN_PKTS == turn)
+			continue;
+		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
+		if (done)
+			op_goto(op, OP_SENT);
+		else
+			list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
+	}
+	return n;
+}
+
+static unsigned tx_turns(struct pkt_ep *e, unsigned n, unsigned max)
+{
+	uint32_t old = e->tx.act_head == PKT_NONE ? PKT_NONE : e->tx.act_tail;
+	unsigned first = old == PKT_NONE ? max : GX_MIN(max, n + e->tx.new_due);
+
+	n = tx_new(e, n, first);
+	n = tx_old(e, n, max, old);
+	return n >= first && first < max ? tx_new(e, n, max) : n;
+}
+
 static bool tx_waits(const struct pkt_ep *e)
 {
-	return e->tx.act_head != PKT_NONE || e->tx.resend_head != e->tx.resend_tail ||
+	return tx_has_first(e) || e->tx.resend_head != e->tx.resend_tail ||
 	       e->asks.head != e->asks.tail;
 }
 
@@ -297,7 +383,6 @@ bool tx_data(struct pkt_ep *e)
 {
 	unsigned max = tx_data_room(e);
 	unsigned n = 0;
-	uint32_t first = PKT_NONE;
 	unsigned credit;
 
 	if (!max)
@@ -310,26 +395,9 @@ bool tx_data(struct pkt_ep *e)
 	 * keeps room for as many again. */
 	if (gx_unlikely(e->tx.resend_head - e->tx.resend_tail > e->tx.resend_mask / 2))
 		credit = 0;
-	if (!credit && e->tx.act_head != PKT_NONE)
+	if (!credit && tx_has_first(e))
 		gx_stat_add(pkt_stats(e->link), GX_STAT_CREDIT_STALL, 1);
-	/* Round robin over the messages, each once a turn. */
-	while (n < max && credit && e->tx.act_head != PKT_NONE && e->tx.act_head != first) {
-		uint32_t i = e->tx.act_head;
-		unsigned got;
-
-		fetch_ahead(e, &e->ops[i]);
-		got = tx_first(e, i, n, GX_MIN(max, n + credit)) - n;
-		n += got;
-		credit -= got;
-		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
-		if (e->ops[i].sent_pkts == e->ops[i].acked.nr_pkts) {
-			op_goto(&e->ops[i], OP_SENT);
-			continue;
-		}
-		list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
-		if (first == PKT_NONE)
-			first = i;
-	}
+	n = tx_turns(e, n, GX_MIN(max, n + credit));
 	if (n)
 		tx_send(e->link, n);
 	if (gx_unlikely(e->pace.cc))

@@ -146,7 +146,7 @@ void link_wake(struct link_pkt *l, uint64_t now_ns)
 static bool ep_sends(const struct pkt_ep *e)
 {
 	return e->tx.nr_mids || flow_outstanding(e->flow) || e->rec.floor != e->rec.next ||
-	       e->tx.wait_head != PKT_NONE || e->tx.act_head != PKT_NONE ||
+	       e->tx.wait_head != PKT_NONE || tx_has_first(e) ||
 	       e->tx.resend_head != e->tx.resend_tail || e->asks.head != e->asks.tail ||
 	       e->tx.refs || e->path.proving || e->path.prove_due || e->tx.cancels_due ||
 	       flow_credit(e->flow) > e->credit0_peer;
@@ -202,7 +202,7 @@ void link_rest(struct link_pkt *l)
 static bool ep_polls(const struct pkt_ep *e)
 {
 	return e->err || e->rx.held_bufs || e->tx.refs || e->rx.landed_head != PKT_NONE ||
-	       e->pull.nr_due | e->pull.lent || (e->link->nr_gpus && e->tx.act_head != PKT_NONE);
+	       e->pull.nr_due | e->pull.lent || (e->link->nr_gpus && tx_has_first(e));
 }
 
 /* The turn before this did nothing. So what is under way waits for packets, which wake, or for a
@@ -222,7 +222,7 @@ int link_pkt_look(void *link, struct gx_look *look)
 			look->until_ns =
 				GX_MIN(look->until_ns, GX_MIN(e->timer.tick_ns, flow_due(e->flow)));
 		/* Paced data waits: the time of the next packet. */
-		if (e->pace.cc && e->tx.act_head != PKT_NONE)
+		if (e->pace.cc && tx_has_first(e))
 			look->until_ns = GX_MIN(look->until_ns, cc_due(e->pace.cc));
 	}
 	if (l->nr_cold)

@@ -87,11 +87,187 @@ static void resends__under_reordering(void **state)
 	assert_true(s.resent <= 0.05);
 }
 
+/* ---- Whose turn it is ---- */
+
+#define TURN_PKT_B 1280u
+#define TURN_MAX_B (3000u * TURN_PKT_B)
+
+static struct rig *turn_rig(uint8_t **src, bool own_slots)
+{
+	*src = malloc(TURN_MAX_B);
+	rig_fill(*src, TURN_MAX_B, 1);
+	return rig_open(&(struct rig_cfg){
+		.sim = {.seed = 1, .rate_bps = 1000000000, .own_slots = own_slots},
+		.window = 16,
+		.slots = 4096,
+		.quantum_b = TURN_PKT_B,
+		.mem_b = TURN_MAX_B});
+}
+
+static void turn_post(struct rig *r, const uint8_t *src, uint32_t pkts)
+{
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .addr = (void *)src,
+				 .len = (uint64_t)pkts * TURN_PKT_B,
+				 .token = r->peer[0].token});
+}
+
+/* Packets that each of the messages of so many has sent. Return: of how many messages. */
+static unsigned turn_sent(struct rig *r, uint32_t pkts, uint64_t sent[])
+{
+	struct pkt_ep *e = rig_ep(r, 0, 0);
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < e->tx.ops_top; i++)
+		if (e->ops[i].len == (uint64_t)pkts * TURN_PKT_B &&
+		    (e->ops[i].state == OP_SENDING || e->ops[i].state == OP_SENT))
+			sent[n++] = e->ops[i].sent_pkts;
+	return n;
+}
+
+/* When the first of eight is sent, the others have much left. */
+static void turns__messages_end_apart(void **state)
+{
+	uint64_t sent[8], most = 0, left = 8 * 700;
+	uint8_t *src;
+	struct rig *r = turn_rig(&src, false);
+
+	for (unsigned i = 0; i < 8; i++)
+		turn_post(r, src, 700);
+	while (most < 700) {
+		rig_turn(r);
+		assert_int_equal(turn_sent(r, 700, sent), 8);
+		for (unsigned i = 0; i < 8; i++)
+			most = GX_MAX(most, sent[i]);
+	}
+	for (unsigned i = 0; i < 8; i++)
+		left -= sent[i];
+	print_message("%u packets left\n", (unsigned)left);
+	assert_true(left > 7 * 100);
+	rig_comps(r, 0, 8, 10 * SECOND);
+	rig_done(r);
+	free(src);
+}
+
+static uint64_t turn_sum(const uint64_t sent[4])
+{
+	return sent[0] + sent[1] + sent[2] + sent[3];
+}
+
+/* A new message does not wait for long ones, nor a long one for ever while new ones come. */
+static void turns__new_messages_pass(void **state)
+{
+	uint64_t sent[600], before;
+	unsigned shorts = 0;
+	uint8_t *src;
+	struct rig *r = turn_rig(&src, false);
+
+	for (unsigned i = 0; i < 4; i++)
+		turn_post(r, src, 700);
+	do
+		rig_turn(r);
+	while (turn_sent(r, 700, sent) < 4 || sent[3] < 32);
+	before = turn_sum(sent);
+	turn_post(r, src, 30);
+	while (!turn_sent(r, 30, sent) || sent[0] < 30)
+		rig_turn(r);
+	assert_int_equal(turn_sent(r, 700, sent), 4);
+	assert_in_range(turn_sum(sent) - before, 0, 128);
+	rig_comps(r, 0, 5, 10 * SECOND);
+	turn_post(r, src, 3000);
+	do {
+		unsigned n = turn_sent(r, 32, sent), waits = 0;
+
+		for (unsigned i = 0; i < n; i++)
+			waits += sent[i] < 32;
+		for (; waits < 2; waits++, shorts++)
+			turn_post(r, src, 32);
+		rig_turn(r);
+		n = turn_sent(r, 3000, sent);
+		sent[0] = n ? sent[0] : 0;
+	} while (sent[0] < 3000 && shorts < 400);
+	assert_int_equal(sent[0], 3000);
+	print_message("%u short messages passed\n", shorts);
+	assert_in_range(shorts, 60, 130); /* each half */
+	rig_comps(r, 0, 6 + shorts, 10 * SECOND);
+	rig_done(r);
+	free(src);
+}
+
+/* Messages of one packet that went out in the next turn, of @posted. */
+static unsigned turn_small(struct rig *r, const uint8_t *src, unsigned posted)
+{
+	uint64_t sent[600], packets = 0;
+
+	for (unsigned i = 0; i < posted; i++)
+		turn_post(r, src, 1);
+	assert_true(flow_credit(rig_ep(r, 0, 0)->flow) >= posted);
+	rig_turn(r);
+	for (unsigned n = turn_sent(r, 1, sent); n; n--)
+		packets += sent[n - 1];
+	return (unsigned)packets;
+}
+
+/* Short messages share a burst, also when all long ones have nothing to send: that lets nobody wait. */
+static void turns__short_messages_share_a_burst(void **state)
+{
+	struct pkt_ep *e;
+	uint8_t *src;
+	struct rig *r = turn_rig(&src, true);
+
+	e = rig_ep(r, 0, 0);
+	assert_int_equal(turn_small(r, src, GX_BURST_MAX), GX_BURST_MAX);
+	rig_comps(r, 0, GX_BURST_MAX, 10 * SECOND);
+	for (unsigned i = 0; i < 3; i++)
+		turn_post(r, src, 700);
+	while (e->tx.new_head != PKT_NONE || e->tx.act_head == PKT_NONE)
+		rig_turn(r);
+	for (uint32_t i = e->tx.act_head; i != PKT_NONE; i = e->ops[i].next)
+		e->ops[i].opened = false; /* they have nothing to send */
+	while (flow_outstanding(e->flow))
+		rig_turn(r);
+	assert_int_equal(turn_small(r, src, GX_BURST_MAX), GX_BURST_MAX);
+	for (uint32_t i = e->tx.act_head; i != PKT_NONE; i = e->ops[i].next)
+		e->ops[i].opened = true;
+	rig_comps(r, 0, GX_BURST_MAX + 3, 10 * SECOND);
+	rig_done(r);
+	free(src);
+}
+
+/* A message that has nothing to send holds nobody up, be it new or not. */
+static void turns__stuck_messages_are_passed(void **state)
+{
+	uint64_t sent[8];
+	struct pkt_ep *e;
+	uint8_t *src;
+	struct rig *r = turn_rig(&src, false);
+	uint32_t stuck;
+
+	e = rig_ep(r, 0, 0);
+	turn_post(r, src, 3000);
+	while (!turn_sent(r, 3000, sent) || sent[0] < 64)
+		rig_turn(r);
+	stuck = e->tx.act_head;
+	e->ops[stuck].opened = false;
+	for (unsigned i = 0; i < 2; i++)
+		turn_post(r, src, 300);
+	rig_comps(r, 0, 2, 10 * SECOND);
+	e->ops[stuck].opened = true;
+	rig_comps(r, 0, 1, 10 * SECOND);
+	rig_done(r);
+	free(src);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		rig_test(goodput__under_loss),
 		rig_test(resends__under_reordering),
+		rig_test(turns__messages_end_apart),
+		rig_test(turns__new_messages_pass),
+		rig_test(turns__short_messages_share_a_burst),
+		rig_test(turns__stuck_messages_are_passed),
 	};
 
 	return rig_run("sim_speed", tests, GX_ARRAY_SIZE(tests), argc, argv);
