@@ -165,15 +165,17 @@ static void turns__new_messages_pass(void **state)
 
 	for (unsigned i = 0; i < 4; i++)
 		turn_post(r, src, 700);
-	do
+	do {
 		rig_turn(r);
-	while (turn_sent(r, 700, sent) < 4 || sent[3] < 32);
+		assert_int_equal(turn_sent(r, 700, sent), 4);
+	} while (sent[3] < 32);
 	before = turn_sum(sent);
 	turn_post(r, src, 30);
-	while (!turn_sent(r, 30, sent) || sent[0] < 30)
+	while (!turn_sent(r, 30, sent) || sent[0] < 30) {
 		rig_turn(r);
-	assert_int_equal(turn_sent(r, 700, sent), 4);
-	assert_in_range(turn_sum(sent) - before, 0, 128);
+		assert_int_equal(turn_sent(r, 700, sent), 4);
+		assert_in_range(turn_sum(sent) - before, 0, 128);
+	}
 	rig_comps(r, 0, 5, 10 * SECOND);
 	turn_post(r, src, 3000);
 	do {
