@@ -366,7 +366,7 @@ static uint64_t rotten(const struct rig_cfg *cfg, unsigned nr)
 	assert_true(both_stat(r, "resend_served") + both_stat(r, "tx_spurious") >=
 		    both_stat(r, "resend_asked"));
 	assert_int_equal(both_stat(r, "resend_asked"), found);
-	assert_int_equal(both_stat(r, "resend_stray"), 0);
+	assert_true(both_stat(r, "resend_stray") <= both_stat(r, "tx_spurious"));
 	rig_done(r);
 	return found;
 }
