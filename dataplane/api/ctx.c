@@ -2,6 +2,7 @@
 /*
  * The context: gx_open() to gx_close(), and the order in which parts start and stop. Control path.
  */
+#include "auth/auth.h"
 #include "control/control.h"
 #include "copy/dma.h"
 #include "core/note.h"
@@ -353,6 +354,8 @@ GX_EXPORT int gx_open(const struct gx_opts *opts, struct gx **out)
 	pthread_condattr_destroy(&attr);
 	ret = opts_take(gx, opts);
 	if (!ret)
+		ret = auth_open(gx);
+	if (!ret)
 		ret = ctx_open(gx);
 	if (ret) {
 		char why[CORE_TEXT_MAX];
@@ -434,6 +437,7 @@ GX_EXPORT void gx_close(struct gx *gx)
 		gx->host->ops->close(gx->host);
 	if (gx->arena)
 		gx_arena_close(gx->arena);
+	auth_close(gx);
 	pthread_cond_destroy(&gx->wait_cond);
 	pthread_mutex_destroy(&gx->wait_lock);
 	free(gx);

@@ -168,6 +168,7 @@ GX_EXPORT const char *gx_reason_name(enum gx_reason reason)
 		[GX_REASON_GPU] = "gpu",
 		[GX_REASON_MEMORY] = "memory",
 		[GX_REASON_REFUSED] = "refused",
+		[GX_REASON_AUTH] = "auth",
 	};
 
 	return reason < GX_ARRAY_SIZE(names) ? names[reason] : "unknown";

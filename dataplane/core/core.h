@@ -28,6 +28,7 @@
 #define GX_OPTION_MAX  256   /* bytes of a port's option, with the final 0 */
 #define GX_COMPS_MAX   8192  /* completions a core can hold; posting stops at half */
 
+struct auth_set;
 struct ctl;
 struct ctl_conn;
 struct sub_req;
@@ -310,6 +311,7 @@ struct gx {
 	bool turns_said;  /* owner: ctl; gx has warned that two processes use a GPU in turns */
 	bool closing;	  /* ctl: gx_close() runs, so dead connections go at once */
 	struct ctl *ctl;
+	struct auth_set *auth;	   /* its keys; NULL: none. Frozen */
 	struct gx_stats ctl_stats; /* written by ctl */
 	pthread_mutex_t wait_lock; /* for gx_conn_wait(): changes of state broadcast under it */
 	pthread_cond_t wait_cond;

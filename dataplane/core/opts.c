@@ -18,6 +18,7 @@ void core_groups_point(struct gx_opts *o, struct core_groups *g)
 	o->gpu = &g->gpu;
 	o->nic = &g->nic;
 	o->verbs = &g->verbs;
+	o->auth = &g->auth;
 }
 
 static int group_take(const char *name, void *own, size_t own_b, const void *user)
@@ -40,7 +41,8 @@ int core_groups_take(struct gx_opts *o, struct core_groups *g)
 		      {"gx_packet_opts", &g->packet, sizeof(g->packet), o->packet},
 		      {"gx_gpu_opts", &g->gpu, sizeof(g->gpu), o->gpu},
 		      {"gx_verbs_opts", &g->verbs, sizeof(g->verbs), o->verbs},
-		      {"gx_nic_opts", &g->nic, sizeof(g->nic), o->nic}};
+		      {"gx_nic_opts", &g->nic, sizeof(g->nic), o->nic},
+		      {"gx_auth_opts", &g->auth, sizeof(g->auth), o->auth}};
 	int ret = 0;
 
 	for (unsigned i = 0; !ret && i < GX_ARRAY_SIZE(groups); i++)

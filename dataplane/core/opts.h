@@ -5,6 +5,7 @@
 #ifndef GX_CORE_OPTS_H
 #define GX_CORE_OPTS_H
 
+#include "gx/auth.h"
 #include "gx/gx.h"
 
 struct core_groups {
@@ -14,6 +15,7 @@ struct core_groups {
 	struct gx_gpu_opts gpu;
 	struct gx_nic_opts nic;
 	struct gx_verbs_opts verbs;
+	struct gx_auth_opts auth;
 };
 
 /** core_groups_take() - Copy the groups of @o to @g, with the defaults, and have @o point there.

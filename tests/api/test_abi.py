@@ -20,7 +20,7 @@ import tempfile
 BUILD, SOURCE, FLAGS = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:]
 ABI = SOURCE / "tests" / "api" / "abi"
 FROZEN = ABI / "0.2"
-HEADERS = ("gx.h", "op.h", "opts.h", "coll.h", "engine.h", "listen.h", "nic.h")
+HEADERS = ("gx.h", "auth.h", "op.h", "opts.h", "coll.h", "engine.h", "listen.h", "nic.h")
 STRUCT = re.compile(r"^struct (gx_\w+) \{\n(.*?)^\};", re.S | re.M)
 ENUM = re.compile(r"^enum (gx_\w+) \{(.*?)\};", re.S | re.M)
 

@@ -9,6 +9,7 @@
 #include <gx/coll.h>
 #include <gx/engine.h>
 #include <gx/gx.h>
+#include <gx/auth.h>
 #include <gx/listen.h>
 #include <gx/nic.h>
 #include <gxlab/load.h>
@@ -184,6 +185,25 @@ static int call_listen(void *s)
 	return ret > 0 ? 0 : ret;
 }
 
+#define KEY_FILE "test_struct.key"
+
+static int call_auth_make(void *s)
+{
+	return gx_auth_make(KEY_FILE, s);
+}
+
+static int call_auth_read(void *s)
+{
+	struct gx_auth_key key = GX_INIT(key);
+	int ret;
+
+	key.name[0] = 'a';
+	assert_int_equal(gx_auth_make(KEY_FILE, &key), 0);
+	ret = gx_auth_read(KEY_FILE, s);
+	unlink(KEY_FILE);
+	return ret;
+}
+
 static int call_info(void *s)
 {
 	return gx_conn_info(rig.conn, s);
@@ -319,6 +339,8 @@ static const struct {
 	{"gx_opts", sizeof(struct gx_opts), call_open, gx_error, 0, false},
 	{"gx_connect_opts", sizeof(struct gx_connect_opts), call_connect, gx_error, -EINVAL, false},
 	{"gx_listen_opts", sizeof(struct gx_listen_opts), call_listen, gx_error, 0, false},
+	{"gx_auth_key", sizeof(struct gx_auth_key), call_auth_make, gx_error, -EINVAL, false},
+	{"gx_auth_key", sizeof(struct gx_auth_key), call_auth_read, gx_error, 0, true},
 	{"gx_conn_info", sizeof(struct gx_conn_info), call_info, gx_error, 0, true},
 	{"gx_region", sizeof(struct gx_region), call_region, gx_error, 0, true},
 	{"gx_key_opts", sizeof(struct gx_key_opts), call_key, gx_error, 0, false},
@@ -343,7 +365,7 @@ static const struct {
 	_Static_assert(offsetof(struct type, last) + sizeof(((struct type *)0)->last) ==           \
 			       sizeof(struct type),                                                \
 		       "padding at the end of " #type)
-ENDS_WITH(gx_opts, verbs);
+ENDS_WITH(gx_opts, auth);
 ENDS_WITH(gx_core_opts, sleep_max_ns);
 ENDS_WITH(gx_host_opts, pull_over_b);
 ENDS_WITH(gx_packet_opts, quantum_b);
@@ -352,7 +374,9 @@ ENDS_WITH(gx_nic_opts, tx_if);
 ENDS_WITH(gx_verbs_opts, reserved);
 ENDS_WITH(gx_connect_opts, reserved);
 ENDS_WITH(gx_listen_opts, reserved);
-ENDS_WITH(gx_conn_info, reserved);
+ENDS_WITH(gx_conn_info, auth);
+ENDS_WITH(gx_auth_key, regions);
+ENDS_WITH(gx_auth_opts, reserved);
 ENDS_WITH(gx_region, addr);
 ENDS_WITH(gx_queue_opts, reserved);
 ENDS_WITH(gx_group_env, reserved);

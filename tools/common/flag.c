@@ -18,6 +18,9 @@
 static const struct flag {
 	const char *name, *flag;
 } flags[] = {
+	{"gx_auth_make()", "gxd keygen"},
+	{"gx_auth_opts.key_file", "--key"},
+	{"gx_auth_opts.key_files", "--key"},
 	{"gx_connect_opts.link", "--link"},
 	{"gx_connect_opts.ports", "--port"},
 	{"gx_connect_opts.sockets", "--sockets"},
@@ -27,6 +30,7 @@ static const struct flag {
 	{"gx_load_opts.lib_path", "--lib-path"},
 	{"gx_nic_step()", "gxd nic plan"},
 	{"gx_opts.allow_uids", "--allow-uid"},
+	{"gx_opts.auth", "--key"},
 	{"gx_opts.bind_host", "--bind"},
 	{"gx_gpu_opts.bounce", "--bounce"},
 	{"gx_packet_opts.crc_by", "--crc-by"},

@@ -98,6 +98,7 @@ struct gx_ep;	 /* a connection's end on one core (a lane) */
 struct gx_mem;	 /* registered memory */
 struct gx_queue; /* takes operations, returns completions */
 struct gx_list;	 /* segments, prepared for posts */
+struct gx_auth_opts;
 
 /** gx_version() - "0.2.0". gx_api_version() - GX_API_VERSION of the library, to compare with the
  * header's. The text is static. */
@@ -152,6 +153,7 @@ struct gx_opts {
 	const struct gx_gpu_opts *gpu;	     /* GPUs: who copies, how */
 	const struct gx_nic_opts *nic;	     /* link tcp: a NIC that moves payload */
 	const struct gx_verbs_opts *verbs;   /* NULL: no RDMA device is opened */
+	const struct gx_auth_opts *auth;     /* keys, for peers of other hosts (gx/auth.h) */
 };
 
 /**
@@ -543,6 +545,7 @@ enum gx_reason {
 	GX_REASON_GPU,	   /* a GPU failed, or did not end a copy in time */
 	GX_REASON_MEMORY,  /* memory of an operation was unmapped */
 	GX_REASON_REFUSED, /* the server's program refused it (gx_conn_refuse()) */
+	GX_REASON_AUTH, /* no key (gx/auth.h), not the same one at both ends, or it was revoked */
 };
 
 /** gx_reason_name() - "peer-silent" for GX_REASON_PEER_SILENT; "unknown". Static. */
@@ -584,6 +587,7 @@ struct gx_conn_info {
 	 * of which .recvs_max receives and gets, of which .gets_max gets. All endpoints of a core
 	 * together: 4,096 completions that are due or not taken yet. 0: not known before it is up */
 	uint32_t ops_max, recvs_max, gets_max, reserved;
+	char auth[32]; /* name of the key by which the ends know one another; "": none */
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 
