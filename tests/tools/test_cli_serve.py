@@ -94,6 +94,24 @@ def end_hangup(tools):
 
 
 @case
+def user_gives_up_rights(tools):
+    """gxd denies itself system calls; with --user it is no longer root, in any thread, and serves all the same."""
+    tools.gxd("--user", "no-such-user", "--mem", "kv=host:1M").must(FAILED, "no-such-user", "no such user")
+    given = () if os.geteuid() else ("--user", "nobody", "--allow-uid", "0")
+    with Server(tools, *given) as s:
+        tools.perf("put", s.addr, "-s", "64K", "-n", "50").clean()
+        tools.perf("get", s.addr, "-s", "64K", "-n", "50").clean()
+        threads = [path.read_text() for path in pathlib.Path(f"/proc/{s.proc.pid}/task").glob("*/status")]
+        expect(len(threads) > 1, threads)
+        for status in threads:
+            expect("\nSeccomp:\t2\n" in status and "\nNoNewPrivs:\t1\n" in status, status)
+            if given:
+                expect(re.search(r"\nUid:(\t65534){4}\n", status) and "\nCapPrm:\t" + 16 * "0" in status, status)
+        s.proc.send_signal(signal.SIGTERM)
+        expect(s.proc.wait(timeout=20) == 0, s.log())
+
+
+@case
 def end_during_set_up(tools):
     """Whatever it is doing: here it touches memory, where the machine has enough to take a while."""
     free = int(re.search(r"MemAvailable:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text()).group(1)) >> 10

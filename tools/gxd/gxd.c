@@ -5,6 +5,7 @@
  * threads and on the service's worker (gxd_service.c). `gxd stats` asks a running gxd for its
  * counters; `gxd nic` is in gxd_nic.c.
  */
+#include "gxd/gxd_guard.h"
 #include "gxd/gxd_nic.h"
 #include "gxd/gxd_service.h"
 
@@ -40,7 +41,7 @@
 enum { GXD_OK = 0, GXD_FAILED = 1, GXD_USAGE = 2 };
 
 struct gxd_opts {
-	const char *listen, *stats, *bind, *link;
+	const char *listen, *stats, *bind, *link, *user;
 	struct opt_ports ports;
 	struct opt_cpus cpus, allowed;
 	struct service_region regions[SERVICE_REGIONS_MAX];
@@ -76,6 +77,7 @@ enum {
 	KEY_BIND,
 	KEY_LINK,
 	KEY_LOG_LEVEL,
+	KEY_USER,
 };
 
 static const struct argp_option gxd_options[] = {
@@ -115,6 +117,9 @@ static const struct argp_option gxd_options[] = {
 	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 5},
 	{"stats", KEY_STATS, "SOCKET", 0,
 	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 5},
+	{"user", KEY_USER, "NAME", 0,
+	 "Serve as this user: gxd, started as root, opens what it needs and gives up root's rights",
+	 5},
 	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0,
 	 "What stderr is told: err, warn, info, debug. Default: GX_LOG of the environment, or info",
 	 5},
@@ -228,6 +233,9 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_LINK:
 		opt_link_take(arg, &o->link, state);
+		return 0;
+	case KEY_USER:
+		o->user = arg;
 		return 0;
 	case KEY_MEM:
 		opts_mem(o, arg, state);
@@ -545,10 +553,19 @@ static void gxd_drain(struct gxd *d)
 	gx_log(GX_LOG_INFO, "%s", gx_now() < end ? "drained" : "still busy; ending all the same");
 }
 
+/* Is a NIC told of memory and connections while gxd serves? */
+static bool gxd_steers(const struct gxd_opts *o)
+{
+	return o->gx.nic.rx != GX_NIC_RX_COPY || o->gx.nic.tx != GX_NIC_TX_COPY;
+}
+
 static int gxd_serve(struct gxd *d)
 {
-	int ret = gxd_open(d);
+	int ret;
 
+	if (d->opts.user && guard_user(d->opts.user, gxd_steers(&d->opts)))
+		return GXD_FAILED;
+	ret = gxd_open(d);
 	if (ret) {
 		gx_log(GX_LOG_ERR, "%s", gx_error());
 		return ret == -EINVAL ? GXD_USAGE : GXD_FAILED;
@@ -558,8 +575,10 @@ static int gxd_serve(struct gxd *d)
 	ret = gxd_listen(d);
 	if (ret)
 		return ret == -EINVAL ? GXD_USAGE : GXD_FAILED;
-	atomic_store(&d->serving, true);
 	gxd_stats(d);
+	if (guard_seal())
+		return GXD_FAILED;
+	atomic_store(&d->serving, true);
 	gxd_describe(d);
 	while (sem_wait(&d->signalled) && errno == EINTR)
 		;
