@@ -113,7 +113,7 @@ static const struct passwd *user_find(const char *name)
 int guard_user(const char *name, bool net_admin)
 {
 	const struct passwd *pw = user_find(name);
-	uint64_t caps;
+	uint64_t caps = 0;
 	int ret;
 
 	if (!pw)
