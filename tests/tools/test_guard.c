@@ -65,7 +65,7 @@ static void *probe_run(void *arg)
 	n = fread(p->status, 1, sizeof(p->status) - 1, f);
 	p->status[n] = '\0';
 	fclose(f);
-	p->execve_err = err_of(execve("/bin/true", (char *[]){"true", NULL}, NULL));
+	p->execve_err = err_of(execve("/no/such/file", (char *[]){"no", NULL}, NULL));
 	p->unshare_err = err_of(unshare(CLONE_NEWUSER));
 	p->mount_err = err_of(mount("none", "/tmp", "tmpfs", 0, NULL));
 	p->getpid_err = err_of(syscall(SYS_getpid));
