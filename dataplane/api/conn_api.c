@@ -224,6 +224,7 @@ static int info_run(void *arg)
 	info->control = gx_uring_method_name(c->gx->uring);
 	info_pool(info->bounce, c->gx->pool_gpu ? c->gx->pool_gpu->device : -1);
 	info_pool(info->peer_bounce, c->peer_pool);
+	memcpy(info->auth, c->auth, sizeof(info->auth));
 	info->pull_over_b = c->link_open ? c->link->conn->pull_over(c) : 0;
 	return 0;
 }

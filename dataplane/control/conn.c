@@ -4,6 +4,7 @@
  * calls on them are in api/conn_api.c. On the control thread.
  */
 #include "control/control.h"
+#include "control/rights.h"
 #include "core/note.h"
 #include "submit/submit.h"
 
@@ -82,6 +83,7 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	ep->core = gx->core[(c->first_core + lane) % gx->nr_cores];
 	ep->ops = ops;
 	ep->lane = lane;
+	ep->access = c->rights.limited ? 0 : CORE_ACCESS;
 	ep->port = c->nr_ways ? c->way[lane % c->nr_ways] : c->port;
 	ep->attach.fn = call_attach;
 	ep->fail.fn = call_fail;
@@ -249,6 +251,8 @@ static void conn_link_tick(struct gx_conn *c)
 void conn_tick(struct gx_conn *c)
 {
 	conn_link_tick(c);
+	if (rights_are_gone(c))
+		conn_down(c, GX_REASON_AUTH, -EKEYREVOKED, "key %s was revoked", c->auth);
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
 		struct gx_ep *ep = c->ep[i];
 		int fault = atomic_load_explicit(&ep->fault, memory_order_acquire);
@@ -321,6 +325,7 @@ bool conn_reap(struct gx_conn *c)
 	while (*at != c)
 		at = &(*at)->next;
 	*at = c->next;
+	rights_drop(c);
 	free(c);
 	mem_reap(gx, false);
 	return true;

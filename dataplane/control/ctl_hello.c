@@ -6,6 +6,7 @@
  * gx_refuse(); only ctl_conn_judge() ends the connection.
  */
 #include "control/ctl.h"
+#include "control/rights.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -27,16 +28,19 @@ static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
 		struct gx_mem *m = atomic_load_explicit(&gx->region[i], memory_order_acquire);
 		struct gx_hello_region *r = &h->regions[h->nr_regions];
+		unsigned rights = m ? core_rights(c, m) : 0;
 
-		if (!m)
+		if (!m || (c->rights.limited && !(m->access & rights)))
 			continue;
-		*r = (struct gx_hello_region){.token = m->token,
-					      .len = m->len,
-					      .kind = (uint8_t)m->kind,
-					      .access = (uint8_t)m->access,
-					      .device = (uint16_t)m->device};
+		*r = (struct gx_hello_region){
+			.token = m->token,
+			.len = m->len,
+			.kind = (uint8_t)m->kind,
+			.access = (uint8_t)(m->access & (rights | ~CORE_ACCESS)),
+			.device = (uint16_t)m->device};
 		snprintf(r->name, sizeof(r->name), "%s", m->name);
-		for (unsigned l = 0; l < GX_LINKS; l++)
+		/* Who maps memory may do with it what it likes. */
+		for (unsigned l = 0; r->access == m->access && l < GX_LINKS; l++)
 			gx_links[l]->mem->export(m, &r->export);
 		if (export_is_fd(r->export.kind))
 			c->told_fds |= 1ull << h->nr_regions;
@@ -510,10 +514,15 @@ int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len
 
 static int server_conn_new(struct ctl_conn *cc)
 {
+	int ret;
+
 	cc->conn = conn_new(cc->ctl->gx, true);
 	if (!cc->conn)
 		return gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "the server is out of memory");
 	cc->conn->ctl = cc;
+	ret = rights_take(cc->conn, NULL);
+	if (ret)
+		return ret;
 	if (cc->listener && cc->listener->held) {
 		atomic_store_explicit(&cc->conn->listener, cc->listener, memory_order_relaxed);
 		atomic_store(&cc->conn->user, cc->listener->user);

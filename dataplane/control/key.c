@@ -106,6 +106,7 @@ static int key_run(void *arg)
 	part->id = ++call->gx->mem_ids;
 	part->only = call->conn ? call->conn->id : 0;
 	part->dma = whole->dma;
+	part->named = whole->named;
 	whole->nr_parts++;
 	mem_list(part, &whole->parts);
 	call->gx->nr_keys++;

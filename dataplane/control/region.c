@@ -4,6 +4,7 @@
  * they run.
  */
 #include "control/control.h"
+#include "control/rights.h"
 #include "submit/submit.h"
 
 #include "gx_internal/link.h"
@@ -686,6 +687,18 @@ static int share_check(const struct gx_mem *mem, const char *name, unsigned acce
 	return ret;
 }
 
+/* @mem is about to have place @at: who may reach it, and its parts? */
+static void region_name(struct gx_mem *mem, unsigned at)
+{
+	uint8_t named = (uint8_t)(at + 1);
+
+	rights_region(mem->gx, at, mem->name);
+	/* These pair with the acquire in core_rights(). */
+	atomic_store_explicit(&mem->named, named, memory_order_release);
+	for (struct gx_mem *part = mem->parts; part; part = part->next)
+		atomic_store_explicit(&part->named, named, memory_order_release);
+}
+
 void region_publish(struct gx_mem *mem, unsigned at, uint64_t random)
 {
 	struct gx *gx = mem->gx;
@@ -740,6 +753,7 @@ static int share(struct share_call *call)
 	mem->sealed = true;
 	memcpy(mem->name, name, strlen(name) + 1);
 	mem->access = access;
+	region_name(mem, (unsigned)at);
 	region_publish(mem, (unsigned)at, r);
 	return 0;
 }

@@ -174,6 +174,29 @@ GX_EXPORT const char *gx_reason_name(enum gx_reason reason)
 	return reason < GX_ARRAY_SIZE(names) ? names[reason] : "unknown";
 }
 
+unsigned core_rights(const struct gx_conn *c, const struct gx_mem *mem)
+{
+	const struct core_rights *r = &c->rights;
+	uint8_t named;
+
+	if (!r->limited)
+		return CORE_ACCESS;
+	/* Pairs with the release in region_name(): the bits are as old as the name, or newer. */
+	named = r->some ? atomic_load_explicit(&mem->named, memory_order_acquire) : 0;
+	if (r->some &&
+	    (!named ||
+	     !(atomic_load_explicit(&r->regions, memory_order_relaxed) >> (named - 1) & 1)))
+		return 0;
+	return r->access;
+}
+
+bool core_may(const struct gx_ep *ep, const struct gx_mem *mem, unsigned access)
+{
+	unsigned rights = mem == core_notes_mem(ep) ? access : core_rights(ep->conn, mem);
+
+	return mem->access & access & rights;
+}
+
 int core_struct_take(const char *name, void *own, size_t own_b, const void *user)
 {
 	char why[GX_STRUCT_TEXT_MAX];

@@ -28,6 +28,7 @@
 #define GX_OPTION_MAX  256   /* bytes of a port's option, with the final 0 */
 #define GX_COMPS_MAX   8192  /* completions a core can hold; posting stops at half */
 
+struct auth_key;
 struct auth_set;
 struct ctl;
 struct ctl_conn;
@@ -68,6 +69,9 @@ struct gx_mem {
 	bool shared;
 	char name[GX_NAME_MAX];
 	unsigned access;
+	/* Place in gx->region[] of the named region that this is, or is a part of, plus 1; 0: none. ctl
+	 * writes it (release), cores read it (acquire) */
+	_Atomic uint8_t named;
 	uint64_t token;	      /* index in gx->region[] | random high bits; see core_token() */
 	uint64_t only;	      /* gx_conn.id of the one connection that may use it; 0: all may */
 	uint64_t until_ns;    /* at which its lease ends; 0: none */
@@ -177,21 +181,31 @@ struct gx_core {
 	int fd, timer; /* gx_core_fd(): epoll, and a timer in it; with .loop.sleep open */
 };
 
+/* What a peer may do by the key that it has shown (auth/). owner: ctl until our HELLO; then frozen, but
+ * .regions */
+struct core_rights {
+	bool limited;		  /* else all that follows holds nothing back */
+	unsigned access;	  /* GX_ACCESS_PUT, GX_ACCESS_GET */
+	bool some;		  /* only regions with a bit in .regions, and parts of them */
+	_Atomic uint64_t regions; /* ctl writes it, before such a region can be found */
+};
+
 /* One end of a lane. The link embeds it in its own struct. */
 struct gx_ep {
 	struct gx_conn *conn;
 	struct gx_core *core;
 	const struct gx_ep_ops *ops;
 	unsigned lane;
-	unsigned port;		       /* index in gx->port[]; frozen */
-	struct gx_call attach, fail;   /* ctl -> core */
-	bool want_attach, want_fail;   /* ctl: ask again, the core's inbox was full */
-	int fail_err;		       /* ctl writes it before it sends fail */
-	uint32_t comp_mark;	       /* core: comp_head when it detached */
-	bool failed;		       /* core: call_fail() ran */
-	uint32_t stuck_turn;	       /* core: turn of submit.c in which its link had no room */
-	uint32_t list_puts, list_gets; /* core: parts of lists that its link has */
-	struct notes *notes;	       /* core: see note.h */
+	unsigned access;	     /* what core_region() need not ask core_may() about; frozen */
+	unsigned port;		     /* index in gx->port[]; frozen */
+	struct gx_call attach, fail; /* ctl -> core */
+	bool want_attach, want_fail; /* ctl: ask again, the core's inbox was full */
+	int fail_err;		     /* ctl writes it before it sends fail */
+	uint32_t comp_mark;	     /* core: comp_head when it detached */
+	bool failed;		     /* core: call_fail() ran */
+	uint32_t stuck_turn;	     /* core: turn of submit.c in which its link had no room */
+	uint32_t list_puts, list_gets;	       /* core: parts of lists that its link has */
+	struct notes *notes;		       /* core: see note.h */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
@@ -246,9 +260,12 @@ struct gx_conn {
 		agreed; /* quantum, chunk, window, integrity, time-out; frozen once up */
 	uint8_t crc_by_copy, peer_crc_by_copy; /* of struct gx_hello_lanes; frozen once up */
 	char peer_name[128];
-	int peer_pool;	/* device of the peer's bounce pool; -1: host memory. ctl */
-	bool same_host; /* the peer's host id equals ours; set by ctl_hello.c */
-	char why[256];	/* why the connection takes this path */
+	struct auth_key *key;	   /* that the client has shown; ctl holds it. NULL: none */
+	char auth[32];		   /* its name; frozen before it is UP */
+	struct core_rights rights; /* of the peer */
+	int peer_pool;		   /* device of the peer's bounce pool; -1: host memory. ctl */
+	bool same_host;		   /* the peer's host id equals ours; set by ctl_hello.c */
+	char why[256];		   /* why the connection takes this path */
 	enum gx_reason path_reason;
 	void *_Atomic user; /* any thread sets and reads it */
 	/* Of gx_listen_with(), that accepted it; NULL: none, or closed. ctl writes it */
@@ -341,6 +358,7 @@ int core_struct_give(const char *name, const void *own, size_t own_b, void *user
 #define OP_IS_RUN 1
 int op_check(const struct gx_op *op);
 
+#define CORE_ACCESS	 ((unsigned)(GX_ACCESS_PUT | GX_ACCESS_GET))
 #define CORE_TOKEN_INDEX 0xffffu
 #define CORE_TOKEN_NOTES 0x3fffffffffffffffull /* memory of the endpoint for notes, see note.h */
 #define CORE_TOKEN_HIDDEN                                                                          \
@@ -375,6 +393,11 @@ static inline struct gx_mem *core_region_at(const struct gx *gx, uint64_t token)
 
 struct gx_mem *core_notes_mem(const struct gx_ep *ep); /* CORE_TOKEN_NOTES */
 
+/** core_rights() - What the peer of @c may do to @mem by its key: GX_ACCESS_PUT, GX_ACCESS_GET. Whether
+ * @mem lets anybody is another question. core_may(): the same for one that the peer names. Any thread. */
+unsigned core_rights(const struct gx_conn *c, const struct gx_mem *mem);
+bool core_may(const struct gx_ep *ep, const struct gx_mem *mem, unsigned access);
+
 /** core_region() - Check a region that the peer of @ep names. Is there one with this token, may that
  * peer do @access to it now, and is [@off, @off + @len) inside? Return: 0, -ENOENT, -ESTALE, -EACCES,
  * -ERANGE. */
@@ -394,7 +417,9 @@ static inline int core_region(const struct gx_ep *ep, uint64_t token, unsigned a
 		gx_stat_add(&core->loop.stats, GX_STAT_STALE, 1);
 		return -ESTALE;
 	}
-	if (!(mem->access & access) || (mem->only && mem->only != ep->conn->id))
+	if (gx_unlikely(!(mem->access & access & ep->access)) && !core_may(ep, mem, access))
+		return -EACCES;
+	if (mem->only && mem->only != ep->conn->id)
 		return -EACCES;
 	if (off > mem->len || len > mem->len - off)
 		return -ERANGE;

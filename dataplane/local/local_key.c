@@ -442,13 +442,15 @@ static bool part_answer(struct gx_conn *c, struct gx_mem *part, struct gx_hello_
 static void ask_take(struct gx_conn *c, uint64_t token, bool fd)
 {
 	struct gx_mem *part = core_region_at(c->gx, token);
+	unsigned rights = part ? core_rights(c, part) : 0;
 	struct gx_hello_export e = {0};
 	uint8_t b[KEY_MAP_B] = {SAY_MAP};
 
 	le64_put(b + KEY_TOKEN, token);
-	b[KEY_ACCESS] = part ? (uint8_t)part->access : 0;
-	if (part && part->whole && part->len && !part->until_ns && !part->only &&
-	    local_conn_of(c)->sock >= 0 && part_answer(c, part, &e, &fd)) {
+	b[KEY_ACCESS] = part ? (uint8_t)(part->access & rights) : 0;
+	/* Who maps memory may do with it what it likes. */
+	if (part && b[KEY_ACCESS] == part->access && part->whole && part->len && !part->until_ns &&
+	    !part->only && local_conn_of(c)->sock >= 0 && part_answer(c, part, &e, &fd)) {
 		b[KEY_FD] = !fd;
 		b[KEY_EXPORT] = e.kind;
 		le64_put(b + KEY_LEN, part->len);

@@ -133,6 +133,12 @@ int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const
 	struct verbs_conn *v = calloc(1, sizeof(*v));
 	int ret;
 
+	if (c->rights.limited) { /* a peer may also guess numbers of other registrations */
+		free(v);
+		return gx_fail(-EACCES,
+			       "its key limits the client, and devices do not know rights: take "
+			       "link packet");
+	}
 	if (!v)
 		return gx_fail(-ENOMEM, "no memory for a connection");
 	c->link_state = v;

@@ -117,6 +117,7 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 	e->mem.link[GX_LINK_VERBS] = reg_both(e->dev, &e->mem, e->mem.access);
 	assert_non_null(e->mem.link[GX_LINK_VERBS]);
 	e->ep.core = e->core;
+	e->ep.access = CORE_ACCESS;
 	e->lane->core = e->core;
 	e->lane->ep = &e->ep;
 	e->lane->nr_ways = 1;

@@ -124,6 +124,7 @@ static void lane_open(struct end *e)
 	struct verbs_lane *l = e->lane;
 
 	e->ep.core = l->core = e->core;
+	e->ep.access = CORE_ACCESS;
 	l->ep = &e->ep;
 	l->region = v->region;
 	conn_lane_ways(e->conn, 0, l);

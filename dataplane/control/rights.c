@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The rights of a client that has shown a key. A server checks each operation: its access, and the name of
+ * the region that it is in. Names are compared here, and cores look at a bit for each named region. A part
+ * of memory that a key of memory names has the name of its whole. On the control thread.
+ */
+#include "control/rights.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Is @name in the list "kv,log*"? */
+static bool list_has(const char *list, const char *name)
+{
+	while (*list) {
+		size_t len = strcspn(list, ",");
+		bool rest = len && list[len - 1] == '*';
+
+		if (!strncmp(list, name, len - rest) && (rest || !name[len]))
+			return true;
+		list += len + (list[len] == ',');
+	}
+	return false;
+}
+
+void rights_region(struct gx *gx, unsigned at, const char *name)
+{
+	for (struct gx_conn *c = gx->conns; c; c = c->next) {
+		if (!c->rights.some)
+			continue;
+		if (list_has(c->key->k.regions, name))
+			atomic_fetch_or_explicit(&c->rights.regions, 1ull << at,
+						 memory_order_relaxed);
+		else
+			atomic_fetch_and_explicit(&c->rights.regions, ~(1ull << at),
+						  memory_order_relaxed);
+	}
+}
+
+static void rights_fill(struct gx_conn *c)
+{
+	const struct gx_auth_key *k = &c->key->k;
+
+	c->rights.access = k->access;
+	c->rights.some = k->regions[0];
+	c->rights.limited = c->rights.some || k->access != CORE_ACCESS;
+	for (unsigned i = 0; c->rights.some && i < GX_REGIONS_MAX; i++) {
+		const struct gx_mem *m =
+			atomic_load_explicit(&c->gx->region[i], memory_order_relaxed);
+
+		if (m && list_has(k->regions, m->name))
+			c->rights.regions |= 1ull << i;
+	}
+}
+
+/* Connections by @key that are up or in set-up. Counted anew, so none is ever counted too long. */
+static uint32_t key_conns(const struct gx *gx, const struct auth_key *key)
+{
+	uint32_t n = 0;
+
+	for (const struct gx_conn *c = gx->conns; c; c = c->next)
+		n += c->key == key && conn_state(c) != GX_CONN_STATE_DOWN;
+	return n;
+}
+
+const char *rights_test_key;
+
+/* For tests. */
+static int rights_test(struct gx_conn *c)
+{
+	struct auth_key *key;
+	int ret = auth_set_find(c->gx, rights_test_key, &key);
+
+	if (ret)
+		return gx_refuse(GX_REASON_AUTH, ret, "no key %s", rights_test_key);
+	ret = rights_take(c, key);
+	auth_key_put(key);
+	return ret;
+}
+
+int rights_take(struct gx_conn *c, struct auth_key *key)
+{
+	if (!key)
+		return rights_test_key && c->server ? rights_test(c) : 0;
+	if (c->server && !key->listed)
+		return gx_refuse(GX_REASON_AUTH, -EKEYREVOKED, "key %s was revoked", key->k.name);
+	if (c->server && key->k.conns_max && key_conns(c->gx, key) >= key->k.conns_max)
+		return gx_refuse(
+			GX_REASON_FULL, -ENOSPC,
+			"key %s has %u connections, all that it may have: close one, or raise "
+			"its limit",
+			key->k.name, key->k.conns_max);
+	key->holds++;
+	c->key = key;
+	memcpy(c->auth, key->k.name, sizeof(c->auth));
+	if (c->server)
+		rights_fill(c);
+	return 0;
+}
+
+void rights_drop(struct gx_conn *c)
+{
+	auth_key_put(c->key);
+	c->key = NULL;
+}
+
+bool rights_are_gone(const struct gx_conn *c)
+{
+	return c->server && c->key && !c->key->listed;
+}

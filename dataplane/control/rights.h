@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a client may do by the key that it has shown: rights.c. core_rights() and core_region() hold it
+ * to that. Control thread.
+ */
+#ifndef GX_RIGHTS_H
+#define GX_RIGHTS_H
+
+#include "auth/auth.h"
+
+/** rights_take() - The peer of @c has shown @key, which the caller holds; NULL: none. A server then
+ * knows what the peer may do, before it tells of its regions. Return: a verdict: the key was revoked
+ * meanwhile, or has all the connections that it may have. */
+int rights_take(struct gx_conn *c, struct auth_key *key);
+/* For tests, until clients can show keys: each client has shown the one of that name. */
+extern const char *rights_test_key;
+/** rights_drop() - @c is freed. */
+void rights_drop(struct gx_conn *c);
+/** rights_are_gone() - Was the key that the client of @c has shown revoked? */
+bool rights_are_gone(const struct gx_conn *c);
+/** rights_region() - Place @at of gx->region[] is about to have a region of that name. */
+void rights_region(struct gx *gx, unsigned at, const char *name);
+
+#endif

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a client may do by its key, over the link that the argument names: access, regions, keys of
+ * memory, connections; and that it ends when its key is revoked. The client is hostile: it names what
+ * it was not told of.
+ */
+#include "control/rights.h"
+#include "kit/common_gx.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LEN	  65536u
+#define REVOKE_NS 1000000000ull
+#define BOTH	  (GX_ACCESS_PUT | GX_ACCESS_GET)
+
+static const char *link_name = "packet";
+static char dir[] = "/tmp/gx-rights-XXXXXX";
+
+/* Regions of the server. "log" begins the names of two others, and of none. */
+static const char *const names[] = {"kv", "log", "log.1", "logs", "lo", "out", "in"};
+static const unsigned accesses[] = {BOTH, BOTH, BOTH, BOTH, BOTH, GX_ACCESS_GET, GX_ACCESS_PUT};
+enum { KV, LOG, LOG_1, LOGS, LO, OUT, IN, NR };
+
+static struct {
+	struct gx *server, *client;
+	struct gx_mem *mem[NR], *bare; /* .bare has no name */
+	uint64_t token[NR];
+	char addr[32];
+	char buf[LEN];
+} r;
+
+static const char *path(void)
+{
+	static char p[64];
+
+	snprintf(p, sizeof(p), "%s/kv.key", dir);
+	return p;
+}
+
+/* The server's only key, named "kv". */
+static void key_make(unsigned access, const char *regions, uint32_t conns_max)
+{
+	struct gx_auth_key key = GX_INIT(key);
+
+	snprintf(key.name, sizeof(key.name), "kv");
+	snprintf(key.regions, sizeof(key.regions), "%s", regions);
+	key.access = access;
+	key.conns_max = conns_max;
+	unlink(path());
+	assert_int_equal(gx_auth_make(path(), &key), 0);
+}
+
+static int ends_open(const char *const *files)
+{
+	static const struct gx_port_name ports[] = {{.name = "shm"}, {.name = "udp"}};
+	struct gx_auth_opts auth = GX_INIT(auth);
+	struct gx_opts o = GX_INIT(o);
+	int ret;
+
+	o.ports = ports;
+	o.nr_ports = 2;
+	ret = gx_open(&o, &r.client);
+	auth.key_files = files;
+	auth.nr_key_files = 1;
+	o.auth = &auth;
+	o.server = true;
+	o.on_conn = common_gx_on_conn;
+	return ret ? ret : gx_open(&o, &r.server);
+}
+
+static int setup(void **state)
+{
+	const char *files[] = {dir};
+
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(ends_open(files), 0);
+	for (unsigned i = 0; i < NR; i++) {
+		assert_int_equal(gx_mem_alloc(r.server, GX_MEM_HOST, 0, LEN, &r.mem[i]), 0);
+		assert_int_equal(gx_mem_share(r.mem[i], names[i], accesses[i]), 0);
+		r.token[i] = r.mem[i]->token;
+	}
+	assert_int_equal(gx_mem_alloc(r.server, GX_MEM_HOST, 0, LEN, &r.bare), 0);
+	common_gx_listen(r.server, r.addr);
+	assert_int_equal(gx_core_start(gx_core(r.server, 0)), 0);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	rights_test_key = NULL;
+	gx_close(r.client);
+	gx_close(r.server);
+	memset(&r, 0, sizeof(r));
+	unlink(path());
+	rmdir(dir);
+	memcpy(dir + sizeof(dir) - 7, "XXXXXX", 6);
+	return 0;
+}
+
+/* Return: 0, or why the connection did not come up. */
+static int dial(struct gx_conn **conn)
+{
+	struct gx_connect_opts o = GX_INIT(o);
+	int ret;
+
+	o.link = link_name;
+	o.timeout_ns = COMMON_WAIT_NS;
+	assert_int_equal(gx_connect(r.client, r.addr, &o, conn), 0);
+	ret = gx_conn_wait(*conn, COMMON_WAIT_NS);
+	return ret;
+}
+
+/* With a key of these rights. */
+static struct gx_conn *dial_by(unsigned access, const char *regions)
+{
+	struct gx_conn *conn;
+
+	key_make(access, regions, 0);
+	assert_int_equal(gx_auth_reload(r.server), 0);
+	rights_test_key = "kv";
+	assert_int_equal(dial(&conn), 0);
+	return conn;
+}
+
+/* Return: its status. */
+static int run_op(struct gx_conn *conn, const struct gx_op *op)
+{
+	struct gx_core *core = gx_core(r.client, 0);
+	struct gx_queue *q = gx_core_queue(core);
+	uint64_t until = gx_now() + COMMON_WAIT_NS;
+	struct gx_comp comp;
+
+	assert_int_equal(gx_post(q, gx_conn_ep(conn, 0), op, 1), 1);
+	while (!gx_poll(q, &comp, 1)) {
+		gx_core_turn(core, gx_now());
+		assert_true(gx_now() < until);
+	}
+	return comp.status;
+}
+
+static int run(struct gx_conn *conn, enum gx_op_kind kind, uint64_t token, uint32_t len)
+{
+	struct gx_op op = {.kind = kind, .addr = r.buf, .len = len, .token = token};
+
+	return run_op(conn, &op);
+}
+
+/* All ways of a region at once: what the client was told, and what happens to one that asks by hand. */
+static void may(struct gx_conn *conn, unsigned i, unsigned access)
+{
+	struct gx_region region = GX_INIT(region);
+	int told = gx_conn_region(conn, names[i], 0, &region);
+	static const uint32_t lens[] = {8, 4096, LEN};
+
+	access &= accesses[i];
+	for (unsigned n = 0; n < conn->peer.nr_regions;
+	     n++) /* it maps nothing but what is all its own */
+		if (conn->peer.regions[n].token == r.token[i] && access != accesses[i])
+			assert_int_equal(conn->peer.regions[n].export.kind, GX_EXPORT_NONE);
+	assert_int_equal(told, access ? 0 : -ENOENT);
+	if (!told)
+		assert_int_equal(region.access, access);
+	for (unsigned n = 0; n < GX_ARRAY_SIZE(lens); n++) {
+		int put = run(conn, GX_OP_PUT, r.token[i], lens[n]);
+		int get = run(conn, GX_OP_GET, r.token[i], lens[n]);
+
+		if (put != (access & GX_ACCESS_PUT ? 0 : -EACCES))
+			fail_msg("put of %u to %s: %d", lens[n], names[i], put);
+		if (get != (access & GX_ACCESS_GET ? 0 : -EACCES))
+			fail_msg("get of %u from %s: %d", lens[n], names[i], get);
+	}
+}
+
+static void all__without_limits(void **state)
+{
+	struct gx_conn *conn = dial_by(BOTH, "");
+	struct gx_conn_info info = GX_INIT(info);
+
+	for (unsigned i = 0; i < NR; i++)
+		may(conn, i, BOTH);
+	assert_int_equal(gx_conn_info(conn, &info), 0);
+	assert_string_equal(info.link, link_name);
+	gx_conn_close(conn);
+}
+
+static void access__put_alone(void **state)
+{
+	struct gx_conn *conn = dial_by(GX_ACCESS_PUT, "");
+
+	for (unsigned i = 0; i < NR; i++)
+		may(conn, i, GX_ACCESS_PUT);
+	gx_conn_close(conn);
+}
+
+static void access__get_alone(void **state)
+{
+	struct gx_conn *conn = dial_by(GX_ACCESS_GET, "");
+
+	for (unsigned i = 0; i < NR; i++)
+		may(conn, i, GX_ACCESS_GET);
+	gx_conn_close(conn);
+}
+
+/* A name that begins another one is another one. */
+static void regions__names(void **state)
+{
+	struct gx_conn *conn = dial_by(BOTH, "log,out");
+
+	for (unsigned i = 0; i < NR; i++)
+		may(conn, i, i == LOG || i == OUT ? BOTH : 0);
+	gx_conn_close(conn);
+}
+
+static void regions__stars(void **state)
+{
+	struct gx_conn *conn = dial_by(GX_ACCESS_PUT, "nothing,log.*,in*,l");
+
+	for (unsigned i = 0; i < NR; i++)
+		may(conn, i, i == LOG_1 || i == IN ? GX_ACCESS_PUT : 0);
+	gx_conn_close(conn);
+	conn = dial_by(BOTH, "log*");
+	for (unsigned i = 0; i < NR; i++)
+		may(conn, i, i == LOG || i == LOG_1 || i == LOGS ? BOTH : 0);
+	gx_conn_close(conn);
+	conn = dial_by(GX_ACCESS_GET, "*");
+	for (unsigned i = 0; i < NR; i++)
+		may(conn, i, GX_ACCESS_GET);
+	gx_conn_close(conn);
+}
+
+/* A region that comes while the connection is up; one of another name in its place. */
+static void regions__later(void **state)
+{
+	struct gx_conn *conn = dial_by(BOTH, "new");
+	struct gx_mem *mem;
+
+	assert_int_equal(gx_mem_alloc(r.server, GX_MEM_HOST, 0, LEN, &mem), 0);
+	assert_int_equal(gx_mem_share(mem, "new", BOTH), 0);
+	assert_int_equal(run(conn, GX_OP_PUT, mem->token, 8), 0);
+	assert_int_equal(gx_mem_free(mem), 0);
+	assert_int_equal(gx_mem_alloc(r.server, GX_MEM_HOST, 0, LEN, &mem), 0);
+	assert_int_equal(gx_mem_share(mem, "news", BOTH), 0);
+	assert_int_equal(run(conn, GX_OP_PUT, mem->token, 8), -EACCES);
+	assert_int_equal(run(conn, GX_OP_GET, mem->token, LEN), -EACCES);
+	gx_conn_close(conn);
+}
+
+static int run_key(struct gx_conn *conn, enum gx_op_kind kind, const struct gx_key *key)
+{
+	struct gx_region region = GX_INIT(region);
+	int ret = 0;
+
+	assert_int_equal(gx_conn_key(conn, key, &region), 0);
+	/* Soon it is mapped, where it may be: so the last ones go that way. */
+	for (unsigned i = 0; i < 50 && !ret; i++) {
+		ret = run(conn, kind, region.token, i % 2 ? 8 : 4096);
+		usleep(1000);
+	}
+	return ret;
+}
+
+static void key_get(struct gx_mem *mem, unsigned access, uint64_t until_ns, struct gx_key *key)
+{
+	struct gx_key_opts o = GX_INIT(o);
+
+	o.access = access;
+	o.until_ns = until_ns;
+	assert_int_equal(gx_mem_key(mem, &o, key), 0);
+}
+
+/* Keys of memory in a region, before it was one and after, with a lease and without; of memory of
+ * another region; of memory without a name. */
+static void keys_of_memory__rights(void **state)
+{
+	struct gx_conn *conn = dial_by(GX_ACCESS_GET, "log*,later");
+	uint64_t until = gx_now() + COMMON_WAIT_NS;
+	struct gx_key log, lease, kv, bare, early, put;
+	struct gx_mem *later;
+
+	assert_int_equal(gx_mem_alloc(r.server, GX_MEM_HOST, 0, LEN, &later), 0);
+	key_get(r.mem[LOG_1], BOTH, 0, &log);
+	key_get(r.mem[LOG_1], BOTH, until, &lease);
+	key_get(r.mem[LOG_1], GX_ACCESS_PUT, 0, &put);
+	key_get(r.mem[KV], BOTH, 0, &kv);
+	key_get(r.bare, BOTH, 0, &bare);
+	key_get(later, BOTH, 0, &early);
+	assert_int_equal(run_key(conn, GX_OP_GET, &log), 0);
+	assert_int_equal(run_key(conn, GX_OP_PUT, &log), -EACCES);
+	assert_int_equal(run_key(conn, GX_OP_GET, &lease), 0);
+	assert_int_equal(run_key(conn, GX_OP_PUT, &lease), -EACCES);
+	assert_int_equal(run_key(conn, GX_OP_PUT, &put), -EACCES);
+	assert_int_equal(run_key(conn, GX_OP_GET, &put), -EACCES);
+	assert_int_equal(run_key(conn, GX_OP_GET, &kv), -EACCES);
+	assert_int_equal(run_key(conn, GX_OP_PUT, &kv), -EACCES);
+	assert_int_equal(run_key(conn, GX_OP_GET, &bare), -EACCES);
+	assert_int_equal(run_key(conn, GX_OP_GET, &early), -EACCES);
+	assert_int_equal(gx_mem_share(later, "later", BOTH), 0);
+	assert_int_equal(run_key(conn, GX_OP_GET, &early), 0);
+	gx_conn_close(conn);
+	conn = dial_by(BOTH, "");
+	assert_int_equal(run_key(conn, GX_OP_GET, &bare), 0);
+	assert_int_equal(run_key(conn, GX_OP_PUT, &bare), 0);
+	gx_conn_close(conn);
+}
+
+/* Messages are no access to memory, so a note may come. */
+static void notes__are_free(void **state)
+{
+	struct gx_conn *conn = dial_by(GX_ACCESS_GET, "nothing");
+	struct gx_op op = {.kind = GX_OP_PUT, .flags = GX_OP_NOTE, .note = r.buf, .note_len = 100};
+
+	assert_int_equal(run_op(conn, &op), 0);
+	gx_conn_close(conn);
+}
+
+/* ---- connections ---- */
+
+/* The third is refused with a word, until one of the two is gone; also if that one stands still. */
+static void connections__limit(void **state)
+{
+	struct gx_conn *one, *two, *three;
+	struct gx_conn_info info = GX_INIT(info);
+	int ret;
+
+	key_make(0, "", 2);
+	assert_int_equal(gx_auth_reload(r.server), 0);
+	rights_test_key = "kv";
+	assert_int_equal(dial(&one), 0);
+	assert_int_equal(dial(&two), 0);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(dial(&three), -ENOSPC);
+		assert_int_equal(gx_conn_info(three, &info), 0);
+		assert_int_equal(info.reason, GX_REASON_FULL);
+		assert_non_null(strstr(info.text, "key kv has 2 connections"));
+		gx_conn_close(three);
+	}
+	gx_conn_close(one);
+	do { /* the server hears of it a moment later */
+		ret = dial(&three);
+		if (ret)
+			gx_conn_close(three);
+	} while (ret == -ENOSPC);
+	assert_int_equal(ret, 0);
+	gx_conn_close(two);
+	gx_conn_close(three);
+}
+
+/* ---- revoking ---- */
+
+static bool down_within(struct gx_conn *conn, uint64_t ns)
+{
+	struct gx_conn_info info = GX_INIT(info);
+	uint64_t until = gx_now() + ns;
+
+	do {
+		assert_int_equal(gx_conn_info(conn, &info), 0);
+		gx_core_turn(gx_core(r.client, 0), gx_now());
+	} while (info.state == GX_CONN_STATE_UP && gx_now() < until);
+	if (info.state != GX_CONN_STATE_DOWN)
+		return false;
+	assert_int_equal(info.reason, GX_REASON_AUTH);
+	assert_int_equal(info.err, -EKEYREVOKED);
+	assert_non_null(strstr(info.text, "key kv was revoked"));
+	return true;
+}
+
+static void revoke__ends_within_a_second(void **state)
+{
+	struct gx_conn *conn = dial_by(BOTH, ""), *again;
+
+	assert_int_equal(gx_auth_reload(r.server), 0);
+	assert_false(down_within(conn, REVOKE_NS / 4)); /* nothing has changed */
+	unlink(path());
+	assert_int_equal(gx_auth_reload(r.server), 0);
+	assert_true(down_within(conn, REVOKE_NS));
+	gx_conn_close(conn);
+	assert_int_equal(dial(&again), -ENOENT);
+	gx_conn_close(again);
+	conn = dial_by(BOTH, "");
+	key_make(BOTH, "", 0); /* the same name and rights, another secret */
+	assert_int_equal(gx_auth_reload(r.server), 0);
+	assert_true(down_within(conn, REVOKE_NS));
+	gx_conn_close(conn);
+}
+
+/* With operations under way: each ends, by an error or done. */
+static void revoke__under_load(void **state)
+{
+	struct gx_conn *conn = dial_by(BOTH, "");
+	struct gx_op op = {.kind = GX_OP_PUT, .addr = r.buf, .len = LEN, .token = r.token[KV]};
+	struct gx_core *core = gx_core(r.client, 0);
+	struct gx_queue *q = gx_core_queue(core);
+	struct gx_ep *ep = gx_conn_ep(conn, 0);
+	unsigned posted = 0, done = 0;
+	uint64_t begun = 0, now;
+	struct gx_comp comp[64];
+
+	do {
+		if (!begun && posted > 200) {
+			unlink(path());
+			assert_int_equal(gx_auth_reload(r.server), 0);
+			begun = gx_now();
+		}
+		if (conn_state(conn) == GX_CONN_STATE_UP)
+			posted += gx_post(q, ep, &op, 1);
+		gx_core_turn(core, gx_now());
+		done += gx_poll(q, comp, 64);
+		now = gx_now();
+	} while (!begun || (now - begun < REVOKE_NS &&
+			    (done < posted || conn_state(conn) == GX_CONN_STATE_UP)));
+	assert_int_equal(conn_state(conn), GX_CONN_STATE_DOWN);
+	assert_int_equal(done, posted);
+	assert_true(down_within(conn, REVOKE_NS));
+	gx_conn_close(conn);
+}
+
+/* The key is gone between the client's showing it and its connection. */
+static void revoke__in_the_middle_of_set_up(void **state)
+{
+	struct gx_conn *conn;
+	struct auth_key *key;
+	struct gx_conn server = {.gx = r.server, .server = true};
+
+	key_make(BOTH, "", 0);
+	assert_int_equal(gx_auth_reload(r.server), 0);
+	assert_int_equal(auth_set_find(r.server, "kv", &key), 0);
+	unlink(path());
+	assert_int_equal(gx_auth_reload(r.server), 0);
+	assert_int_equal(rights_take(&server, key), -EKEYREVOKED);
+	assert_null(server.key);
+	auth_key_put(key);
+	for (unsigned i = 0; i < 20; i++) { /* at any moment of the set-up */
+		struct gx_connect_opts o = GX_INIT(o);
+
+		key_make(BOTH, "", 0);
+		assert_int_equal(gx_auth_reload(r.server), 0);
+		rights_test_key = "kv";
+		o.link = link_name;
+		assert_int_equal(gx_connect(r.client, r.addr, &o, &conn), 0);
+		usleep(i * 100);
+		unlink(path());
+		assert_int_equal(gx_auth_reload(r.server), 0);
+		if (!gx_conn_wait(conn, COMMON_WAIT_NS))
+			assert_true(down_within(conn, REVOKE_NS));
+		gx_conn_close(conn);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(all__without_limits, setup, teardown),
+		cmocka_unit_test_setup_teardown(access__put_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(access__get_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(regions__names, setup, teardown),
+		cmocka_unit_test_setup_teardown(regions__stars, setup, teardown),
+		cmocka_unit_test_setup_teardown(regions__later, setup, teardown),
+		cmocka_unit_test_setup_teardown(keys_of_memory__rights, setup, teardown),
+		cmocka_unit_test_setup_teardown(notes__are_free, setup, teardown),
+		cmocka_unit_test_setup_teardown(connections__limit, setup, teardown),
+		cmocka_unit_test_setup_teardown(revoke__ends_within_a_second, setup, teardown),
+		cmocka_unit_test_setup_teardown(revoke__under_load, setup, teardown),
+		cmocka_unit_test_setup_teardown(revoke__in_the_middle_of_set_up, setup, teardown),
+	};
+
+	if (argc > 1)
+		link_name = argv[1];
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
