@@ -51,6 +51,8 @@ int auth_open(struct gx *gx);
 void auth_close(struct gx *gx); /* nobody holds a key any more */
 /** auth_serves() - Does this context have keys that peers may show? Any thread. */
 bool auth_serves(const struct gx *gx);
+/** auth_shows() - Does this end show a key when it connects? Any thread. */
+bool auth_shows(const struct gx *gx);
 /** auth_own() - The key that this end shows. The caller holds it. NULL: none. ctl. */
 struct auth_key *auth_own(struct gx *gx);
 /** auth_set_find() - The key of that name, any text. The caller holds it. ctl. Return: 0, -ENOENT,

@@ -342,6 +342,11 @@ struct auth_key *auth_own(struct gx *gx)
 	return key;
 }
 
+bool auth_shows(const struct gx *gx)
+{
+	return gx->auth && gx->auth->key_file;
+}
+
 bool auth_serves(const struct gx *gx)
 {
 	return gx->auth && (gx->auth->opts.find || gx->auth->opts.nr_key_files);
@@ -422,9 +427,6 @@ static int opts_check(const struct gx_opts *o, const struct gx_auth_opts *a)
 		return gx_fail(-EINVAL,
 			       "gx_opts has a key and .insecure, which needs none: take one of "
 			       "them");
-	if (a->key_file)
-		return gx_fail(-EOPNOTSUPP, "gx_auth_opts.key_file: this version cannot show a key "
-					    "yet");
 	return 0;
 }
 

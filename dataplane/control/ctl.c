@@ -239,6 +239,8 @@ static int close_step(void *arg)
 	}
 	if (ctl->conns || ctl->listeners || ctl->passes || ctl->datas || ctl->clients)
 		return 1;
+	auth_tls_ctx_close(ctl->tls); /* this thread has used it */
+	ctl->tls = NULL;
 	gx_uring_cancel(ctl->gx->uring, &ctl->tick);
 	return ctl->tick.held;
 }
@@ -404,10 +406,10 @@ int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts
 		gx_fd_close(fd);
 		return listen_fail(port, addr);
 	}
-	if (!ctl_addr_is_loopback(&addrs[i].sa) && !gx->opts.insecure)
-		gx_warn("listening at %s, but only peers on this host's loopback are served: there "
-			"is no "
-			"encryption yet; set gx_opts.insecure to serve others in clear",
+	if (!ctl_addr_is_loopback(&addrs[i].sa) && !gx->opts.insecure && !auth_serves(gx))
+		gx_warn("listening at %s, but only peers on this host's loopback are served: this end "
+			"has no keys (gx_opts.auth.key_files); set gx_opts.insecure to serve others in "
+			"clear",
 			addr);
 	ret = listen_unix(gx);
 	if (ret)
@@ -456,7 +458,8 @@ void ctl_listener_close(struct gx_listener *l)
 
 /* ---- Connect ---- */
 
-/* Keep the addresses that gx may talk to in clear. Return: 0, -errno with gx_error(). */
+/* Keep the addresses that gx may talk to: without a key loopback alone. Return: 0, -errno with
+ * gx_error(). */
 static int connect_addrs(struct ctl_conn *cc, const char *addr)
 {
 	struct ctl_addr all[CTL_ADDRS_MAX];
@@ -465,12 +468,14 @@ static int connect_addrs(struct ctl_conn *cc, const char *addr)
 	if (n < 0)
 		return n;
 	for (int i = 0; i < n; i++)
-		if (cc->ctl->gx->opts.insecure || ctl_addr_is_loopback(&all[i].sa))
+		if (cc->ctl->gx->opts.insecure || auth_shows(cc->ctl->gx) ||
+		    ctl_addr_is_loopback(&all[i].sa))
 			cc->addrs[cc->nr_addrs++] = all[i];
 	if (!cc->nr_addrs)
 		return gx_fail(-EPERM,
-			       "%.90s is not on loopback, and there is no encryption yet: set "
-			       "gx_opts.insecure at both ends to send in clear",
+			       "%.90s is not on loopback, and this end has no key: name one of the "
+			       "server's in gx_opts.auth.key_file, or set gx_opts.insecure at both "
+			       "ends to send in clear",
 			       addr);
 	return 0;
 }
@@ -586,6 +591,7 @@ static int connect_run(void *arg)
 	cc->next = ctl->conns;
 	ctl->conns = cc;
 	cc->conn->ctl = cc;
+	cc->key = auth_own(ctl->gx);
 	ctl_conn_start(cc);
 	return 0;
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Declarations for the files of the control half, the lowest first: ctl_addr.c (addresses),
- * ctl_listen.c (listening sockets), ctl_stats.c (the stats socket), ctl_conn.c (a bootstrap
- * connection: frames out, and its end), ctl_fd.c (descriptors over a Unix socket), ctl_data.c (data
- * sockets), ctl_path.c
- * (choice of link and port), ctl_hello.c (set-up), ctl_frame.c (frames in) and ctl.c (open, close,
- * listen, connect, tick). The control thread owns everything here, unless a comment says otherwise.
+ * ctl_listen.c (listening sockets), ctl_stats.c (the stats socket), ctl_tls.c (TLS), ctl_conn.c (a
+ * bootstrap connection: frames out, and its end), ctl_fd.c (descriptors over a Unix socket), ctl_data.c
+ * (data sockets), ctl_path.c (choice of link and port), ctl_hello.c (set-up), ctl_first.c (a client's
+ * first bytes), ctl_frame.c (frames in) and ctl.c (open, close, listen, connect, tick). The control
+ * thread owns everything here, unless a comment says otherwise.
  */
 #ifndef GX_CTL_H
 #define GX_CTL_H
 
+#include "auth/auth.h"
+#include "auth/auth_tls.h"
 #include "control/control.h"
 #include "core/socks.h"
 
@@ -23,6 +25,7 @@
 #define CTL_FRAME_HDR_B	  8
 #define CTL_CONNS_MAX	  1024
 #define CTL_HALF_OPEN_MAX 256 /* accepted and not yet up: beyond it a new one replaces one */
+#define CTL_SOURCE_MAX	  64  /* of these of one other address, that have not shown a key yet */
 #define CTL_FDS_FREE	  12  /* descriptors for a server and its first client */
 #define CTL_FDS_MAX	  (2 * GX_HELLO_LANES + GX_LINK_FDS_MAX) /* of an exchange, one way */
 #define CTL_ADDRS_MAX	  8					 /* addresses to try for one name */
@@ -40,14 +43,18 @@
 /*
  * A bootstrap connection: set-up, then up, then the way down.
  *
- *   CONNECT -> HELLO -> PROVE -> LANES -> FDS -> LINKED -> UP
- *                |                ^ |             ^
- *                +----------------+ +-------------+
- *                      (1)                (2)
+ *          (1)
+ *   CONNECT -> TLS -> HELLO -> PROVE -> LANES -> FDS -> LINKED -> UP
+ *      |                ^|                ^ |             ^
+ *      +----------------++----------------+ +-------------+
+ *             (2)               (3)               (4)
  *
- *   (1) a server; a client that finds no Unix socket of a server on its host
- *   (2) a client, when no descriptors pass
+ *   (1) a server; a client that has a key
+ *   (2) a client that has none
+ *   (3) a server; a client that finds no Unix socket of a server on its host
+ *   (4) a client, when no descriptors pass
  *
+ *   TLS           -> LINGER -> CLOSING -> CLOSED   a client hears that its key is not taken
  *   HELLO to UP   -> LINGER -> CLOSING -> CLOSED   the peer gets the reason
  *   CONNECT to UP           -> CLOSING -> CLOSED   at once
  *
@@ -56,10 +63,13 @@
  */
 enum ctl_state {
 	CTL_CONNECT, /* client: the TCP connect is out; server: not accepted yet */
-	CTL_HELLO,   /* waits for the peer's HELLO */
-	CTL_PROVE,   /* client: shows its user on the Unix socket */
-	CTL_LANES,   /* client: waits for ACCEPT; server: for CONNECT */
-	CTL_FDS,     /* waits for the peer's descriptors on the Unix socket, or for data sockets */
+	/* Server: waits for the client's first bytes; nothing is sent to who is not let in. Client: the
+	 * handshake is under way. The server's is over for it when the client has shown a key */
+	CTL_TLS,
+	CTL_HELLO,  /* waits for the peer's HELLO */
+	CTL_PROVE,  /* client: shows its user on the Unix socket */
+	CTL_LANES,  /* client: waits for ACCEPT; server: for CONNECT */
+	CTL_FDS,    /* waits for the peer's descriptors on the Unix socket, or for data sockets */
 	CTL_LINKED, /* our lanes are connected: sends UP, waits for the peer's UP. A link with a way
 			to prove sends UP later: ctl_hello_linked() */
 	CTL_UP,
@@ -71,7 +81,8 @@ enum ctl_state {
 static inline bool ctl_may_go(enum ctl_state from, enum ctl_state to)
 {
 	static const uint16_t next[] = {
-		[CTL_CONNECT] = 1 << CTL_HELLO | 1 << CTL_CLOSING,
+		[CTL_CONNECT] = 1 << CTL_TLS | 1 << CTL_HELLO | 1 << CTL_CLOSING,
+		[CTL_TLS] = 1 << CTL_HELLO | 1 << CTL_LINGER | 1 << CTL_CLOSING,
 		[CTL_HELLO] = 1 << CTL_PROVE | 1 << CTL_LANES | 1 << CTL_LINGER | 1 << CTL_CLOSING,
 		[CTL_PROVE] = 1 << CTL_LANES | 1 << CTL_LINGER | 1 << CTL_CLOSING,
 		[CTL_LANES] = 1 << CTL_FDS | 1 << CTL_LINKED | 1 << CTL_LINGER | 1 << CTL_CLOSING,
@@ -117,10 +128,11 @@ struct ctl_conn {
 	enum ctl_state state;  /* ctl_conn_goto() alone writes it */
 	bool server;
 	bool was_up;
-	bool own_up;  /* this end has sent UP */
-	bool peer_up; /* the peer has */
-	bool parsing; /* conn_parse() reads from in */
-	bool near;    /* the peer's address is this host's */
+	bool own_up;   /* this end has sent UP */
+	bool peer_up;  /* the peer has */
+	bool parsing;  /* conn_parse() reads from in */
+	bool near;     /* the peer's address is this host's. Server: not known in TLS */
+	bool loopback; /* it is of loopback */
 	/* Server: the client has shown its user on the Unix socket, and we serve that user. Client:
 	 * the server knows our user. */
 	bool proven;
@@ -128,6 +140,10 @@ struct ctl_conn {
 	int fd;
 	struct gx_io rx; /* CONNECT, then RECV */
 	struct gx_io tx;
+	struct ctl_tls *tls; /* NULL: in clear, or not known yet */
+	/* By which the ends know one another; held. Client: it connects by TLS. Server: the one that
+	 * the client named; NULL: none, or none of that name */
+	struct auth_key *key;
 	uint8_t *in; /* received bytes, no whole frame yet */
 	uint32_t in_len, in_room;
 	struct ctl_buf *out, **out_end;
@@ -208,9 +224,10 @@ struct ctl {
 	uint8_t host_id[16];	     /* frozen */
 	/* Frozen. Connections to other hosts leave from here; len 0: the kernel chooses. */
 	struct ctl_addr bind;
-	unsigned next_core; /* first core of the next client */
-	unsigned inside;    /* callbacks on the stack; they keep the tick from freeing */
-	uint64_t tick_ns;   /* time of the last tick; 0: none yet */
+	struct auth_tls_ctx *tls; /* NULL: nobody needed it yet */
+	unsigned next_core;	  /* first core of the next client */
+	unsigned inside;	  /* callbacks on the stack; they keep the tick from freeing */
+	uint64_t tick_ns;	  /* time of the last tick; 0: none yet */
 	bool closing;
 	/* ctl_fd.c calls these when it is done; frozen. */
 	void (*shown)(struct ctl_conn *cc); /* client: cc->proven: the server knows our user */
@@ -248,6 +265,24 @@ void listener_close(struct gx_listener *l);
 void listener_spare(struct gx_listener *l);
 bool listener_is_tcp(const struct gx_listener *l);
 
+/* -- ctl_tls.c -- */
+
+/** ctl_tls_open() - From now on @cc is TLS, by cc->key. @name: of the key. Return: a verdict. */
+int ctl_tls_open(struct ctl_conn *cc, const char *name);
+void ctl_tls_free(struct ctl_conn *cc);
+uint8_t *ctl_tls_room(struct ctl_conn *cc, uint32_t *room); /* to receive into */
+/* As auth_tls.h has them. */
+int ctl_tls_put(struct ctl_conn *cc, const uint8_t *b, uint32_t len);
+int ctl_tls_step(struct ctl_conn *cc);
+int ctl_tls_read(struct ctl_conn *cc, uint8_t *b, uint32_t room);
+int ctl_tls_write(struct ctl_conn *cc, const uint8_t *b, uint32_t len);
+/** ctl_tls_out() - The next bytes to send. Return: how many. They stay until ctl_tls_sent() of all. */
+uint32_t ctl_tls_out(struct ctl_conn *cc, uint8_t **b);
+void ctl_tls_sent(struct ctl_conn *cc, uint32_t len);
+void ctl_tls_end(struct ctl_conn *cc); /* this end says no more. Once or more */
+/* struct gx_conn.secret */
+int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out);
+
 /* -- ctl_conn.c -- */
 
 struct ctl_conn *ctl_conn_new(struct ctl *ctl, bool server); /* any thread; not yet in ctl->conns */
@@ -259,7 +294,10 @@ void ctl_conn_judge(struct ctl_conn *cc, int verdict);
 void ctl_conn_judge_late(struct ctl_conn *cc, int verdict);
 /* Send BYE, or ERROR if the connection failed; then close. */
 void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns);
+/* Send what is due, then close. */
+void ctl_conn_linger(struct ctl_conn *cc, uint64_t linger_ns);
 void ctl_conn_close(struct ctl_conn *cc);   /* now, without a frame */
+void ctl_conn_send(struct ctl_conn *cc);    /* what is due: TLS may have something to say */
 void ctl_conn_destroy(struct ctl_conn *cc); /* frees it: CLOSED, or never started */
 /* Free sockets and buffers of @c. Return: false while they are in use; try again at the next
  * tick. */
@@ -271,6 +309,11 @@ const char *ctl_conn_peer(const struct ctl_conn *cc); /* its name, for people */
 void ctl_conn_setup_free(struct ctl_conn *cc);
 /* End CLOSING when gx_uring has let go of both directions and nobody parses input. */
 void ctl_conn_closed_check(struct ctl_conn *cc);
+/* Server: may the client come in clear? Peers of other hosts have to show a key. */
+static inline bool ctl_conn_may_clear(const struct ctl_conn *cc)
+{
+	return cc->loopback || cc->ctl->gx->opts.insecure;
+}
 /* In set-up, or up. */
 static inline bool ctl_conn_is_live(const struct ctl_conn *cc)
 {
@@ -318,6 +361,9 @@ struct ctl_path {
 	char why[CORE_WHY_MAX];
 };
 
+/** ctl_path_is_bare() - Under a key nothing leaves the host in clear: would it, over @link in this mode
+ * (enum gx_integrity)? */
+bool ctl_path_is_bare(const struct ctl_conn *cc, const struct gx_link *link, uint32_t integrity);
 /* Client: choose. Server: can it be what the client chose? @p is zeroed. Return: a verdict. */
 int ctl_path_choose(const struct ctl_conn *cc, struct ctl_path *p);
 int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
@@ -339,6 +385,18 @@ void ctl_hello_shown(struct ctl_conn *cc);
 /* Takes the received descriptors over. */
 void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n);
 void ctl_hello_joined(struct ctl_conn *cc); /* the data sockets are there */
+
+/* -- ctl_first.c -- */
+
+/** ctl_first_take() - Server, in TLS: cc->in has the first bytes. It goes on to HELLO, in clear or by
+ * TLS, or waits for more, or ends without a word. */
+void ctl_first_take(struct ctl_conn *cc);
+/** ctl_first_limit() - Server: @cc is new. Who else came from its address and has said nothing yet goes,
+ * if that are too many. */
+void ctl_first_limit(struct ctl_conn *cc);
+/** ctl_first_answer() - Client, in TLS: bytes came in. It goes on to HELLO, which is to be sent, or waits
+ * for more. Return: a verdict. */
+int ctl_first_answer(struct ctl_conn *cc);
 
 /* -- ctl_frame.c -- */
 

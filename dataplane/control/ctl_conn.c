@@ -80,6 +80,9 @@ static void conn_buffers_free(struct ctl_conn *cc)
 {
 	conn_out_drop(cc);
 	ctl_conn_setup_free(cc);
+	ctl_tls_free(cc);
+	auth_key_put(cc->key);
+	cc->key = NULL;
 	free(cc->in);
 	cc->in = NULL;
 	cc->in_len = cc->in_room = 0;
@@ -150,10 +153,64 @@ bool ctl_conn_free(struct gx_conn *c)
 
 /* ---- Out ---- */
 
+/* The first frame has gone. */
+static void conn_out_next(struct ctl_conn *cc)
+{
+	struct ctl_buf *buf = cc->out;
+
+	cc->out = buf->next;
+	if (!cc->out)
+		cc->out_end = &cc->out;
+	conn_buf_free(buf);
+}
+
+/* The next bytes to send, as TLS has made them. Frames leave the queue when they are in TLS. */
+static uint32_t conn_tx_tls(struct ctl_conn *cc, uint8_t **b)
+{
+	uint32_t n = ctl_tls_out(cc, b);
+
+	while (!n && cc->out) {
+		if (ctl_tls_write(cc, cc->out->b, cc->out->len)) {
+			/* No frame may be missing. The receiving half sees the end. */
+			conn_out_drop(cc);
+			shutdown(cc->fd, SHUT_RDWR);
+			return 0;
+		}
+		conn_out_next(cc);
+		n = ctl_tls_out(cc, b);
+	}
+	if (!n && cc->state == CTL_LINGER) {
+		ctl_tls_end(cc);
+		n = ctl_tls_out(cc, b);
+	}
+	return n;
+}
+
+/* The next bytes to send. Return: how many. */
+static uint32_t conn_tx_next(struct ctl_conn *cc, uint8_t **b)
+{
+	if (cc->tls)
+		return conn_tx_tls(cc, b);
+	if (!cc->out)
+		return 0;
+	*b = cc->out->b + cc->out->pos;
+	return cc->out->len - cc->out->pos;
+}
+
+static void conn_tx_sent(struct ctl_conn *cc, uint32_t len)
+{
+	if (cc->tls) {
+		ctl_tls_sent(cc, len);
+		return;
+	}
+	cc->out->pos += len;
+	if (cc->out->pos == cc->out->len)
+		conn_out_next(cc);
+}
+
 static void conn_tx_done(struct gx_io *io, int res)
 {
 	struct ctl_conn *cc = io->arg;
-	struct ctl_buf *buf = cc->out;
 
 	if (cc->state >= CTL_CLOSING) {
 		ctl_conn_closed_check(cc);
@@ -165,35 +222,36 @@ static void conn_tx_done(struct gx_io *io, int res)
 			ctl_conn_close(cc);
 		return;
 	}
-	buf->pos += (uint32_t)res;
-	if (buf->pos == buf->len) {
-		cc->out = buf->next;
-		if (!cc->out)
-			cc->out_end = &cc->out;
-		conn_buf_free(buf);
-	}
+	conn_tx_sent(cc, (uint32_t)res);
 	conn_tx_kick(cc);
 }
 
 /* Send the queue. When it is empty and we are leaving, close our direction. */
 static void conn_tx_kick(struct ctl_conn *cc)
 {
-	struct ctl_buf *buf = cc->out;
+	uint8_t *b;
+	uint32_t len;
 
 	if (cc->state >= CTL_CLOSING || cc->state == CTL_CONNECT || cc->tx.held)
 		return;
-	if (!buf) {
+	len = conn_tx_next(cc, &b);
+	if (!len) {
 		if (cc->state == CTL_LINGER)
 			shutdown(cc->fd, SHUT_WR);
 		return;
 	}
 	cc->tx = (struct gx_io){.op = GX_IO_SEND,
 				.fd = cc->fd,
-				.buf = buf->b + buf->pos,
-				.len = buf->len - buf->pos,
+				.buf = b,
+				.len = len,
 				.done = conn_tx_done,
 				.arg = cc};
 	gx_uring_submit(cc->ctl->gx->uring, &cc->tx);
+}
+
+void ctl_conn_send(struct ctl_conn *cc)
+{
+	conn_tx_kick(cc);
 }
 
 static void conn_buf_queue(struct ctl_conn *cc, struct ctl_buf *buf)
@@ -239,7 +297,7 @@ static struct gx_hello_error conn_error(int err, enum gx_reason reason, const ch
 
 /* ---- The way down ---- */
 
-static void conn_linger(struct ctl_conn *cc, uint64_t linger_ns)
+void ctl_conn_linger(struct ctl_conn *cc, uint64_t linger_ns)
 {
 	if (cc->state >= CTL_LINGER)
 		return;
@@ -258,7 +316,7 @@ void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns)
 		cc->due_ns = GX_MIN(cc->due_ns, gx_now_ns() + linger_ns);
 	if (!ctl_conn_is_live(cc))
 		return;
-	if (cc->state == CTL_CONNECT) {
+	if (cc->state <= CTL_TLS) {
 		ctl_conn_close(cc);
 		return;
 	}
@@ -269,13 +327,21 @@ void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns)
 	} else {
 		(void)ctl_conn_plain_send(cc, GX_HELLO_BYE);
 	}
-	conn_linger(cc, linger_ns);
+	ctl_conn_linger(cc, linger_ns);
+}
+
+/* Not before TLS is ready, but for a client that may come in clear. */
+static bool conn_may_tell(const struct ctl_conn *cc)
+{
+	if (cc->state != CTL_TLS)
+		return cc->state != CTL_CONNECT;
+	return cc->server && ctl_conn_may_clear(cc);
 }
 
 /* Tell the peer, and conn_down(). */
 static void conn_fail(struct ctl_conn *cc, const struct gx_hello_error *e)
 {
-	if (cc->state == CTL_CONNECT)
+	if (!conn_may_tell(cc))
 		ctl_conn_close(cc);
 	if (ctl_conn_is_live(cc)) {
 		/* on_conn tells the server's user of connections that were up, of no others. */
@@ -284,7 +350,7 @@ static void conn_fail(struct ctl_conn *cc, const struct gx_hello_error *e)
 			gx_warn("peer %s did not come up: %s", ctl_conn_peer(cc), e->text);
 		/* Without memory the peer sees the connection end. */
 		(void)ctl_conn_frame_send(cc, gx_hello_error_put(cc->ctl->frame, e));
-		conn_linger(cc, CTL_LINGER_NS);
+		ctl_conn_linger(cc, CTL_LINGER_NS);
 	}
 	if (cc->conn)
 		conn_down(cc->conn, e->reason, e->err, "peer %s: %s", ctl_conn_peer(cc), e->text);
@@ -316,6 +382,7 @@ static bool error_is_bad(const struct ctl_conn *cc, enum gx_reason reason)
 	case GX_REASON_VERSION:
 		return true;
 	case GX_REASON_INSECURE:
+	case GX_REASON_AUTH:
 	case GX_REASON_USER:
 	case GX_REASON_OTHER_HOST:
 	case GX_REASON_NO_PORT:

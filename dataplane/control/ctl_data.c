@@ -224,7 +224,7 @@ int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	struct ctl_conn *owner;
 
 	/* The client sends nothing more there before it knows that the connection is up. */
-	if (gx_hello_data_get(body, len, &hello) || cc->in_len != CTL_FRAME_HDR_B + len)
+	if (cc->tls || gx_hello_data_get(body, len, &hello) || cc->in_len != CTL_FRAME_HDR_B + len)
 		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed DATA");
 	owner = data_owner(cc->ctl, &hello);
 	if (owner &&

@@ -30,7 +30,7 @@ static void conn_lost(struct ctl_conn *cc, int res)
 	struct gx_conn *c = cc->conn;
 	enum ctl_state state = cc->state;
 
-	if (!c && cc->in_len)
+	if (!c && (cc->in_len || cc->tls))
 		ctl_bad(cc->ctl, "peer %s left in the middle of a hello", ctl_conn_peer(cc));
 	ctl_conn_close(cc);
 	if (!c || state == CTL_LINGER)
@@ -38,6 +38,11 @@ static void conn_lost(struct ctl_conn *cc, int res)
 	if (state == CTL_UP)
 		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET, "peer %s is gone",
 			  ctl_conn_peer(cc));
+	else if (!cc->server && state <= CTL_HELLO && !res && !cc->near)
+		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET,
+			  "peer %s closed the connection without a word: %s", cc->name,
+			  cc->tls ? "is it a server of this version of gx?"
+				  : "does it want a key (gx_opts.auth.key_file)?");
 	else
 		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET,
 			  "peer %s closed the connection during set-up%s%s", ctl_conn_peer(cc),
@@ -189,10 +194,72 @@ static void conn_in_grow(struct ctl_conn *cc, uint32_t need)
 	cc->in_room = need;
 }
 
+/* Bytes came into cc->in. */
+static void conn_take(struct ctl_conn *cc, uint32_t len)
+{
+	uint32_t need;
+
+	cc->in_len += len;
+	if (cc->state == CTL_TLS)
+		ctl_first_take(cc);
+	if (cc->state == CTL_TLS || cc->tls || !ctl_conn_is_live(cc))
+		return;
+	need = conn_parse(cc);
+	if (need)
+		conn_in_grow(cc, need);
+}
+
+/* Take what TLS has decrypted. Return: the last result of ctl_tls_read(). */
+static int conn_tls_parse(struct ctl_conn *cc)
+{
+	int n = 0;
+
+	while (cc->state > CTL_TLS && ctl_conn_is_live(cc)) {
+		uint32_t need;
+
+		n = ctl_tls_read(cc, cc->in + cc->in_len, cc->in_room - cc->in_len);
+		if (n <= 0)
+			break;
+		cc->in_len += (uint32_t)n;
+		need = conn_parse(cc);
+		if (need)
+			conn_in_grow(cc, need);
+	}
+	return n;
+}
+
+/* Client: go on with the handshake. Return: a verdict. */
+static int conn_answer(struct ctl_conn *cc)
+{
+	int ret = ctl_first_answer(cc);
+
+	return !ret && cc->state == CTL_HELLO ? ctl_hello_send(cc) : ret;
+}
+
+/* Bytes came into the room of TLS. */
+static void conn_tls_take(struct ctl_conn *cc, uint32_t len)
+{
+	uint32_t room;
+	int ret = ctl_tls_put(cc, ctl_tls_room(cc, &room), len);
+
+	if (ret)
+		ret = gx_refuse(GX_REASON_NO_MEMORY, ret, "out of memory");
+	else if (cc->state == CTL_TLS)
+		ret = conn_answer(cc);
+	ctl_conn_judge(cc, ret);
+	ret = conn_tls_parse(cc);
+	if (ret >= 0 || !ctl_conn_is_live(cc))
+		ctl_conn_send(cc); /* TLS answers some records by itself */
+	else if (ret == -ESHUTDOWN)
+		conn_lost(cc, 0);
+	else
+		ctl_conn_judge(cc, gx_refuse(GX_REASON_PROTOCOL, -EPROTO,
+					     "TLS is broken: bytes were changed on the way"));
+}
+
 static void conn_rx_done(struct gx_io *io, int res)
 {
 	struct ctl_conn *cc = io->arg;
-	uint32_t need;
 
 	if (cc->state >= CTL_CLOSING) {
 		ctl_conn_closed_check(cc);
@@ -203,12 +270,12 @@ static void conn_rx_done(struct gx_io *io, int res)
 		return;
 	}
 	if (cc->state != CTL_LINGER) {
-		cc->in_len += (uint32_t)res;
 		cc->parsing = true;
 		cc->ctl->inside++;
-		need = conn_parse(cc);
-		if (need)
-			conn_in_grow(cc, need);
+		if (cc->tls)
+			conn_tls_take(cc, (uint32_t)res);
+		else
+			conn_take(cc, (uint32_t)res);
 		cc->ctl->inside--;
 		cc->parsing = false;
 	}
@@ -220,10 +287,15 @@ static void conn_rx_done(struct gx_io *io, int res)
 
 static void conn_rx_arm(struct ctl_conn *cc)
 {
+	uint8_t *b = cc->in + cc->in_len;
+	uint32_t room = cc->in_room - cc->in_len;
+
+	if (cc->tls)
+		b = ctl_tls_room(cc, &room);
 	cc->rx = (struct gx_io){.op = GX_IO_RECV,
 				.fd = cc->fd,
-				.buf = cc->in + cc->in_len,
-				.len = cc->in_room - cc->in_len,
+				.buf = b,
+				.len = room,
 				.done = conn_rx_done,
 				.arg = cc};
 	gx_uring_submit(cc->ctl->gx->uring, &cc->rx);
@@ -257,6 +329,24 @@ static void conn_connect_failed(struct ctl_conn *cc, int err)
 			  cc->name, strerror(-err));
 }
 
+/* Client: the first word. Return: a verdict. */
+static int conn_begin(struct ctl_conn *cc)
+{
+	int ret;
+
+	if (!cc->key) {
+		ctl_conn_goto(cc, CTL_HELLO);
+		return ctl_hello_send(cc);
+	}
+	ctl_conn_goto(cc, CTL_TLS);
+	ret = ctl_tls_open(cc, cc->key->k.name);
+	if (!ret)
+		ret = ctl_first_answer(cc);
+	if (!ret)
+		ctl_conn_send(cc);
+	return ret;
+}
+
 static void conn_connect_done(struct gx_io *io, int res)
 {
 	struct ctl_conn *cc = io->arg;
@@ -274,9 +364,11 @@ static void conn_connect_done(struct gx_io *io, int res)
 		return;
 	}
 	conn_socket_tune(cc->fd);
-	ctl_conn_goto(cc, CTL_HELLO);
-	conn_rx_arm(cc);
-	ctl_conn_judge(cc, ctl_hello_send(cc));
+	ctl_conn_judge(cc, conn_begin(cc));
+	if (ctl_conn_is_live(cc))
+		conn_rx_arm(cc);
+	else
+		ctl_conn_closed_check(cc);
 }
 
 void ctl_conn_start(struct ctl_conn *cc)
@@ -298,7 +390,7 @@ void ctl_conn_start(struct ctl_conn *cc)
 					.addr_len = a->len,
 					.done = conn_connect_done,
 					.arg = cc};
-		cc->near = ctl_addr_is_loopback(&a->sa);
+		cc->near = cc->loopback = ctl_addr_is_loopback(&a->sa);
 		/* May fail. The server sends data only to the address that it sees. */
 		if (!cc->near && cc->ctl->bind.sa.ss_family == a->sa.ss_family)
 			(void)bind(cc->fd, (struct sockaddr *)&cc->ctl->bind.sa, cc->ctl->bind.len);
@@ -319,7 +411,7 @@ static unsigned half_open_rank(const struct ctl_conn *cc, uint64_t now_ns)
 		return 3;
 	if (cc->proven || now_ns - cc->born_ns < CTL_GRACE_NS)
 		return 0;
-	return cc->state == CTL_HELLO ? 2 : 1;
+	return cc->state <= CTL_HELLO ? 2 : 1;
 }
 
 struct half_open {
@@ -377,34 +469,6 @@ static void half_open_drop(struct ctl *ctl)
 	ctl->inside--;
 }
 
-static unsigned conns_up(const struct ctl *ctl)
-{
-	unsigned n = 0;
-
-	for (const struct ctl_conn *cc = ctl->conns; cc; cc = cc->next)
-		n += cc->was_up && cc->state <= CTL_UP;
-	return n;
-}
-
-/* Refuse a client that may not go on, with the reason. */
-static int accepted_check(struct ctl_conn *cc, const struct sockaddr_storage *sa)
-{
-	struct ctl *ctl = cc->ctl;
-
-	if (!ctl->gx->opts.insecure && !ctl_addr_is_loopback(sa))
-		return gx_refuse(
-			GX_REASON_INSECURE, -EPERM,
-			"the client is not on the server's loopback, and there is no encryption "
-			"yet: set gx_opts.insecure at both ends to send in clear");
-	if (conns_up(ctl) >= CTL_CONNS_MAX)
-		return gx_refuse(GX_REASON_FULL, -ENOSPC,
-				 "the server has %u connections, the most that a context has",
-				 CTL_CONNS_MAX);
-	cc->near = ctl_addr_is_own(sa);
-	cc->from_len = (uint8_t)ctl_addr_bytes((const struct sockaddr *)sa, cc->from);
-	return 0;
-}
-
 void ctl_conn_accepted(struct gx_listener *l, int fd)
 {
 	struct ctl *ctl = l->ctl;
@@ -424,24 +488,32 @@ void ctl_conn_accepted(struct gx_listener *l, int fd)
 	cc->listener = l;
 	cc->data_len = l->data_len;
 	memcpy(cc->data_out, l->data, sizeof(cc->data_out));
-	ctl_conn_goto(cc, CTL_HELLO);
+	ctl_conn_goto(cc, CTL_TLS);
 	cc->born_ns = gx_now_ns();
 	cc->due_ns = cc->born_ns + CTL_STEP_NS;
 	ctl_addr_name(&sa, cc->name, sizeof(cc->name));
 	cc->next = ctl->conns;
 	ctl->conns = cc;
+	cc->loopback = ctl_addr_is_loopback(&sa);
+	cc->from_len = (uint8_t)ctl_addr_bytes((const struct sockaddr *)&sa, cc->from);
+	ctl_first_limit(cc);
 	conn_rx_arm(cc);
-	ctl_conn_judge(cc, accepted_check(cc, &sa));
 }
 
 void ctl_conn_turn_away(struct ctl *ctl, int fd)
 {
+	struct sockaddr_storage sa;
+	socklen_t len = sizeof(sa);
 	struct gx_hello_error e = {
 		.err = -EMFILE,
 		.reason = GX_REASON_FULL,
 		.text = "the server has no descriptor left for a client: raise its ulimit -n"};
 
-	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
+	/* A stranger hears nothing. */
+	if (ctl->gx->opts.insecure ||
+	    (!getpeername(fd, (struct sockaddr *)&sa, &len) && ctl_addr_is_loopback(&sa)))
+		send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e),
+		     MSG_DONTWAIT | MSG_NOSIGNAL);
 	shutdown(fd, SHUT_WR);
 	close(fd);
 }

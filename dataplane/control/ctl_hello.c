@@ -428,6 +428,7 @@ static int connect_fill(struct ctl_conn *cc, const struct ctl_path *p)
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
 	struct gx_hello_lanes *l = &cc->setup->local;
 	bool portless = p->link->port == GX_LINK_PORT_NONE;
+	int ret;
 
 	snprintf(l->port, sizeof(l->port), "%s",
 		 portless ? p->link->name : cc->ctl->gx->port[p->port].match);
@@ -438,7 +439,13 @@ static int connect_fill(struct ctl_conn *cc, const struct ctl_path *p)
 	l->chunk_b = opts->packet->chunk_b;
 	l->window = opts->packet->window;
 	l->peer_timeout_ns = opts->peer_timeout_ns;
-	return portless ? connect_fill_portless(cc, l) : connect_fill_port(cc, l);
+	ret = portless ? connect_fill_portless(cc, l) : connect_fill_port(cc, l);
+	if (!ret && ctl_path_is_bare(cc, p->link, l->integrity))
+		ret = gx_refuse(GX_REASON_AUTH, -EOPNOTSUPP,
+				"integrity mode %u of link %s sends in clear, which a key forbids: "
+				"leave gx_packet_opts.integrity to gx",
+				l->integrity, p->link->name);
+	return ret;
 }
 
 static int connect_send(struct ctl_conn *cc)
@@ -512,17 +519,31 @@ int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len
 
 /* ---- Server: HELLO, CONNECT ---- */
 
+static unsigned conns_up(const struct ctl *ctl)
+{
+	unsigned n = 0;
+
+	for (const struct ctl_conn *cc = ctl->conns; cc; cc = cc->next)
+		n += cc->was_up && cc->state <= CTL_UP;
+	return n;
+}
+
 static int server_conn_new(struct ctl_conn *cc)
 {
 	int ret;
 
+	if (conns_up(cc->ctl) >= CTL_CONNS_MAX)
+		return gx_refuse(GX_REASON_FULL, -ENOSPC,
+				 "the server has %u connections, the most that a context has",
+				 CTL_CONNS_MAX);
 	cc->conn = conn_new(cc->ctl->gx, true);
 	if (!cc->conn)
 		return gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "the server is out of memory");
 	cc->conn->ctl = cc;
-	ret = rights_take(cc->conn, NULL);
+	ret = rights_take(cc->conn, cc->key);
 	if (ret)
 		return ret;
+	cc->conn->secret = cc->tls ? ctl_tls_secret : NULL;
 	if (cc->listener && cc->listener->held) {
 		atomic_store_explicit(&cc->conn->listener, cc->listener, memory_order_relaxed);
 		atomic_store(&cc->conn->user, cc->listener->user);
@@ -584,7 +605,7 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 }
 
 /* May this client connect? One rule for all ports: a process of this host must have shown its user,
- * and we must serve that user. gx_opts.insecure has let the others in. */
+ * and we must serve that user. A key, or gx_opts.insecure, has let the others in. */
 static int connect_is_allowed(const struct ctl_conn *cc)
 {
 	if (cc->proven || !cc->near)

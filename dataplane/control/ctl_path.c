@@ -145,6 +145,24 @@ static int ways_choose(const struct ctl_conn *cc, struct ctl_path *p)
 	return ways_settle(cc, cc->forced, p);
 }
 
+/* ---- Keys ---- */
+
+/* The ends know one another by a key, and are on two hosts. */
+static bool needs_seal(const struct ctl_conn *cc)
+{
+	return cc->tls && !cc->proven;
+}
+
+bool ctl_path_is_bare(const struct ctl_conn *cc, const struct gx_link *link, uint32_t integrity)
+{
+	return needs_seal(cc) &&
+	       (!link->seals || (link->port != GX_LINK_PORT_NONE && integrity <= GX_INTEGRITY_CRC));
+}
+
+static const char bare[] =
+	"it cannot encrypt yet what it sends to another host, and with a key nothing "
+	"goes there in clear";
+
 /* ---- The client's choice ---- */
 
 /* Both ends map the memory of port shm. */
@@ -243,6 +261,8 @@ static const char *choose_not(const struct ctl_conn *cc, const struct gx_link *l
 
 	if (why || why_path)
 		return why ? why : why_path;
+	if (needs_seal(cc) && !link->seals)
+		return bare;
 	if (peer->links >> link->id & 1 &&
 	    (link->port != GX_LINK_PORT_SHM || ctl_path_port_find(peer, "shm") >= 0))
 		return NULL;
@@ -331,7 +351,7 @@ static int choose_link(const struct ctl_conn *cc, struct gx_link_path *path, str
 {
 	char not [256] = ""; /* better ones that do not fit */
 	struct gx_text text = {not, sizeof(not ), 0};
-	const struct gx_link *link;
+	const struct gx_link *link, *is_bare = NULL;
 	bool other_host = false;
 
 	for (uint32_t left = GX_LINKS_ALL; (link = choose_best(left)); left &= ~(1u << link->id)) {
@@ -341,6 +361,8 @@ static int choose_link(const struct ctl_conn *cc, struct gx_link_path *path, str
 			continue;
 		path->quiet = false;
 		why = choose_not(cc, link, path);
+		if (why == bare && !is_bare)
+			is_bare = link;
 		if (why && !path->quiet && path->same_host && !cc->forced[0])
 			core_say(&text, "%sno link %s: %s", text.at ? "; " : "", link->name, why);
 		if (why || (link->port == GX_LINK_PORT_ANY && !choose_port(cc, p, &other_host)))
@@ -349,6 +371,9 @@ static int choose_link(const struct ctl_conn *cc, struct gx_link_path *path, str
 		choose_why(link, not, p);
 		return 0;
 	}
+	if (is_bare)
+		return gx_refuse(GX_REASON_AUTH, -EOPNOTSUPP, "no link %s: %s", is_bare->name,
+				 bare);
 	return choose_refuse(cc, other_host);
 }
 
@@ -420,6 +445,12 @@ int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
 		bad = "CONNECT with a port for a link that has none";
 	if (bad)
 		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "%s", bad);
+	if (ctl_path_is_bare(cc, link, want->integrity))
+		return gx_refuse(
+			GX_REASON_AUTH, -EOPNOTSUPP,
+			"the server takes no link %s in integrity mode %u from another host "
+			"that shows a key: nothing goes there in clear",
+			link->name, want->integrity);
 	p->link = link;
 	p->nr_lanes = want->nr_lanes;
 	ret = link->port == GX_LINK_PORT_NONE ? 0 : check_port(cc, want->port, p);

@@ -13,8 +13,11 @@
  * and may go on with rights, a line each: "access put,get", "regions kv,log*", "connections 16",
  * "under-way 1G".
  *
- * Version 0.2 of today: a server reads its keys, and answers for their form. No peer can show one
- * yet, and gx_open() refuses .key_file. So peers of other hosts are refused as before.
+ * The ends meet by TLS 1.3: who has no key of a server hears nothing of it. A client with a key wants a
+ * server with that key, on its own host too.
+ *
+ * Version 0.2 of today: no link encrypts its data yet. So a peer of another host is refused after it has
+ * shown its key, with words.
  */
 #ifndef GX_AUTH_H
 #define GX_AUTH_H

@@ -227,6 +227,7 @@ struct gx_link {
 	unsigned score;
 	bool ways;	    /* its lanes can take several ports in turn */
 	bool proves;	    /* its ends say UP when prove() says so */
+	bool seals;	    /* under a key it encrypts all that goes to another host */
 	uint32_t quantum_b; /* without a port */
 	const char *
 		how; /* why it is good, or what it is, in gx_conn_info.why; NULL: its port says it */

@@ -95,8 +95,8 @@ static void open__refused(void **state)
 	struct gx_opts o = GX_INIT(o);
 	struct gx *gx;
 
-	a.key_file = file("a.key");
-	assert_int_equal(open_with(&a, &gx), -EOPNOTSUPP);
+	a.key_file = file("none.key");
+	assert_int_equal(open_with(&a, &gx), -ENOENT);
 	a.key_file = NULL;
 	a.nr_key_files = 1;
 	assert_int_equal(open_with(&a, &gx), -EINVAL);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -220,6 +222,45 @@ void mem_reap(struct gx *gx, bool all)
 {
 }
 
+/* ---- Keys, faked: one that is served, and one that is shown ---- */
+
+bool auth_serves(const struct gx *gx)
+{
+	return GX_CONTAINER_OF(gx, struct fake, gx)->served.k.name[0];
+}
+
+bool auth_shows(const struct gx *gx)
+{
+	return GX_CONTAINER_OF(gx, struct fake, gx)->own.k.name[0];
+}
+
+static struct auth_key *key_hold(struct auth_key *key)
+{
+	key->holds++;
+	return key;
+}
+
+struct auth_key *auth_own(struct gx *gx)
+{
+	return auth_shows(gx) ? key_hold(&fake_of(gx)->own) : NULL;
+}
+
+int auth_set_find(struct gx *gx, const char *name, struct auth_key **out)
+{
+	struct fake *f = fake_of(gx);
+
+	if (strcmp(f->served.k.name, name))
+		return -ENOENT;
+	*out = key_hold(&f->served);
+	return 0;
+}
+
+void auth_key_put(struct auth_key *key)
+{
+	if (key)
+		assert_true(key->holds--);
+}
+
 /* ---- Fixture ---- */
 
 static void fake_on_msg(void *arg, struct gx_conn *c, const void *data, uint32_t len)
@@ -298,6 +339,7 @@ void fake_close(struct fake *f)
 		free(c);
 	}
 	gx_uring_close(f->gx.uring);
+	assert_int_equal(f->served.holds + f->own.holds, 0);
 	for (unsigned i = 0; i < CORES; i++)
 		close(f->lane_fd[i]);
 	free(f->gx.region);
@@ -479,6 +521,29 @@ void both_up_check(const char *addr)
 	wait_up(client, 1);
 	wait_up(server, n + 1);
 	assert_int_equal(c->state, GX_CONN_STATE_UP);
+}
+
+bool other_addr(char *buf, size_t room)
+{
+	struct ifaddrs *list, *p;
+	char *colon;
+	bool found = false;
+
+	assert_int_equal(getifaddrs(&list), 0);
+	for (p = list; p && !found; p = p->ifa_next) {
+		struct sockaddr_storage sa = {0};
+
+		if (!p->ifa_addr || p->ifa_addr->sa_family != AF_INET)
+			continue;
+		memcpy(&sa, p->ifa_addr, sizeof(struct sockaddr_in));
+		found = !ctl_addr_is_loopback(&sa);
+		ctl_addr_name(&sa, buf, room);
+	}
+	freeifaddrs(list);
+	colon = found ? strrchr(buf, ':') : NULL;
+	if (colon)
+		*colon = 0;
+	return found;
 }
 
 /* ---- Both methods ---- */

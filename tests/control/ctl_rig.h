@@ -36,6 +36,7 @@ struct fake {
 	char seen[CORES][32];		  /* what the peer's descriptors hold */
 	unsigned nr_opened, nr_connected; /* lanes */
 	bool close_on_msg;
+	struct auth_key served, own; /* without a name: none */
 	/* under lock */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
@@ -91,6 +92,8 @@ void both_up_check(const char *addr);
 	{                                                                                          \
 #fn, fn, rig_setup, rig_teardown, NULL                                             \
 	}
+/* An address of this host that is not loopback. Return: false when there is none. */
+bool other_addr(char *buf, size_t room);
 int rig_setup(void **state);
 int rig_teardown(void **state);
 /* Run them on each method that this machine has. Return: how many failed. */

@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is let in: keys and TLS between two contexts, a TLS peer made by hand, and strangers. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include "control/ctl_rig.h"
+
+static const uint8_t secret[AUTH_SECRET_B] = "0123456789abcdef0123456789abcde";
+static const uint8_t other[AUTH_SECRET_B] = "0123456789abcdef0123456789abcdf";
+
+static void key_set(struct auth_key *key, const char *name, const uint8_t b[AUTH_SECRET_B])
+{
+	snprintf(key->k.name, sizeof(key->k.name), "%s", name);
+	memcpy(key->k.secret, b, AUTH_SECRET_B);
+	key->listed = true;
+}
+
+/* Both have it. */
+static void keys_set(void)
+{
+	key_set(&server->served, "kv", secret);
+	key_set(&client->own, "kv", secret);
+}
+
+static char log_text[256];
+
+static void log_begin(void)
+{
+	log_text[0] = 0;
+	gx_log_sink(log_keep, log_text);
+	gx_log_level_set(GX_LOG_WARN);
+}
+
+static void log_end(const char *says)
+{
+	for (unsigned i = 0; i < WAIT_S * 100 && !strstr(log_text, says); i++)
+		sleep_ms(10);
+	gx_log_sink(NULL, NULL);
+	gx_log_level_set(GX_LOG_ERR);
+	assert_says(log_text, says);
+}
+
+/* ---- Two contexts ---- */
+
+static void key__up(void **state)
+{
+	static uint8_t data[CTL_USER_MAX];
+	struct auth_way way = {AUTH_PACKET, 1, 3};
+	struct auth_secret a, b;
+	struct gx_conn *c;
+	char addr[32];
+
+	keys_set();
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	wait_up(server, 1);
+	for (uint32_t i = 0; i < 200; i++) {
+		memcpy(data, &i, 4);
+		assert_int_equal(ctl_msg(c, data, i % 5 ? 4 + i : CTL_USER_MAX), 0);
+		assert_int_equal(ctl_msg(server->up, data, i % 7 ? 4 + i : CTL_USER_MAX), 0);
+	}
+	assert_true(fake_wait(server, &server->nr_msgs, 200));
+	assert_true(fake_wait(client, &client->nr_msgs, 200));
+	for (uint32_t i = 0; i < 200; i++) {
+		assert_int_equal(server->msg_first[i], i);
+		assert_int_equal(client->msg_first[i], i);
+		assert_int_equal(server->msg_len[i], i % 5 ? 4 + i : CTL_USER_MAX);
+		assert_int_equal(client->msg_len[i], i % 7 ? 4 + i : CTL_USER_MAX);
+	}
+	assert_int_equal(c->secret(c, &way, &a), 0);
+	assert_int_equal(server->up->secret(server->up, &way, &b), 0);
+	assert_memory_equal(a.b, b.b, sizeof(a.b));
+	ctl_bye(c);
+	wait_down(server, 1, 0, GX_REASON_PEER_CLOSED);
+	assert_says(server->text, "closed the connection");
+}
+
+static void key__other_secret(void **state)
+{
+	char addr[32];
+
+	keys_set();
+	key_set(&client->own, "kv", other);
+	server_listen(addr);
+	log_begin();
+	client_connect(addr, NULL);
+	wait_down(client, 1, -EACCES, GX_REASON_AUTH);
+	assert_says(client->text, "does not take key kv");
+	log_end("shows key kv, with another secret");
+	wait_bad(server, 1);
+	wait_conns(server, 0);
+}
+
+/* The client hears the same. */
+static void key__unknown_name(void **state)
+{
+	char addr[32], text[256];
+
+	keys_set();
+	key_set(&client->own, "old", secret);
+	server_listen(addr);
+	log_begin();
+	client_connect(addr, NULL);
+	wait_down(client, 1, -EACCES, GX_REASON_AUTH);
+	assert_says(client->text, "another secret of that name, or none");
+	memcpy(text, client->text, sizeof(text));
+	log_end("shows key old, which is not known here");
+	key_set(&server->served, "old", other);
+	client_connect(addr, NULL);
+	wait_down(client, 2, -EACCES, GX_REASON_AUTH);
+	assert_string_equal(text, client->text);
+	wait_conns(server, 0);
+}
+
+static void key__server_has_none(void **state)
+{
+	char addr[32];
+
+	key_set(&client->own, "kv", secret);
+	server_listen(addr);
+	log_begin();
+	client_connect(addr, NULL);
+	wait_down(client, 1, -ENOKEY, GX_REASON_AUTH);
+	assert_says(client->text, "the server has no keys");
+	log_end("this end has no keys");
+	wait_conns(server, 0);
+}
+
+/* On its own host a server with keys serves its user without one, too. */
+static void key__client_has_none(void **state)
+{
+	char addr[32];
+
+	key_set(&server->served, "kv", secret);
+	server_listen(addr);
+	both_up_check(addr);
+	assert_null(server->up->secret);
+}
+
+static void key__closed_in_the_handshake(void **state)
+{
+	char addr[32];
+	int fd = raw_listen_at(addr), peer;
+	struct gx_conn *c;
+
+	key_set(&client->own, "kv", secret);
+	for (unsigned i = 0; i < 20; i++) {
+		c = client_connect(addr, NULL);
+		peer = raw_accept(fd);
+		if (i % 2)
+			sleep_ms(i);
+		ctl_bye(c);
+		gx_uring_run_wait(client->gx.uring, nop_run, NULL);
+		close(peer);
+	}
+	close(fd);
+}
+
+static void key__server_closes(void **state)
+{
+	char addr[32];
+	int fd = raw_listen_at(addr);
+
+	key_set(&client->own, "kv", secret);
+	client_connect(addr, NULL);
+	close(raw_accept(fd));
+	wait_down(client, 1, -ECONNRESET, GX_REASON_PEER_LOST);
+	close(fd);
+}
+
+static void key__not_a_tls_server(void **state)
+{
+	char addr[32];
+	int fd = raw_listen_at(addr), peer;
+
+	key_set(&client->own, "kv", secret);
+	client_connect(addr, NULL);
+	peer = raw_accept(fd);
+	assert_true(raw_send(peer, "HTTP/1.1 400 Bad Request\r\n\r\n", 28));
+	wait_down(client, 1, -EPROTO, GX_REASON_PROTOCOL);
+	assert_says(client->text, "does a gx server listen there?");
+	close(peer);
+	close(fd);
+}
+
+/* ---- A TLS peer by hand ---- */
+
+struct hand {
+	struct auth_tls_ctx *ctx;
+	struct auth_tls *t;
+	int fd;
+	uint8_t in[2 * GX_HELLO_FRAME_MAX]; /* decrypted */
+	uint32_t len;
+};
+
+static void hand_flush(struct hand *h)
+{
+	uint8_t b[4096];
+	size_t n;
+
+	while ((n = auth_tls_out(h->t, b, sizeof(b))))
+		raw_send(h->fd, b, n);
+}
+
+/* Return: the end has come. */
+static bool hand_recv_some(struct hand *h)
+{
+	uint8_t b[4096];
+	ssize_t n = raw_recv_some(h->fd, b, sizeof(b));
+
+	if (n > 0)
+		assert_int_equal(auth_tls_put(h->t, b, (size_t)n), 0);
+	return n <= 0;
+}
+
+static void hand_open(struct hand *h, bool is_server, int fd, const char *name,
+		      const uint8_t key[AUTH_SECRET_B])
+{
+	int ret;
+
+	*h = (struct hand){.ctx = auth_tls_ctx_open(), .fd = fd};
+	h->t = auth_tls_new(h->ctx, is_server, name, key);
+	while (!(ret = auth_tls_step(h->t))) {
+		hand_flush(h);
+		assert_false(hand_recv_some(h));
+	}
+	assert_int_equal(ret, 1);
+	hand_flush(h);
+}
+
+static void hand_close(struct hand *h)
+{
+	auth_tls_free(h->t);
+	auth_tls_ctx_close(h->ctx);
+	close(h->fd);
+}
+
+static void hand_send(struct hand *h, const void *b, uint32_t len)
+{
+	assert_int_equal(auth_tls_write(h->t, b, len), 0);
+	hand_flush(h);
+}
+
+/* Return: type of the next frame, -errno of TLS, 0 at the end of the socket. */
+static int hand_recv(struct hand *h, uint8_t *body, uint32_t *len)
+{
+	uint16_t type;
+	int n;
+
+	for (;;) {
+		n = auth_tls_read(h->t, h->in + h->len, (uint32_t)sizeof(h->in) - h->len);
+		h->len += (uint32_t)GX_MAX(n, 0);
+		if (h->len >= HDR_B) {
+			assert_int_equal(gx_hello_frame(h->in, &type, len), 0);
+			if (h->len >= HDR_B + *len)
+				break;
+		}
+		if (n < 0 || (!n && hand_recv_some(h)))
+			return n;
+	}
+	memcpy(body, h->in + HDR_B, *len);
+	h->len -= HDR_B + *len;
+	memmove(h->in, h->in + HDR_B + *len, h->len);
+	return type;
+}
+
+/* A client that has said HELLO. */
+static struct gx_hello *hand_client(struct hand *h, int port)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	static struct gx_hello hello;
+	uint32_t len = raw_hello(b, GX_HELLO_VERSION);
+
+	hand_open(h, false, raw_connect(port), "kv", secret);
+	hand_send(h, b, len);
+	assert_int_equal(hand_recv(h, b, &len), GX_HELLO_HELLO);
+	assert_int_equal(gx_hello_get(b, len, &hello), 0);
+	return &hello;
+}
+
+static void hand_must_hear(struct hand *h, int err, enum gx_reason reason, const char *says)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello_error e;
+	uint32_t len;
+
+	assert_int_equal(hand_recv(h, b, &len), GX_HELLO_ERROR);
+	assert_int_equal(gx_hello_error_get(b, len, &e), 0);
+	assert_says(e.text, says);
+	assert_int_equal(e.err, err);
+	assert_int_equal(e.reason, reason);
+	assert_int_equal(hand_recv(h, b, &len), -ESHUTDOWN); /* nothing was cut off */
+}
+
+static int far_run(void *arg)
+{
+	struct fake *f = arg;
+
+	for (struct ctl_conn *cc = f->gx.ctl->conns; cc; cc = cc->next)
+		cc->near = false;
+	return 0;
+}
+
+/* From another host nothing is taken that would go back in clear. */
+static void hand__nothing_in_clear(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	static struct hand h;
+	struct gx_hello_lanes l;
+	char addr[32];
+	int port;
+
+	keys_set();
+	port = server_listen(addr);
+	hand_client(&h, port);
+	raw_lanes_fill(&l, "udp");
+	gx_uring_run_wait(server->gx.uring, far_run, server);
+	hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
+	hand_must_hear(&h, -EOPNOTSUPP, GX_REASON_AUTH, "in clear");
+	hand_close(&h);
+	assert_int_equal(server->nr_opened, 0);
+}
+
+/* With the key, and no proof of the user: no. */
+static void hand__must_prove(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	static struct hand h;
+	struct gx_hello_lanes l;
+	char addr[32];
+
+	keys_set();
+	hand_client(&h, server_listen(addr));
+	raw_lanes_fill(&l, "udp");
+	hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
+	hand_must_hear(&h, -EPERM, GX_REASON_USER, "did not show on the Unix socket");
+	hand_close(&h);
+}
+
+/* A byte of TLS at a time, frames of 64 KiB. */
+static void hand__slow(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX], data[CTL_USER_MAX];
+	static struct hand h;
+	struct gx_hello_lanes l;
+	char addr[32];
+	uint32_t len;
+	uint8_t c;
+	int un;
+
+	keys_set();
+	un = raw_prove(hand_client(&h, server_listen(addr)));
+	raw_lanes_fill(&l, "udp");
+	len = gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l);
+	assert_int_equal(auth_tls_write(h.t, b, len), 0);
+	while (auth_tls_out(h.t, &c, 1))
+		assert_true(raw_send(h.fd, &c, 1));
+	assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_ACCEPT);
+	hand_send(&h, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0));
+	assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_UP);
+	wait_up(server, 1);
+	for (unsigned i = 0; i < 3; i++)
+		hand_send(&h, b, gx_hello_plain_put(b, GX_HELLO_USER, data, sizeof(data)));
+	assert_true(fake_wait(server, &server->nr_msgs, 3));
+	assert_int_equal(server->msg_len[2], CTL_USER_MAX);
+	close(un);
+	hand_close(&h);
+}
+
+/* The socket ends, or TLS does, without BYE: the peer is lost, and has not closed. */
+static void hand__cut_off(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	static struct hand h;
+	struct gx_hello_lanes l;
+	char addr[32];
+	uint32_t len;
+	int port, un;
+
+	keys_set();
+	port = server_listen(addr);
+	for (unsigned i = 0; i < 3; i++) {
+		un = raw_prove(hand_client(&h, port));
+		raw_lanes_fill(&l, "udp");
+		hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
+		assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_ACCEPT);
+		hand_send(&h, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0));
+		wait_up(server, i + 1);
+		if (i == 1) {
+			auth_tls_end(h.t);
+			hand_flush(&h);
+			wait_down(server, i + 1, -ECONNRESET, GX_REASON_PEER_LOST);
+		} else if (i == 2) { /* somebody writes into the socket */
+			assert_true(raw_send(h.fd, "\x17\x03\x03\x00\x14twenty bytes of them", 25));
+			wait_down(server, i + 1, -EPROTO, GX_REASON_PROTOCOL);
+			assert_says(server->text, "TLS is broken");
+		}
+		close(un);
+		hand_close(&h);
+		wait_down(server, i + 1, i == 2 ? -EPROTO : -ECONNRESET,
+			  i == 2 ? GX_REASON_PROTOCOL : GX_REASON_PEER_LOST);
+	}
+}
+
+/* No data socket can be within TLS. */
+static void hand__data(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	static struct hand h;
+	struct gx_hello_data d = {.lane = 0};
+	char addr[32];
+	uint32_t len;
+
+	keys_set();
+	hand_open(&h, false, raw_connect(server_listen(addr)), "kv", secret);
+	hand_send(&h, b, gx_hello_data_put(b, &d));
+	assert_true(hand_recv(&h, b, &len) <= 0);
+	assert_int_equal(bad_count(server), 1);
+	hand_close(&h);
+}
+
+/* The client asks for nothing that would go in clear to another host, whatever the server offers. */
+static void hand__server_far(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	static struct hand h;
+	struct gx_hello hello;
+	char addr[32];
+	uint32_t len;
+	int fd = raw_listen_at(addr);
+
+	key_set(&client->own, "kv", secret);
+	client_connect(addr, NULL);
+	hand_open(&h, true, raw_accept(fd), "kv", secret);
+	assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_HELLO);
+	raw_hello_fill(&hello);
+	hello.host_id[0] ^= 1;
+	hello.unix_name[0] = 0;
+	hand_send(&h, b, gx_hello_put(b, &hello));
+	wait_down(client, 1, -EOPNOTSUPP, GX_REASON_AUTH);
+	assert_says(client->text, "cannot encrypt");
+	assert_int_equal(client->nr_opened, 0);
+	hand_close(&h);
+	close(fd);
+}
+
+/* ---- Strangers ---- */
+
+struct stranger {
+	const char *name;
+	const void *b;
+	size_t len;
+};
+
+/* Sends it, then ends its half. Nothing comes back. */
+static void stranger_must_hear_nothing(int port, uint32_t from, const struct stranger *s)
+{
+	int fd = raw_connect_from(port, from);
+	char c;
+
+	assert_true(raw_send(fd, s->b, s->len));
+	shutdown(fd, SHUT_WR);
+	if (recv(fd, &c, 1, 0) > 0)
+		fail_msg("'%s' was answered", s->name);
+	close(fd);
+}
+
+static void strangers__silence(void **state)
+{
+	static uint8_t tls[AUTH_TLS_FIRST_MAX], noise[300];
+	/* A client with certificates: no pre_shared_key. */
+	static const uint8_t certs[] = {0x16, 3, 1,	   0, 0x2d, 1,	  0,	0, 0x29,
+					3,    3, [43] = 0, 0, 2,    0x13, 0x01, 1, 0};
+	struct auth_tls_ctx *ctx = auth_tls_ctx_open();
+	struct auth_tls *t = auth_tls_new(ctx, false, "kv", secret);
+	struct stranger s[] = {{"GET", "GET / HTTP/1.1\r\n\r\n", 18},
+			       {"noise", noise, sizeof(noise)},
+			       {"a byte", "\x16", 1},
+			       {"half a ClientHello", tls, 0},
+			       {"a ClientHello with more behind it", tls, 0},
+			       {"certificates", certs, sizeof(certs)},
+			       {"SSLv3", "\x16\x03\x00\x00\x05\x01\x00\x00\x01\x00", 10},
+			       {"nothing", "", 0}};
+	char addr[32];
+	int port;
+
+	keys_set();
+	port = server_listen(addr);
+	auth_tls_step(t);
+	s[4].len = auth_tls_out(t, tls, sizeof(tls)) + 1;
+	s[3].len = s[4].len / 2;
+	srandom(7);
+	for (unsigned i = 0; i < sizeof(noise); i++)
+		noise[i] = (uint8_t)random();
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(s); i++)
+		stranger_must_hear_nothing(port, INADDR_LOOPBACK, &s[i]);
+	server_lives(addr);
+	auth_tls_free(t);
+	auth_tls_ctx_close(ctx);
+}
+
+/* Of an address that is not loopback. Return: false: this machine has none. */
+static bool far_addr(uint32_t *ip)
+{
+	char host[64];
+	struct in_addr in;
+
+	if (!other_addr(host, sizeof(host))) {
+		print_message("no address but loopback: not tested\n");
+		return false;
+	}
+	assert_int_equal(inet_pton(AF_INET, host, &in), 1);
+	*ip = ntohl(in.s_addr);
+	return true;
+}
+
+/* Not even HELLO is answered, nor a data socket that nobody waits for. */
+static void strangers__in_clear(void **state)
+{
+	static uint8_t hello[GX_HELLO_FRAME_MAX], data[64];
+	const struct gx_hello_data d = {.lane = 0};
+	struct stranger s[] = {{"HELLO", hello, raw_hello(hello, GX_HELLO_VERSION)},
+			       {"DATA", data, gx_hello_data_put(data, &d)},
+			       {"GET", "GET / HTTP/1.1\r\n\r\n", 18}};
+	char addr[32];
+	uint32_t ip;
+	int port;
+
+	if (!far_addr(&ip))
+		return;
+	port = server_listen(addr);
+	for (unsigned keys = 0; keys < 2; keys++) {
+		log_begin();
+		for (unsigned i = 0; i < GX_ARRAY_SIZE(s); i++)
+			stranger_must_hear_nothing(port, ip, &s[i]);
+		log_end("it is of another host and shows no key");
+		assert_int_equal(bad_count(server), (keys + 1) * GX_ARRAY_SIZE(s));
+		key_set(&server->served, "kv", secret);
+	}
+	wait_conns(server, 0);
+	assert_null(server->gx.conns);
+}
+
+/* Who comes from one address and says nothing takes no places from others: its oldest goes at once. */
+static void strangers__one_address(void **state)
+{
+	enum { MORE = 20 };
+	int port, fds[CTL_SOURCE_MAX + MORE];
+	char addr[32];
+	uint32_t ip;
+
+	if (!far_addr(&ip))
+		return;
+	port = server_listen(addr);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++)
+		fds[i] = raw_connect_from(port, ip);
+	wait_bad(server, MORE);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++) {
+		char c;
+
+		if (i < MORE)
+			assert_true(recv(fds[i], &c, 1, 0) <= 0);
+		else
+			assert_false(raw_has_ended(fds[i]));
+	}
+	server_lives(addr);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(fds); i++)
+		close(fds[i]);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		TEST(key__up),
+		TEST(key__other_secret),
+		TEST(key__unknown_name),
+		TEST(key__server_has_none),
+		TEST(key__client_has_none),
+		TEST(key__closed_in_the_handshake),
+		TEST(key__server_closes),
+		TEST(key__not_a_tls_server),
+		TEST(hand__nothing_in_clear),
+		TEST(hand__must_prove),
+		TEST(hand__slow),
+		TEST(hand__cut_off),
+		TEST(hand__data),
+		TEST(hand__server_far),
+		TEST(strangers__silence),
+		TEST(strangers__in_clear),
+		TEST(strangers__one_address),
+	};
+
+	return rig_run("ctl_first", tests, GX_ARRAY_SIZE(tests));
+}
