@@ -425,8 +425,8 @@ static int opts_check(const struct gx_opts *o, const struct gx_auth_opts *a)
 			       a->nr_key_files, SET_FILES_MAX);
 	if (o->insecure && (serves || a->key_file))
 		return gx_fail(-EINVAL,
-			       "gx_opts has a key and .insecure, which needs none: take one of "
-			       "them");
+			       "gx_opts.auth names a key, and gx_opts.insecure lets peers in "
+			       "without: take one of them");
 	return 0;
 }
 

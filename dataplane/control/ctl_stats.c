@@ -64,6 +64,28 @@ static void client_close(struct ctl_client *c)
 
 /* ---- The answer ---- */
 
+/* A line for each peer that is up: by what it may connect, and how its packets are guarded. */
+static size_t peers_print(const struct gx *gx, char *buf, size_t room)
+{
+	static const char *const integrity[] = {"none", "crc32c", "mac", "gcm"};
+	struct gx_text text = {.buf = buf, .room = room};
+
+	for (const struct gx_conn *c = gx->conns; c; c = c->next) {
+		if (conn_state(c) != GX_CONN_STATE_UP)
+			continue;
+		core_say(&text, "peer %s: link %s, integrity %s, %s%s\n", c->peer_name,
+			 c->link->name,
+			 c->agreed.integrity < GX_ARRAY_SIZE(integrity)
+				 ? integrity[c->agreed.integrity]
+				 : "unknown",
+			 c->auth[0]	? "key "
+			 : c->same_host ? "this host"
+					: "insecure",
+			 c->auth);
+	}
+	return text.at;
+}
+
 /* Return: malloc()ed text, with @head_room free bytes before it; NULL. */
 static char *text_print(struct gx *gx, enum gx_stat_format format, size_t head_room, size_t *len)
 {
@@ -80,7 +102,10 @@ static char *text_print(struct gx *gx, enum gx_stat_format format, size_t head_r
 
 		if (ret >= 0) {
 			*len = (size_t)ret;
-			return text;
+			if (format == GX_STAT_TEXT)
+				*len += peers_print(gx, text + head_room + ret, room - (size_t)ret);
+			if (*len < room)
+				return text;
 		}
 		free(text);
 	}

@@ -29,7 +29,7 @@ from cli import (CLIENT_CPU, CPUS, FAILED, HELLO_MAGIC, LOST, OK, USAGE, WRONG, 
 RESULT_KEYS = {"op", "size_b", "count", "p50_us", "avg_us", "p99_us", "p999_us", "GB_s", "cpu_pct", "sms", "checked_b",
                "wrong", "sha256", "depth", "lost", "resent", "duplicate"}
 LINE_KEYS = {"env", "path", "command", "time", "host", "link", "port"} # before those, where a result stands alone
-PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "control", "unpack", "integrity", "crc_by", "quantum", "cores", "why", "reason"}
+PATH_KEYS = {"link", "port", "gpu", "bounce", "engine", "control", "unpack", "integrity", "auth", "crc_by", "quantum", "cores", "why", "reason"}
 TOP_KEYS = {"schema_version", "command", "env", "path", "results", "errors", "reason", "interrupted", "exit_code"}
 
 
@@ -74,12 +74,61 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--listen", "here"], ["here", "HOST:PORT"]),
             (["--mem", "kv=host:1M", "--log-level", "loud"], ["loud", "debug"]),
             (["serve"], ["serve"]),
+            (["keygen"], ["NAME"]),
+            (["keygen", "a", "b"], ["NAME"]),
+            (["keygen", "a/b"], ["name of a key"]),
+            (["keygen", "a" * 32], ["31 bytes"]),
+            (["keygen", "a", "--access", "all"], ["--access", "all", "put,get"]),
+            (["keygen", "a", "--regions", "a b"], ["regions of a key"]),
+            (["keygen", "a", "--connections", "0"], ["--connections", "from 1 on"]),
+            (["keygen", "a", "--under-way", "much"], ["--under-way", "64M"]),
             (["nic"], ["nic plan"]),
             (["nic", "set"], ["'set'", "plan"])):
         tools.gxd(*args).must(USAGE, *words)
     expect("--queues" in tools.gxd("nic", "--help").must(OK).out)
     expect("gxd " in tools.gxd("--version").must(OK).out)
     expect("--mem" in tools.gxd("--help").must(OK).out)
+
+
+@case
+def key_files(tools):
+    """gxd keygen makes files that gxd takes; others it refuses with the cure, and shows no byte of them."""
+    with tempfile.TemporaryDirectory() as tmp:
+        key, more = pathlib.Path(tmp, "kv.key"), pathlib.Path(tmp, "more.key")
+        ran = tools.gxd("keygen", "kv", cwd=tmp).must(OK)
+        text = key.read_text()
+        expect(ran.out == "kv.key\n" and key.stat().st_mode & 0o7777 == 0o600, ran)
+        expect(re.fullmatch(r"gx-key 1\nname kv\nsecret [0-9a-f]{64}\n", text), text)
+        secret = text.split()[-1]
+        tools.gxd("keygen", "kv", cwd=tmp).must(FAILED, "kv.key", "never overwritten")
+        expect(key.read_text() == text)
+        tools.gxd("keygen", "b.2", "--access", "get", "--regions", "kv,log*", "--connections", "3", "--under-way", "64M", "-o", more).must(OK)
+        expect(more.read_text().splitlines()[3:] == ["access get", "regions kv,log*", "connections 3", "under-way 67108864"], more.read_text())
+        serve = ("--listen", "127.0.0.1:0", "--mem", "kv=host:1M", "--cores", CLIENT_CPU)
+        tools.gxd(*serve, "--key", key, "--insecure").must(USAGE, "--insecure", "key")
+        tools.gxd(*serve, "--key", tmp + "/none.key").must(FAILED, "none.key", "gxd keygen")
+        tools.gxd(*serve, "--key", "fd:77").must(FAILED, "fd:77")
+        for text_bad, word in ((text.replace("gx-key 1", "gx-key 2"), "line 1"), (text.replace("secret ", ""), "line 3"), (text + "x\n", "line 4")):
+            key.write_text(text_bad)
+            ran = tools.gxd(*serve, "--key", tmp).must(USAGE, "kv.key", word, "gxd keygen")
+            expect(secret not in ran.err and secret not in ran.out, ran)
+        key.write_text(text)
+        key.chmod(0o640 if os.geteuid() else 0o604)
+        tools.gxd(*serve, "--key", tmp).must(FAILED, "kv.key", "chmod 600")
+        key.chmod(0o600)
+        with Server(tools, "--key", tmp) as s:
+            expect("--key FILE" in s.line, s.line)
+            s.proc.send_signal(signal.SIGHUP)
+            s.wait_log("read again")
+            more.write_text("gx-key 1\n")
+            key.unlink()
+            s.proc.send_signal(signal.SIGHUP)
+            s.wait_log("more.key, line 1")
+            s.wait_log("key kv is revoked")
+            expect("key b.2 is revoked" not in s.log() and secret not in s.log(), s.log())
+            tools.perf("put", s.addr, "-s", "64K", "-n", "4").clean()  # of this host, by its user
+            text = tools.gxd("stats", f"@gxd-{s.port}").must(OK).out
+            expect("peers_now" in text and "peer 127" not in text, text)
 
 
 @case

@@ -332,6 +332,15 @@ const char *opt_integrity_text(enum gx_integrity_mode mode)
 	return mode <= GX_INTEGRITY_MODE_CRC32C ? names[mode] : "unknown";
 }
 
+const char *opt_auth_text(const struct gx_conn_info *info, char buf[OPT_AUTH_MAX])
+{
+	if (info->auth[0])
+		snprintf(buf, OPT_AUTH_MAX, "key %s", info->auth);
+	else
+		snprintf(buf, OPT_AUTH_MAX, "%s", info->same_host ? "this host" : "insecure");
+	return buf;
+}
+
 int opt_crc_by(const char *text, enum gx_crc_by *out)
 {
 	static const char *const names[] = {"auto", "cpu", "copy"};

@@ -104,6 +104,10 @@ const char *opt_unpack_text(enum gx_unpack_mode mode);
 int opt_integrity(const char *text, enum gx_integrity_mode *out);
 const char *opt_integrity_text(enum gx_integrity_mode mode);
 
+/** opt_auth_text() - By what the peer may connect: "key kv", "this host", or "insecure". Return: @buf. */
+#define OPT_AUTH_MAX 48
+const char *opt_auth_text(const struct gx_conn_info *info, char buf[OPT_AUTH_MAX]);
+
 /** opt_crc_by() - "auto", "cpu", "copy". Return: 0, -EINVAL. */
 int opt_crc_by(const char *text, enum gx_crc_by *out);
 /** opt_crc_by_text() - Who checks the CRC of payload for memory of @kind: "none", "cpu", "copy".

@@ -182,6 +182,11 @@ struct gx_opts opt_ctx_opts(struct opt_ctx *c)
 	o.gpu = GROUP(c, gpu);
 	o.nic = GROUP(c, nic);
 	o.verbs = GROUP(c, verbs);
+	/* Ranks of a collective do both. */
+	c->auth.key_files = c->keys;
+	c->auth.nr_key_files = c->nr_keys;
+	c->auth.key_file = c->top.server ? NULL : c->keys[0];
+	o.auth = c->nr_keys ? GROUP(c, auth) : NULL;
 	return o;
 }
 
@@ -227,6 +232,11 @@ static int gx_value(int key, const char *arg, struct opt_ctx *c)
 		return opt_seconds(arg, &c->top.peer_timeout_ns);
 	case OPT_GX_INSECURE:
 		c->top.insecure = true;
+		return 0;
+	case OPT_GX_KEY:
+		if (c->nr_keys == OPT_KEYS_MAX)
+			return -EINVAL;
+		c->keys[c->nr_keys++] = arg;
 		return 0;
 	case OPT_GX_RDMA:
 		return rails_add(arg, c);
@@ -277,9 +287,10 @@ int opt_gx(int key, const char *arg, struct opt_ctx *c, char why[OPT_WHY_MAX])
 			 "one of at most 8 devices: auto, NAME, NAME:PORT or NAME:PORT:GID, such as "
 			 "mlx5_0:1:3, or all; behind it ,sl=0 to 15 or ,tc=0 to 255"},
 		[OPT_GX_TCP_TX - OPT_GX_WINDOW] = {"tcp-tx", "copy, devmem or auto"},
+		[OPT_GX_KEY - OPT_GX_WINDOW] = {"key", "one of at most 16 files"},
 	};
 
-	if (key < OPT_GX_WINDOW || key > OPT_GX_TCP_TX_NIC)
+	if (key < OPT_GX_WINDOW || key > OPT_GX_KEY)
 		return -ENOENT;
 	if (!gx_value(key, arg, c))
 		return 0;

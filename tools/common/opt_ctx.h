@@ -8,9 +8,12 @@
 
 #include "common/opt.h"
 
+#include <gx/auth.h>
+
 #define OPT_WHY_MAX   256
-#define OPT_RAILS_MAX 8 /* RDMA devices of a context */
-#define OPT_PORTS_MAX 9 /* one more than a context takes: it then says so */
+#define OPT_RAILS_MAX 8	 /* RDMA devices of a context */
+#define OPT_KEYS_MAX  16 /* key files, and folders of some */
+#define OPT_PORTS_MAX 9	 /* one more than a context takes: it then says so */
 #define OPT_PORTS_B   1024
 
 /** struct opt_ports - "shm", "udp:port=7601", "dpdk:net_memif,id=0"; several with ';' between them. */
@@ -45,6 +48,9 @@ struct opt_ctx {
 	struct gx_gpu_opts gpu;
 	struct gx_nic_opts nic;
 	struct gx_verbs_opts verbs;
+	struct gx_auth_opts auth;
+	const char *keys[OPT_KEYS_MAX]; /* a server takes all; a client shows the first */
+	unsigned nr_keys;
 	struct gx_rail rail[OPT_RAILS_MAX];
 	char rail_name[OPT_RAILS_MAX][64];
 	char rx_nic[64];
@@ -79,6 +85,7 @@ enum opt_gx_key {
 	OPT_GX_RDMA,
 	OPT_GX_TCP_TX,
 	OPT_GX_TCP_TX_NIC,
+	OPT_GX_KEY,
 };
 
 /** opt_gx() - Take one of them. Return: 0; -ENOENT: @key is none of them; -EINVAL with @why, which

@@ -230,6 +230,7 @@ void report_path(struct report *report, const struct report_path *p)
 	js_set(path, "control", js_string(p->control));
 	js_set(path, "unpack", js_string(p->unpack));
 	js_set(path, "integrity", js_string(p->integrity));
+	js_set(path, "auth", js_string(p->auth));
 	js_set(path, "crc_by", js_string(p->crc_by));
 	js_set(path, "quantum",
 	       p->quantum_b < 0 ? js_string(NULL) : js_pack("I", (long long)p->quantum_b));
@@ -241,12 +242,9 @@ void report_path(struct report *report, const struct report_path *p)
 	report->path = path;
 	if (report->opts.format == REPORT_TABLE)
 		printf("# link %s, port %s, memory there %s, bounce pool %s, unpack %s, engine %s, "
-		       "integrity "
-		       "%s, "
-		       "CRC by "
-		       "%s, quantum %lld, CPUs here %s, control %s\n# why: %s\n",
+		       "integrity %s, %s, CRC by %s, quantum %lld, CPUs here %s, control %s\n# why: %s\n",
 		       p->link, p->port, p->gpu, p->bounce ? p->bounce : "none", p->unpack,
-		       p->engine ? p->engine : "none", p->integrity, p->crc_by,
+		       p->engine ? p->engine : "none", p->integrity, p->auth, p->crc_by,
 		       (long long)p->quantum_b, p->cores, p->control, p->why);
 	fflush(stdout); /* a reader sees the path before the first row */
 	pthread_mutex_unlock(&report_lock);

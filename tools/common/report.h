@@ -34,6 +34,7 @@ struct report_opts {
 struct report_path {
 	const char *link, *port, *gpu, *bounce, *engine, *unpack, *integrity, *cores, *why, *reason;
 	const char *control; /* method of the control thread: "io_uring", "epoll" */
+	const char *auth;    /* by what the peer may connect */
 	const char *crc_by;  /* checks the CRCs of payload: "none", "cpu", "copy" */
 	int64_t quantum_b;
 };

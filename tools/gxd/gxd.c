@@ -6,6 +6,7 @@
  * counters; `gxd nic` is in gxd_nic.c.
  */
 #include "gxd/gxd_guard.h"
+#include "gxd/gxd_key.h"
 #include "gxd/gxd_nic.h"
 #include "gxd/gxd_service.h"
 
@@ -113,6 +114,10 @@ static const struct argp_option gxd_options[] = {
 	 OPT_GX_GROUP},
 	{NULL, 0, NULL, 0, "Who may, and who looks:", 5},
 	{"allow-uid", KEY_ALLOW_UID, "UID", 0, "A user of this host who is served, besides our own",
+	 5},
+	{"key", OPT_GX_KEY, "FILE", 0,
+	 "Serve peers of other hosts that show this key, encrypted: a file of gxd keygen, a folder of "
+	 "*.key files, or fd:N, an inherited descriptor. Repeat for more. SIGHUP reads them again",
 	 5},
 	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 5},
 	{"stats", KEY_STATS, "SOCKET", 0,
@@ -323,11 +328,12 @@ static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 {
 	struct gxd *d = arg;
 	struct gx_conn_info info = GX_INIT(info);
+	char auth[OPT_AUTH_MAX];
 
 	gx_conn_info(conn, &info);
 	if (event == GX_CONN_EVENT_UP)
-		gx_log(GX_LOG_INFO, "%s connected: %s, %s, %u lanes (%s)", info.peer, info.link,
-		       info.port, info.lanes, info.why);
+		gx_log(GX_LOG_INFO, "%s connected: %s, %s, %u lanes, %s (%s)", info.peer, info.link,
+		       info.port, info.lanes, opt_auth_text(&info, auth), info.why);
 	else
 		gx_log(err ? GX_LOG_WARN : GX_LOG_INFO, "%s %s%s", info.peer,
 		       err ? "is lost: " : "has left", err ? why : "");
@@ -359,6 +365,11 @@ static void gxd_on_signal(void *arg, int signo)
 {
 	struct gxd *d = arg;
 
+	if (signo == SIGHUP && d->opts.gx.nr_keys) {
+		if (!gx_auth_reload(d->gx)) /* which logs what it could not take */
+			gx_log(GX_LOG_INFO, "the keys were read again");
+		return;
+	}
 	if (!atomic_load(&d->serving))
 		gxd_die(signo);
 	if (++d->nr_signals > 1)
@@ -382,12 +393,12 @@ static int gxd_open(struct gxd *d)
 	o->gx.host.local = gxd_is_mapped(o) ? GX_AUTO : GX_OFF;
 	if (o->link && !strcmp(o->link, "verbs"))
 		opt_ctx_verbs(&o->gx);
+	o->gx.top.server = true;
 	opts = opt_ctx_opts(&o->gx);
 	opts.cpus = o->cpus.cpu;
 	opts.nr_cores = o->cpus.nr;
 	opts.ports = o->ports.nr ? o->ports.v : NULL;
 	opts.nr_ports = o->ports.nr;
-	opts.server = true;
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;
 	opts.bind_host = o->bind;
@@ -422,7 +433,7 @@ static int gxd_mem(struct gxd *d)
 	return 0;
 }
 
-/* SIGHUP ends gxd as the others do, unless nohup has it ignored. */
+/* SIGHUP has keys read again. Without keys it ends gxd as the others do, unless nohup has it ignored. */
 static const int gxd_signos[] = {SIGTERM, SIGINT, SIGHUP};
 #define GXD_SIGNOS (sizeof(gxd_signos) / sizeof(gxd_signos[0]))
 
@@ -512,7 +523,9 @@ static void gxd_describe(struct gxd *d)
 	gxd_client_host(d->opts.listen, host, sizeof(host));
 	opt_shell(d->opts.regions[0].opt.name, name, sizeof(name));
 	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, name,
-	       d->opts.gx.top.insecure ? " --insecure" : "");
+	       d->opts.gx.top.insecure ? " --insecure"
+	       : d->opts.gx.nr_keys    ? " --key FILE"
+				       : "");
 	fflush(stdout);
 }
 
@@ -599,15 +612,15 @@ static void gxd_close(struct gxd *d, const sigset_t *set)
 	service_close(d->svc);
 }
 
-/* If SIGHUP is ignored at the start (nohup), it stays ignored. Blocking it would let gx take it. */
-static void gxd_signals_block(sigset_t *set)
+/* If SIGHUP is ignored at the start (nohup), it stays ignored, but with keys. Blocking it would let gx take it. */
+static void gxd_signals_block(sigset_t *set, bool keys)
 {
 	static const int deaf[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM};
 	struct sigaction now;
 
 	sigemptyset(set);
 	for (unsigned i = 0; i < GXD_SIGNOS; i++)
-		if (gxd_signos[i] != SIGHUP || sigaction(SIGHUP, NULL, &now) ||
+		if (gxd_signos[i] != SIGHUP || keys || sigaction(SIGHUP, NULL, &now) ||
 		    now.sa_handler != SIG_IGN)
 			sigaddset(set, gxd_signos[i]);
 	pthread_sigmask(SIG_BLOCK, set, NULL);
@@ -622,17 +635,18 @@ int main(int argc, char **argv)
 		.options = gxd_options,
 		.parser = opts_parse,
 		.children = children,
-		.args_doc = "\nstats [SOCKET]\nnic plan --dev IF --queues FIRST-LAST",
+		.args_doc = "\nkeygen NAME\nstats [SOCKET]\nnic plan --dev IF --queues FIRST-LAST",
 		.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
 		       "polling cores."
 		       "\v`gxd stats` prints the counters of a running gxd (default "
 		       "socket " GXD_STATS ").\n"
+		       "`gxd keygen` makes a key; `gxd keygen --help` lists its rights.\n"
 		       "`gxd nic plan` prints how to set a network card up for payload straight "
 		       "into memory of a device; `gxd nic --help` lists its options.\n"
 		       "SIGTERM, SIGINT or SIGHUP: stop listening, wait up to 10 s for messages "
 		       "under "
 		       "way, end; a second one ends at once. SIGUSR1, SIGUSR2 and SIGALRM are "
-		       "ignored. Sizes take K, M, G, T, powers of two.\n"
+		       "ignored. With --key, SIGHUP has keys read again instead. Sizes take K, M, G, T, powers of two.\n"
 		       "Exit status: 0 ok, 1 failed, 2 usage.",
 	};
 	static struct gxd d = {.opts = {.listen = GXD_LISTEN, .gx_to = {.ctx = &d.opts.gx}}};
@@ -645,6 +659,8 @@ int main(int argc, char **argv)
 	flag_log();
 	if (!getenv("GX_LOG"))
 		gx_log_level_set(GX_LOG_INFO);
+	if (argc > 1 && !strcmp(argv[1], "keygen"))
+		return gxd_keygen(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "nic"))
 		return gxd_nic(argc - 1, argv + 1);
 	if (opt_cpus_allowed(&d.opts.allowed)) {
@@ -656,7 +672,7 @@ int main(int argc, char **argv)
 	if (d.opts.stats_only)
 		return stats_print(d.opts.stats_of ? d.opts.stats_of : GXD_STATS);
 	/* Before any thread starts: gx's control thread takes them. */
-	gxd_signals_block(&set);
+	gxd_signals_block(&set, d.opts.gx.nr_keys);
 	sem_init(&d.signalled, 0, 0);
 	ret = gxd_serve(&d);
 	gxd_close(&d, &set);

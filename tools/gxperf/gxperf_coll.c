@@ -324,7 +324,7 @@ static void rank_path_tell(const struct coll_rank *r)
 	const struct perf_opts *o = run->o;
 	struct gx_conn_info info = GX_INIT(info);
 	struct opt_cpus cpus = {.nr = 0};
-	char list[256], how[64], why[320];
+	char list[256], how[64], why[320], auth[OPT_AUTH_MAX];
 	struct report_path path = {.cores = list, .quantum_b = -1};
 
 	for (unsigned i = 0; i < run->nr_here * run->c->lanes && i < o->cpus.nr; i++)
@@ -334,13 +334,14 @@ static void rank_path_tell(const struct coll_rank *r)
 	path.unpack = o->unpack_given		    ? opt_unpack_text(o->gx.gpu.unpack)
 		      : run->c->kind == GX_MEM_CUDA ? "kernel"
 						    : "host";
-	path.link = path.port = path.control = path.integrity = path.crc_by = "none";
+	path.link = path.port = path.control = path.integrity = path.auth = path.crc_by = "none";
 	path.why = "one rank alone";
 	if (run->nr_ranks > 1 && !gx_conn_info(gx_group_conn(r->group, 1), &info)) {
 		path.link = info.link;
 		path.port = info.port;
 		path.control = info.control;
 		path.integrity = opt_integrity_text(info.integrity);
+		path.auth = opt_auth_text(&info, auth);
 		path.crc_by = opt_crc_by_text(info.integrity, info.crc_by_copy, run->c->kind);
 		path.quantum_b = info.quantum_b;
 		path.why = path_why(o, &info, why, sizeof(why));

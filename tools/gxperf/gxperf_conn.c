@@ -599,13 +599,14 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	const struct gx_region *r = &perf->conns[0].region;
 	const struct perf_opts *o = perf->opts;
 	struct opt_cpus cpus = o->cpus;
-	char place[32], list[256], why[CONN_PATH_WHY_MAX];
+	char place[32], list[256], why[CONN_PATH_WHY_MAX], auth[OPT_AUTH_MAX];
 	struct report_path path = {
 		.link = perf->info.link,
 		.port = perf->info.port,
 		.gpu = place,
 		.control = perf->info.control,
 		.integrity = opt_integrity_text(perf->info.integrity),
+		.auth = opt_auth_text(&perf->info, auth),
 		.quantum_b =
 			access == GX_ACCESS_GET ? perf->info.quantum_in_b : perf->info.quantum_b,
 		.cores = list,

@@ -307,6 +307,7 @@ static void info_server_tell(struct info *i, struct perf *perf)
 {
 	const struct gx_conn_info *c = &perf->info;
 	const char *describe = perf->server_describe ? perf->server_describe : "";
+	char auth[OPT_AUTH_MAX];
 	struct json_t *doc =
 		js_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:s}", "link", c->link, "port",
 			c->port, "control", c->control, "lanes", (int)c->lanes, "quantum",
@@ -315,9 +316,11 @@ static void info_server_tell(struct info *i, struct perf *perf)
 
 	info_say(i, "\nserver %s: %s\n", perf->opts->addr, c->peer);
 	info_say(i, "link %s, port %s: %s\n", c->link, c->port, c->why);
-	info_say(i, "lanes %u, quantum %u, chunk %u, window %u, integrity %s\n", c->lanes,
-		 c->quantum_b, c->chunk_b, c->window, opt_integrity_text(c->integrity));
+	info_say(i, "lanes %u, quantum %u, chunk %u, window %u, integrity %s, %s\n", c->lanes,
+		 c->quantum_b, c->chunk_b, c->window, opt_integrity_text(c->integrity),
+		 opt_auth_text(c, auth));
 	info_crc_by(i, c);
+	js_set(doc, "auth", js_string(auth));
 	js_set(doc, "peer", js_string(c->peer));
 	js_set(doc, "why", js_string(c->why));
 	js_set(doc, "reason", js_string(gx_reason_name(c->path_reason)));

@@ -119,6 +119,10 @@ static const struct argp_option conn_options[] = {
 	 2},
 	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0,
 	 "A server silent for this long is lost; default 5", 2},
+	{"key", OPT_GX_KEY, "FILE", 0,
+	 "Show this key to the server, by which another host serves us: a file of gxd keygen, or "
+	 "fd:N, an inherited descriptor",
+	 2},
 	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 2},
 	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
 	{0},
