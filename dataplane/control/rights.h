@@ -12,8 +12,6 @@
  * knows what the peer may do, before it tells of its regions. Return: a verdict: the key was revoked
  * meanwhile, or has all the connections that it may have. */
 int rights_take(struct gx_conn *c, struct auth_key *key);
-/* For tests, until clients can show keys: each client has shown the one of that name. */
-extern const char *rights_test_key;
 /** rights_drop() - @c is freed. */
 void rights_drop(struct gx_conn *c);
 /** rights_are_gone() - Was the key that the client of @c has shown revoked? */
