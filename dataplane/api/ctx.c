@@ -43,7 +43,7 @@ static int opts_check(const struct gx_opts *o)
 			       o->packet->quantum_b, o->packet->chunk_b);
 	if (o->nr_allow_uids > 32)
 		return gx_fail(-EINVAL, "%u allowed users: at most 32", o->nr_allow_uids);
-	if (o->packet->integrity > GX_INTEGRITY_MODE_CRC32C)
+	if (o->packet->integrity > GX_INTEGRITY_MODE_GCM)
 		return gx_fail(-EINVAL, "integrity mode %d is not known", o->packet->integrity);
 	if (o->host->huge > GX_OFF)
 		return gx_fail(-EINVAL, "a switch is GX_AUTO, GX_ON or GX_OFF, and not %d",

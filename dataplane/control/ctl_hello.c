@@ -75,6 +75,8 @@ static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 			       .chunk_b = gx->opts.packet->chunk_b,
 			       .window = gx->opts.packet->window,
 			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC};
+	if (cc->conn->secret)
+		h->integrity |= 1u << GX_INTEGRITY_MAC | 1u << GX_INTEGRITY_GCM;
 	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
 	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
 	h->data_len = cc->data_len;
@@ -356,7 +358,8 @@ static uint32_t connect_quantum(const struct ctl_conn *cc, int peer_i)
 	return GX_MIN(own ? own : best, max) & ~15u;
 }
 
-_Static_assert(GX_INTEGRITY_MODE_CRC32C - GX_INTEGRITY_MODE_NONE == (int)GX_INTEGRITY_CRC,
+_Static_assert(GX_INTEGRITY_MODE_CRC32C - GX_INTEGRITY_MODE_NONE == (int)GX_INTEGRITY_CRC &&
+		       GX_INTEGRITY_MODE_GCM - GX_INTEGRITY_MODE_NONE == (int)GX_INTEGRITY_GCM,
 	       "same order");
 
 static uint32_t connect_integrity(const struct ctl_conn *cc)
@@ -365,6 +368,8 @@ static uint32_t connect_integrity(const struct ctl_conn *cc)
 
 	if (opts->packet->integrity != GX_INTEGRITY_MODE_AUTO)
 		return opts->packet->integrity - GX_INTEGRITY_MODE_NONE;
+	if (cc->conn->secret && !(lanes_port(cc)->caps.flags & GX_PORT_LOCAL))
+		return GX_INTEGRITY_GCM;
 	return lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS ? GX_INTEGRITY_NONE : GX_INTEGRITY_CRC;
 }
 
@@ -394,10 +399,10 @@ static int connect_fill_portless(const struct ctl_conn *cc, struct gx_hello_lane
 {
 	l->quantum = cc->conn->link->quantum_b;
 	l->integrity = GX_INTEGRITY_NONE;
-	if (cc->ctl->gx->opts.packet->integrity == GX_INTEGRITY_MODE_CRC32C)
+	if (cc->ctl->gx->opts.packet->integrity > GX_INTEGRITY_MODE_NONE)
 		return gx_refuse(GX_REASON_OPTIONS, -EOPNOTSUPP,
-				 "link %s has no integrity crc32c: leave gx_packet_opts.integrity "
-				 "to gx, or take link packet",
+				 "link %s has no integrity crc32c, mac or gcm: leave "
+				 "gx_packet_opts.integrity to gx, or take link packet",
 				 cc->conn->link->name);
 	return 0;
 }
@@ -416,7 +421,12 @@ static int connect_fill_port(const struct ctl_conn *cc, struct gx_hello_lanes *l
 			"port %s carries %u bytes a packet between these ends, and %u are needed: "
 			"raise the MTU, or take another port",
 			l->port, l->quantum, GX_WIRE_QUANTUM_MIN);
-	if (l->integrity > GX_INTEGRITY_CRC || !(peer->integrity & 1u << l->integrity))
+	if (l->integrity > GX_INTEGRITY_CRC && !cc->conn->secret)
+		return gx_refuse(
+			GX_REASON_OPTIONS, -EOPNOTSUPP,
+			"gx_packet_opts.integrity mac and gcm need a key of the connection, "
+			"and it has none");
+	if (l->integrity > GX_INTEGRITY_GCM || !(peer->integrity & 1u << l->integrity))
 		return gx_refuse(GX_REASON_OPTIONS, -EOPNOTSUPP,
 				 "integrity mode %u is not offered by the server", l->integrity);
 	return 0;
@@ -594,7 +604,8 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 		return "CONNECT with more lanes than cores, or none";
 	if (l->quantum < GX_WIRE_QUANTUM_MIN || l->quantum % 16)
 		return "CONNECT with a bad quantum";
-	if (!l->chunk_b || !l->window || l->integrity > GX_INTEGRITY_CRC)
+	if (!l->chunk_b || !l->window ||
+	    l->integrity > (cc->conn->secret ? GX_INTEGRITY_GCM : GX_INTEGRITY_CRC))
 		return "CONNECT with a bad chunk, window or integrity mode";
 	if (l->peer_timeout_ns < TIMEOUT_MIN_NS || l->peer_timeout_ns > TIMEOUT_MAX_NS)
 		return "CONNECT with a peer time-out outside 1 ms to 1 h";

@@ -278,6 +278,11 @@ static uint64_t flow_rto_span_ns(const struct flow *f)
 	return GX_MAX(GX_MAX(f->srtt_ns + 4 * f->rttvar_ns, 2 * age), f->rto_min_ns);
 }
 
+uint64_t flow_pto_ns(const struct flow *f)
+{
+	return flow_rto_span_ns(f);
+}
+
 /* An ACK told of the packet @seq, which was not deemed lost, or wrongly so. */
 static void flow_age(struct flow *f, uint64_t now_ns, uint64_t seq)
 {

@@ -78,6 +78,7 @@ unsigned flow_tick(struct flow *f, uint64_t now_ns);
 uint64_t flow_due(const struct flow *f);
 uint32_t flow_outstanding(const struct flow *f);
 uint64_t flow_srtt_ns(const struct flow *f); /* 0: no sample */
+uint64_t flow_pto_ns(const struct flow *f);  /* a packet or its ACK that takes longer is lost */
 
 /* -- receiver -- */
 

@@ -5,6 +5,7 @@
  * else on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/seal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -270,8 +271,14 @@ static int ep_pool_checks(const struct pkt_ep *e)
 	const struct gx *gx = e->ep.core->gx;
 	const struct gx_conn *c = e->ep.conn;
 
-	if (c->agreed.integrity != GX_INTEGRITY_CRC || !e->link->q->rx_gpu || c->crc_by_copy)
+	if (c->agreed.integrity == GX_INTEGRITY_NONE || !e->link->q->rx_gpu || c->crc_by_copy)
 		return 0;
+	if (c->agreed.integrity != GX_INTEGRITY_CRC)
+		return gx_fail(
+			-EINVAL,
+			"the CPU decrypts payload, and cannot where the bounce pool is memory "
+			"of cuda:%d: take gx_gpu_opts.bounce host",
+			e->link->q->rx_gpu->device);
 	return gx_fail(-EINVAL,
 		       "unpack %s does not check the CRC of payload, and the CPU cannot where the "
 		       "bounce pool is memory of cuda:%d: take gx_gpu_opts.unpack kernel or auto, "
@@ -421,9 +428,12 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	if (ret)
 		return ret;
 	l->q->ops->peer_info(l->q, e->port_peer, &e->port_path);
-	/* The CPU computes the CRC of the payload that it sends. */
-	if (ep->conn->agreed.integrity == GX_INTEGRITY_CRC)
+	/* The CPU reads the payload that it sends, for a CRC or to encrypt it; an encrypted one lies
+	 * in a buffer of the core. */
+	if (ep->conn->agreed.integrity != GX_INTEGRITY_NONE)
 		e->port_path.gpus = 0;
+	if (ep->conn->agreed.integrity == GX_INTEGRITY_GCM)
+		e->port_path.flags &= ~(uint32_t)GX_PORT_TX_ATTACH;
 	if (ep->lane == 0) {
 		ep->conn->peer_pool = e->port_path.pool;
 		path_say_turns(e);
@@ -433,6 +443,8 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		ret = flow_open(&cfg, &e->flow);
 	if (!ret)
 		ret = ep_pace(e, &cfg);
+	if (!ret && ep->conn->agreed.integrity > GX_INTEGRITY_CRC)
+		ret = seal_open(e, remote->psn);
 	if (ret)
 		return gx_fail(ret, "cannot set up the endpoint: %s", strerror(-ret));
 	e->tx.resend_mask = 2 * PKT_WINDOW - 1;
@@ -468,6 +480,7 @@ static void pkt_ep_free(struct gx_ep *ep)
 	if (e->flow)
 		flow_close(e->flow);
 	cc_close(e->pace.cc);
+	seal_close(e->seal);
 	gx_pages_put(e->tx.resend, resend_b(e));
 	gx_pages_put(e->tx.words, windows_b(e));
 	gx_pages_put(e->rx.words, windows_b(e));
@@ -577,6 +590,7 @@ void link_pkt_close(struct link_pkt *l)
 	}
 	free((void *)l->pad);
 	gx_pages_put(l->gather, PKT_GATHER_B);
+	seal_link_close(l->seal);
 	free(l);
 }
 
@@ -640,6 +654,41 @@ static int packet_gpu(struct gx *gx, struct gx_gpu *gpu)
 		   : 0;
 }
 
+/* Keys of the phases to come, for lanes that encrypt. */
+static int packet_tick(struct gx_conn *c, uint64_t now_ns,
+		       void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
+{
+	for (unsigned i = 0; c->agreed.integrity > GX_INTEGRITY_CRC && i < c->nr_lanes; i++)
+		seal_make(pkt_of(c->ep[i])->seal); /* at the next tick if there is no memory now */
+	return 0;
+}
+
+static const struct gx_link_conn_ops conn_ops = {
+	.may = link_none_may,
+	.offer = link_none_offer,
+	.fits = link_none_fits,
+	.open = link_none_open,
+	.say = link_none_say,
+	.hear = link_none_hear,
+	.fds = link_none_fds,
+	.fds_due = link_none_fds_due,
+	.meet = link_none_meet,
+	.connect = link_none_connect,
+	.prove = link_none_prove,
+	.up = link_none_conn,
+	.tick = packet_tick,
+	.key = link_none_key,
+	.take = link_none_take,
+	.fault = link_none_fault,
+	.push = link_none_conn,
+	.stop = link_none_conn,
+	.is_over = link_none_is_over,
+	.release = link_none_conn,
+	.lost = link_none_conn,
+	.close = link_none_conn,
+	.pull_over = link_none_pull_over,
+};
+
 static const struct gx_link_ctx_ops ctx_ops = {
 	.check = link_none_check,
 	.open = link_none_ctx,
@@ -668,6 +717,6 @@ const struct gx_link gx_link_packet = {
 	.ctx = &ctx_ops,
 	.core = &core_ops,
 	.mem = &link_none_mem_ops,
-	.conn = &link_none_conn_ops,
+	.conn = &conn_ops,
 	.ep = &gx_link_pkt_ops,
 };

@@ -3,9 +3,12 @@
  * Makes packets of the packet link, and hands them to the port. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/seal.h"
 
-static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h)
+static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h, uint64_t psn,
+		   enum gx_half half)
 {
+	h->psn = (uint32_t)psn;
 	h->cid = e->cid_peer;
 	h->plen = tx->len;
 	if (e->integrity == GX_INTEGRITY_CRC)
@@ -13,18 +16,20 @@ static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h)
 	gx_wire_hdr_put(tx->hdr, h, e->integrity, e->salt_peer);
 	tx->hlen = GX_WIRE_HDR_B;
 	tx->peer = e->port_peer;
+	if (gx_unlikely(e->seal))
+		seal_packet(e, tx, h->type, psn, half);
 }
 
 /* One packet of the control half; the caller has seen room for it. @mid: CTL: bytes of an ACK at
  * the end of @data. */
-void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, uint32_t mid,
+void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint64_t psn, uint32_t mid,
 		   const void *data, uint32_t len)
 {
 	struct link_pkt *l = e->link;
 	struct gx_tx tx = {.data = data, .len = len, .cookie = UINT32_MAX};
-	struct gx_wire_hdr h = {.type = type, .flags = flags, .psn = psn, .mid = mid};
+	struct gx_wire_hdr h = {.type = type, .flags = flags, .mid = mid};
 
-	tx_hdr(e, &tx, &h);
+	tx_hdr(e, &tx, &h, psn, GX_HALF_CTL);
 	l->q->ops->tx_burst(l->q, GX_HALF_CTL, &tx, 1);
 	gx_stat_add(pkt_stats(l), GX_STAT_TX_PKTS, 1);
 	gx_stat_add(pkt_stats(l), GX_STAT_TX_BYTES, len);
@@ -74,6 +79,7 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 	struct pkt_op *op = &e->ops[i];
 	uint64_t off = pkt * e->shape.quantum;
 	bool last = pkt + 1 == op->acked.nr_pkts;
+	uint64_t psn;
 	struct gx_wire_hdr h = {
 		.type = GX_PKT_DATA, .flags = last ? GX_PKT_EOM : 0, .mid = op->mid, .moff = off};
 
@@ -87,13 +93,13 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 		e->tx.refs++;
 		e->link->refs++;
 	}
-	h.psn = flow_sent(e->flow, e->now_ns,
-			  &(struct flow_pkt){.ref = op->mid,
-					     .pkt = pkt,
-					     .len = tx->len,
-					     .kind = how->kind,
-					     .resend = how->resend});
-	tx_hdr(e, tx, &h);
+	psn = flow_sent(e->flow, e->now_ns,
+			&(struct flow_pkt){.ref = op->mid,
+					   .pkt = pkt,
+					   .len = tx->len,
+					   .kind = how->kind,
+					   .resend = how->resend});
+	tx_hdr(e, tx, &h, psn, GX_HALF_DATA);
 }
 
 void tx_send(struct link_pkt *l, unsigned n)
@@ -102,6 +108,8 @@ void tx_send(struct link_pkt *l, unsigned n)
 	unsigned sent = l->q->ops->tx_burst(l->q, GX_HALF_DATA, l->tx, n);
 
 	l->gather_b = 0;
+	if (gx_unlikely(l->seal))
+		seal_sent(l, n);
 	/* A packet that a lossy port did not take is lost like any other: the flow finds that, and
 	 * it goes again. */
 	if (sent < n)
@@ -132,6 +140,7 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 	e->link->tx[0] =
 		(struct gx_tx){.data = e->link->pad, .len = padded_b, .cookie = UINT32_MAX};
 	tx_hdr(e, &e->link->tx[0],
-	       &(struct gx_wire_hdr){.type = GX_PKT_PROBE, .flags = GX_PKT_ACK_NOW, .psn = psn});
+	       &(struct gx_wire_hdr){.type = GX_PKT_PROBE, .flags = GX_PKT_ACK_NOW}, psn,
+	       GX_HALF_DATA);
 	tx_send(e->link, 1);
 }

@@ -276,7 +276,7 @@ struct pkt_timer {
 struct pkt_acks {
 	uint8_t hold;	 /* ACK_HOLD_*: a completion was given, and the ACK waits a turn for the
 			    user's answer */
-	uint32_t apsn;	 /* number space of ACK and PROBE_ACK */
+	uint64_t apsn;	 /* number space of ACKs */
 	uint32_t number; /* of the last ACK */
 };
 
@@ -370,20 +370,19 @@ struct pkt_ep {
 	struct flow *flow;
 	struct pace pace;	/* congestion control of the flow; .cc is NULL on memory links */
 	struct msg_shape shape; /* of outgoing messages */
-	struct msg_shape
-		rx_shape[PKT_SHAPES]; /* of incoming messages, by the quantum of their OPEN */
+	struct msg_shape rx_shape[PKT_SHAPES]; /* of incoming ones, by their OPEN's quantum */
 	unsigned nr_rx_shapes;
 	uint32_t words_max; /* u64 words of one bit window, for the smallest quantum possible */
 	uint32_t index;	    /* in link->eps */
 	uint32_t gen;	    /* generation of the cid */
 	uint32_t cid_peer;  /* the peer's name of this connection */
 	uint32_t port_peer; /* the peer's name at the port */
-	struct gx_port_peer
-		port_path; /* its path; .gpus is 0 where the CPU must read outgoing payload */
+	struct gx_port_peer port_path; /* .gpus is 0 where the CPU must read what goes out */
 	uint64_t psn0;
 	uint32_t psn_skip; /* on a path that probes prove, the first packet skips so many psns */
 	uint32_t salt, salt_peer;
 	enum gx_integrity integrity;
+	struct seal *seal; /* modes MAC and GCM: keys; else NULL */
 	/* Bit kind: copies into memory of that enum gx_mem_kind check incoming payload, here and at
 	 * the peer. */
 	uint8_t crc_by_copy, peer_crc_by_copy;
@@ -478,6 +477,7 @@ struct link_pkt {
 	uint32_t drop_ticket[GX_GPUS_MAX]; /* ... until these tickets are past */
 	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
 	struct gx_tx tx[GX_BURST_MAX];
+	struct seal_link *seal; /* NULL: none of its endpoints encrypts */
 	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
 	const char *pad; /* zeros, for padded probes */
 	char *gather;	 /* [PKT_GATHER_B]: payload of packets in tx whose source is in pieces */
@@ -595,7 +595,7 @@ struct tx_how {
 };
 void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t op, uint64_t pkt,
 		  const struct tx_how *how); /* the caller has set tx->data */
-void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint32_t psn, uint32_t mid,
+void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint64_t psn, uint32_t mid,
 		   const void *data, uint32_t len);
 void tx_probe(struct pkt_ep *e, uint32_t padded_b); /* 0: a keepalive; else data of that size */
 void tx_send(struct link_pkt *l, unsigned n);	    /* link->tx[0 .. n) */

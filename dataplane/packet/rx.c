@@ -5,6 +5,7 @@
  * finished copies back. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/seal.h"
 
 #include <errno.h>
 
@@ -166,19 +167,28 @@ static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct g
 		rx_insane(l, rx, GX_STAT_RX_STRAY);
 		return NULL;
 	}
+	e->now_ns = l->core->now_ns;
+	if (gx_unlikely(e->seal))
+		return e; /* and nothing of it changes before the packet was found authentic */
+	if (gx_unlikely(!gx_wire_hdr_plain(rx->hdr))) {
+		rx_insane(l, rx, GX_STAT_RX_BAD);
+		return NULL;
+	}
 	if (e->integrity == GX_INTEGRITY_CRC && gx_wire_hdr_check(rx->hdr, h, e->salt)) {
 		rx_wrong(e);
 		return NULL;
 	}
 	ep_touch(e);
-	e->now_ns = l->core->now_ns;
 	return e;
 }
 
-/* The CPU checks the payload of a packet. False: the packet is dropped and counted. */
+/* The CPU checks the payload of a packet, or decrypts it in place. False: the packet is dropped and
+ * counted. */
 static bool rx_payload(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
 {
-	if (e->integrity != GX_INTEGRITY_CRC || gx_crc32c(0, rx->data, rx->len) == h->crc_payload)
+	if (e->seal)
+		return seal_take(e, rx, h, rx->data);
+	if (gx_crc32c(0, rx->data, rx->len) == h->crc_payload)
 		return true;
 	rx_wrong(e);
 	return false;
@@ -256,7 +266,7 @@ static void rx_ctl_one(struct link_pkt *l, const struct gx_rx *rx)
 	struct gx_wire_hdr h;
 	struct pkt_ep *e = rx_ep(l, rx, &h);
 
-	if (!e || !rx_payload(e, rx, &h))
+	if (!e || (e->integrity != GX_INTEGRITY_NONE && !rx_payload(e, rx, &h)))
 		return;
 	if (rx_ctl_any(e, rx, &h)) {
 		e->timer.heard_ns = e->now_ns;
@@ -345,12 +355,13 @@ static bool rx_scatter(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 }
 
 /* The packet's bytes get a descriptor, and a block holds its buffer until they are copied. True: a
- * block holds it. */
-static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
-		     struct in_msg *m)
+ * block holds it. @placed: they are at their place already. */
+static inline bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
+			    struct in_msg *m, bool placed)
 {
 	flow_rx_take(e->flow, e->now_ns, h->psn, true, h->flags & (GX_PKT_EOM | GX_PKT_ACK_NOW));
-	if (!rx->len) {
+	if (!rx->len || placed) {
+		m->visible_b += rx->len;
 		in_check_landed(e, m);
 		return false;
 	}
@@ -373,43 +384,36 @@ static bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_w
 	return true;
 }
 
-/* True: a block holds the buffer; false: it goes back at once. */
-static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
+/* A packet that is whole and, as far as anybody can tell, the peer's. @active: its message @m is under
+ * way. True: a block holds the buffer. */
+static inline bool rx_data_take(struct pkt_ep *e, const struct gx_rx *rx,
+				const struct gx_wire_hdr *h, struct in_msg *m, bool active,
+				bool placed)
 {
-	struct gx_wire_hdr h;
-	struct pkt_ep *e = rx_ep(l, rx, &h);
-	struct in_msg *m;
-	bool active;
 	uint64_t pkt;
 	int seen;
 
-	if (!e)
-		return false;
-	m = in_at(e, h.mid);
-	active = h.type == GX_PKT_DATA && m->mid == h.mid && m->state == IN_ACTIVE;
-	if (!(active && m->checks) && !l->q->rx_gpu && !rx_payload(e, rx, &h))
-		return false; /* only its copy reads payload in a GPU */
 	e->timer.heard_ns = e->now_ns;
-	if (!rx_new(e, &h))
+	if (!rx_new(e, h))
 		return false;
 	if (gx_unlikely(rx->marked))
 		rx_marked(e);
-	if (h.type == GX_PKT_PROBE) {
-		rx_probe(e, &h);
+	if (h->type == GX_PKT_PROBE) {
+		rx_probe(e, h);
 		return false;
 	}
-	if (gx_unlikely(h.type != GX_PKT_DATA)) {
-		gx_stat_add(pkt_stats(l), GX_STAT_RX_BAD, 1);
+	if (gx_unlikely(h->type != GX_PKT_DATA)) {
+		gx_stat_add(pkt_stats(e->link), GX_STAT_RX_BAD, 1);
 		return false;
 	}
 	if (gx_unlikely(!active)) {
-		if (rx_unplaced(e, &h, m))
-			flow_rx_take(e->flow, e->now_ns, h.psn, true, true);
+		if (rx_unplaced(e, h, m))
+			flow_rx_take(e->flow, e->now_ns, h->psn, true, true);
 		return false;
 	}
-	if (msg_pkt(m->shape, m->len, h.moff, rx->len, h.flags & GX_PKT_EOM, &pkt) ||
+	if (msg_pkt(m->shape, m->len, h->moff, rx->len, h->flags & GX_PKT_EOM, &pkt) ||
 	    (seen = msg_win_test(&m->win, pkt)) < 0) {
-		gx_stat_add(pkt_stats(l), GX_STAT_RX_BAD, 1);
+		gx_stat_add(pkt_stats(e->link), GX_STAT_RX_BAD, 1);
 		rx_fault(e, -EPROTO);
 		return false;
 	}
@@ -417,11 +421,54 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 		if (!rx_first(e, m, pkt))
 			return false; /* it counts as lost, and comes again */
 	} else if (!bad_again(e, m, pkt)) {
-		gx_stat_add(pkt_stats(l), GX_STAT_RX_DUP, 1);
-		flow_rx_take(e->flow, e->now_ns, h.psn, false, true);
+		gx_stat_add(pkt_stats(e->link), GX_STAT_RX_DUP, 1);
+		flow_rx_take(e->flow, e->now_ns, h->psn, false, true);
 		return false;
 	}
-	return rx_place(e, rx, &h, m);
+	return rx_place(e, rx, h, m, placed);
+}
+
+/* May a packet be decrypted straight to its place? Only to host memory in one piece where no byte of it
+ * has come: a forged packet spoils nothing that is authentic. */
+static bool rx_is_direct(const struct pkt_ep *e, const struct gx_rx *rx,
+			 const struct gx_wire_hdr *h, const struct in_msg *m)
+{
+	uint64_t pkt;
+
+	return e->integrity == GX_INTEGRITY_GCM && m->bq == e->link->bq_host && !m->cut &&
+	       !msg_pkt(m->shape, m->len, h->moff, rx->len, h->flags & GX_PKT_EOM, &pkt) &&
+	       msg_win_test(&m->win, pkt) == 0;
+}
+
+static __attribute__((noinline)) bool rx_data_sealed(struct pkt_ep *e, const struct gx_rx *rx,
+						     const struct gx_wire_hdr *h, struct in_msg *m,
+						     bool active)
+{
+	bool direct = active && rx_is_direct(e, rx, h, m);
+
+	return seal_take(e, rx, h, direct ? m->dst + h->moff : rx->data) &&
+	       rx_data_take(e, rx, h, m, active, direct);
+}
+
+/* True: a block holds the buffer; false: it goes back at once. */
+static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
+{
+	struct gx_wire_hdr h;
+	struct pkt_ep *e = rx_ep(l, rx, &h);
+	struct in_msg *m;
+	bool active;
+
+	if (!e)
+		return false;
+	m = in_at(e, h.mid);
+	active = h.type == GX_PKT_DATA && m->mid == h.mid && m->state == IN_ACTIVE;
+	if (gx_unlikely(e->integrity != GX_INTEGRITY_NONE)) {
+		if (e->seal)
+			return rx_data_sealed(e, rx, &h, m, active);
+		if (!(active && m->checks) && !l->q->rx_gpu && !rx_payload(e, rx, &h))
+			return false; /* only its copy reads payload in a GPU */
+	}
+	return rx_data_take(e, rx, &h, m, active, false);
 }
 
 static bool rx_room(const struct link_pkt *l)

@@ -5,6 +5,7 @@
  * Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/seal.h"
 
 #include <errno.h>
 
@@ -225,6 +226,8 @@ void link_tick(struct pkt_ep *e)
 	fetch_tick(e);
 	tick_ask(e);
 	tick_refund(e);
+	if (e->seal)
+		seal_tick(e);
 	if (e->tx.cancels_due)
 		tick_cancels(e);
 	if (e->rx.fails_due)

@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Header: version and type, flags, plen, cid | psn, mid | moff / 16, doff, zero, integrity (16). */
+/* Header: version and type, flags, plen, cid | psn, mid | moff / 16, doff, phase, integrity (16). */
 #define HDR_CRC_AT	   22
 #define HDR_CRC_PAYLOAD_AT 26
 #define HDR_ZERO_AT	   30
@@ -50,7 +50,7 @@ void gx_wire_hdr_put(uint8_t *b, const struct gx_wire_hdr *h, enum gx_integrity 
 	le32_put(b + 12, h->mid);
 	le32_put(b + 16, (uint32_t)(h->moff >> 4));
 	b[20] = GX_WIRE_HDR_B;
-	b[21] = 0;
+	b[GX_WIRE_PHASE_AT] = 0;
 	le32_put(b + HDR_CRC_AT, 0);
 	le32_put(b + HDR_CRC_PAYLOAD_AT, mode == GX_INTEGRITY_CRC ? h->crc_payload : 0);
 	le64_put(b + HDR_ZERO_AT, 0);
@@ -67,7 +67,7 @@ int gx_wire_hdr_get(const uint8_t *b, uint32_t len, uint32_t plen_seen, struct g
 	type = b[0] & 15u;
 	if (b[0] >> 4 != GX_WIRE_VERSION || type < GX_PKT_DATA || type > GX_PKT_PROBE)
 		return -EPROTO;
-	if ((b[1] & ~HDR_FLAGS) || b[20] != GX_WIRE_HDR_B || b[21] || le64_get(b + HDR_ZERO_AT))
+	if ((b[1] & ~HDR_FLAGS) || b[20] != GX_WIRE_HDR_B)
 		return -EPROTO;
 	if (le16_get(b + 2) != plen_seen)
 		return -EPROTO;

@@ -62,11 +62,11 @@ static int shm_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 	if (!p)
 		return -ENOMEM;
 	p->p.ops = &gx_port_shm_ops;
-	p->p.caps =
-		(struct gx_port_caps){.payload_max = slot_b,
-				      .payload_best = slot_b,
-				      .rx_slots = nr_slots,
-				      .flags = GX_PORT_ORDERED | GX_PORT_LOSSLESS | GX_PORT_LOCAL};
+	p->p.caps = (struct gx_port_caps){.payload_max = slot_b,
+					  .payload_best = slot_b,
+					  .rx_slots = nr_slots,
+					  .flags = GX_PORT_ORDERED | GX_PORT_LOSSLESS |
+						   GX_PORT_LOCAL | GX_PORT_TX_SEALS};
 	p->arena = cfg->arena;
 	p->pool = cfg->pool;
 	p->pool_gpu = cfg->pool_gpu;

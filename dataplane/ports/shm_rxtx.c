@@ -408,7 +408,7 @@ static void shm_tx_data_one(struct shm_peer *peer, const struct gx_tx *pkt)
 	uint32_t slot = peer->tx_free[--peer->nr_tx_free];
 
 	assert(pkt->len <= s->slot_b && pkt->hlen <= SHM_HDR_B);
-	gx_copy_slot(s->slots + (size_t)slot * s->slot_b, pkt->data, pkt->len);
+	gx_tx_copy(s->slots + (size_t)slot * s->slot_b, pkt);
 	shm_tx_ring(peer, slot, pkt->len, pkt->hlen, pkt->hdr);
 }
 

@@ -102,9 +102,15 @@ struct gx_host_opts {
 
 /** enum gx_integrity_mode - How a connection guards packets. */
 enum gx_integrity_mode {
-	GX_INTEGRITY_MODE_AUTO, /* none over ports that lose and damage nothing; else CRC-32C */
+	/* A connection with a key over a port that leaves the host: GCM. Else none over ports that lose
+	 * and damage nothing, and CRC-32C over others. */
+	GX_INTEGRITY_MODE_AUTO,
 	GX_INTEGRITY_MODE_NONE,
 	GX_INTEGRITY_MODE_CRC32C, /* over headers, control and payload */
+	/* These two need a key. MAC: headers are authentic, and each has the CRC-32C of its payload:
+	 * stops who is not on the path. GCM: all is encrypted and authentic (AES-128-GCM). */
+	GX_INTEGRITY_MODE_MAC,
+	GX_INTEGRITY_MODE_GCM,
 };
 
 /**

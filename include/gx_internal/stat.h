@@ -25,6 +25,7 @@
 	X(RX_MARKED, rx_marked, "data packets that a network marked: a queue was long (ECN)")      \
 	X(RX_STRAY, rx_stray, "packets dropped: unknown connection or message")                    \
 	X(RX_CRC, rx_crc, "packets dropped: CRC mismatch")                                         \
+	X(RX_FORGED, rx_forged, "packets dropped: not sealed with a key of their connection")      \
 	X(RX_CRC_UNPACK, rx_crc_unpack, "fragments found wrong by whoever unpacked them")          \
 	X(RX_NOBUF, rx_nobuf, "packets without a buffer; udp: or from no peer's port")             \
 	X(TX_PKTS, tx_pkts, "packets sent, first transmissions and resends")                       \

@@ -11,9 +11,13 @@
 #include "gx_internal/base.h"
 #include "gx_internal/port.h"
 
+#include <string.h>
+
 #define GX_WIRE_ERR_MAX	    4095 /* largest errno of Linux, include/linux/err.h */
 #define GX_WIRE_VERSION	    3
 #define GX_WIRE_HDR_B	    38 /* IPv4: payload starts at byte 80 of the frame */
+#define GX_WIRE_PHASE_AT    21 /* integrity modes 2, 3: u8, low bits of the key phase's number */
+#define GX_WIRE_TAG_AT	    22 /* likewise: the tag; what is before it, it covers */
 #define GX_WIRE_QUANTUM_MIN 1280
 #define GX_WIRE_QUANTUM_MAX 65520 /* plen has 16 bits */
 #define GX_WIRE_ACK_WORDS   16	  /* at most; 8 by default */
@@ -29,7 +33,7 @@ enum gx_pkt_type { GX_PKT_DATA = 1, GX_PKT_CTL, GX_PKT_ACK, GX_PKT_PROBE };
 
 enum gx_pkt_flag { GX_PKT_EOM = 1, GX_PKT_ACK_NOW = 2 };
 
-enum gx_integrity { GX_INTEGRITY_NONE = 0, GX_INTEGRITY_CRC = 1 };
+enum gx_integrity { GX_INTEGRITY_NONE, GX_INTEGRITY_CRC, GX_INTEGRITY_MAC, GX_INTEGRITY_GCM };
 
 /* The header, decoded. docs/wire.md has the layout. */
 struct gx_wire_hdr {
@@ -39,19 +43,27 @@ struct gx_wire_hdr {
 	uint32_t psn;  /* low half of a 64-bit number */
 	uint32_t mid;  /* DATA: message; CTL: bytes of an acknowledgement behind the records */
 	uint64_t moff; /* bytes; a multiple of 16 below 2^36 */
-	uint32_t crc_hdr, crc_payload; /* integrity mode 1; 0 in mode 0 */
+	uint32_t crc_hdr, crc_payload; /* integrity mode 1; 0 in mode 0; in 2 and 3, of the tag */
 };
 
 /** gx_wire_hdr_put() - Encode into @b (GX_WIRE_HDR_B bytes). With @mode CRC it computes crc_hdr
- * over the header with that field 0, continuing from @salt. The caller computes crc_payload. */
+ * over the header with that field 0, continuing from @salt. The caller computes crc_payload. In modes
+ * MAC and GCM the caller writes phase and tag afterwards. */
 void gx_wire_hdr_put(uint8_t *b, const struct gx_wire_hdr *h, enum gx_integrity mode,
 		     uint32_t salt);
-/** gx_wire_hdr_get() - Decode, and check version, type, flags, zero, doff, lengths (@plen_seen:
- * bytes that arrived). Return: 0, -EPROTO. gx_wire_hdr_check() checks the CRC, once the
- * connection's salt is known. */
+/** gx_wire_hdr_get() - Decode, and check version, type, flags, doff, lengths (@plen_seen: bytes that
+ * arrived). Return: 0, -EPROTO. Once the connection is known: gx_wire_hdr_plain() says for modes 0 and
+ * 1 whether all is zero that a header then has no use for, gx_wire_hdr_check() checks the CRC. */
 int gx_wire_hdr_get(const uint8_t *b, uint32_t len, uint32_t plen_seen, struct gx_wire_hdr *h);
 int gx_wire_hdr_check(const uint8_t *b, const struct gx_wire_hdr *h,
 		      uint32_t salt); /* 0, -EBADMSG */
+static inline bool gx_wire_hdr_plain(const uint8_t *b)
+{
+	uint64_t rest;
+
+	memcpy(&rest, b + GX_WIRE_HDR_B - sizeof(rest), sizeof(rest));
+	return !(b[GX_WIRE_PHASE_AT] | rest);
+}
 
 /* Acknowledgement: payload of ACK. */
 struct gx_wire_ack {

@@ -35,9 +35,12 @@ static void fuzz_hdr(const uint8_t *b, uint32_t len)
 	CHECK(gx_wire_hdr_get(b, len, plen + 1, &h) < 0);
 	CHECK(gx_wire_hdr_get(b, len, plen, &h) == 0);
 	gx_wire_hdr_put(out, &h, GX_INTEGRITY_NONE, 0);
-	CHECK(!memcmp(out, b, 22) && !memcmp(out + 30, b + 30, 8));
+	CHECK(!memcmp(out, b, GX_WIRE_PHASE_AT));
+	CHECK(gx_wire_hdr_plain(b) ==
+	      (!memcmp(out + 21, b + 21, 1) && !memcmp(out + 30, b + 30, 8)));
 	gx_wire_hdr_put(out, &h, GX_INTEGRITY_CRC, SALT);
-	CHECK((gx_wire_hdr_check(b, &h, SALT) == 0) == !memcmp(out, b, GX_WIRE_HDR_B));
+	CHECK((gx_wire_hdr_plain(b) && gx_wire_hdr_check(b, &h, SALT) == 0) ==
+	      !memcmp(out, b, GX_WIRE_HDR_B));
 }
 
 static void fuzz_ack(const uint8_t *b, uint32_t len)

@@ -159,7 +159,7 @@ static struct rig_cfg cfg_of(unsigned i)
 					.reorder_ppm = i % 5 ? 50000 : 0,
 					.reorder_slots = 16,
 					.attach = i % 7 == 3},
-				.integrity = i % 2,
+				.integrity = i % 2 ? 1 + i / 2 % 3 : 0,
 				.check = i % 4 == 3 ? GX_CRC_BY_COPY : GX_CRC_BY_CPU,
 				.quantum_b = i % 3 == 1 ? 1280 : 0,
 				.gpu_delay_ns = i % 6 == 5 ? 50000 : 0,
@@ -209,7 +209,7 @@ static void list__path_narrows(void **state)
 					      .path_payload_b = 9000,
 					      .path = path,
 					      .nr_path = 1},
-				      .integrity = i & 1,
+				      .integrity = i & 3,
 				      .mem_b = FAR_B};
 
 		if (i & 4)

@@ -5,6 +5,7 @@
  */
 #include "sim/sim_rig.h"
 
+#include "auth/auth_data.h"
 #include "kit/common_gx.h"
 #include "submit/submit.h"
 
@@ -118,11 +119,10 @@ static void rig_node_open(struct rig *r, int node)
 	opts.ports = ports;
 	opts.nr_ports = c->nr_ports;
 	opts.nr_cores = c->nr_cores;
-	opts.packet = GX_WITH(gx_packet_opts, .chunk_b = c->chunk_b, .window = c->window,
-			      .slots = c->slots, .quantum_b = c->quantum_b,
-			      .integrity = c->integrity ? GX_INTEGRITY_MODE_CRC32C
-							: GX_INTEGRITY_MODE_NONE,
-			      .crc_by = c->check);
+	opts.packet =
+		GX_WITH(gx_packet_opts, .chunk_b = c->chunk_b, .window = c->window,
+			.slots = c->slots, .quantum_b = c->quantum_b,
+			.integrity = GX_INTEGRITY_MODE_NONE + c->integrity, .crc_by = c->check);
 	opts.peer_timeout_ns = c->peer_timeout_ns;
 	opts.gpu = GX_WITH(gx_gpu_opts, .timeout_ns = c->gpu_timeout_ns);
 	opts.server = node == 1;
@@ -218,11 +218,22 @@ static void rig_connect_all(struct rig *r)
 	assert_true(rig_attached(r));
 }
 
+/* Both ends have the same secrets, and those of two ways differ. */
+static int rig_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out)
+{
+	memset(out->b, 0x5a, sizeof(out->b));
+	out->b[0] = way->kind;
+	out->b[1] = way->dir;
+	out->b[2] = (uint8_t)way->lane;
+	return 0;
+}
+
 struct rig *rig_open(const struct rig_cfg *cfg)
 {
 	struct rig *r = calloc(1, sizeof(*r));
 
 	rig_current = r;
+	conn_test_secret = cfg->integrity > GX_INTEGRITY_CRC ? rig_secret : NULL;
 	r->cfg = *cfg;
 	r->cfg.sim.seed += rig_seed;
 	if (!r->cfg.mem_b)

@@ -30,7 +30,7 @@
 struct rig_cfg {
 	struct sim_cfg sim; /* 0 delay_ns and rate_bps: 20 us, 100 Gb/s */
 	uint32_t chunk_b, window, slots, quantum_b;
-	int integrity; /* mode, as it is */
+	int integrity; /* mode, as it is; with keys that both ends know where it needs some */
 	enum gx_crc_by check;
 	unsigned nr_conns;
 	unsigned nr_clients; /* contexts of side 0 */

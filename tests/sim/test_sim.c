@@ -326,7 +326,7 @@ static void load__everything_at_once(void **state)
 						   .corrupt_ppm = 10000,
 						   .peer_any = seed & 1,
 						   .attach = seed & 2},
-					   .integrity = 1,
+					   .integrity = 1 + seed % 3,
 					   .gpu_delay_ns = seed & 4 ? 30000 : 0},
 			 40);
 }
@@ -538,7 +538,7 @@ static void load__path_narrows(void **state)
 						   .reorder_ppm = i & 2 ? 20000 : 0,
 						   .reorder_slots = 64,
 						   .attach = i & 2},
-					   .integrity = i & 1},
+					   .integrity = i & 3},
 			 &(struct load){.nr = 40, .len_max = 3 << 20, .both = true}, to_b[i / 4][0],
 			 to_b[i / 4][1]);
 }
@@ -546,7 +546,7 @@ static void load__path_narrows(void **state)
 static void load__path_narrows_for_each_kind(void **state)
 {
 	for (unsigned i = 0; i < 12; i++)
-		narrowed(&(struct rig_cfg){.sim = {.seed = i}, .integrity = i & 1},
+		narrowed(&(struct rig_cfg){.sim = {.seed = i}, .integrity = i & 3},
 			 &(struct load){.nr = i & 2 ? 40 : 2,
 					.len_max = 4 << 20,
 					.lens = i & 2 ? NULL : (uint64_t[]){4 << 20, (3 << 20) + 1},
@@ -562,7 +562,7 @@ static void load__path_narrows_for_many(void **state)
 	static const uint64_t lens[] = {4096, 3000, 4095, 1, 1024, 200000, 2049, 0, 1281, 4096};
 
 	for (unsigned i = 0; i < 4; i++)
-		narrowed(&(struct rig_cfg){.sim = {.seed = i}, .integrity = i & 1},
+		narrowed(&(struct rig_cfg){.sim = {.seed = i}, .integrity = i & 3},
 			 &(struct load){.nr = LOAD_OPS,
 					.kinds = i & 2 ? ALL : PUTS,
 					.lens = lens,
@@ -598,7 +598,7 @@ static void load__path_narrows_twice(void **state)
 			.sim = {.seed = i, .path_payload_b = 9000, .path = path, .nr_path = 2},
 			.gpu_delay_ns = i & 2 ? 100 * MS : 0,
 			.slots = 2048,
-			.integrity = i & 1});
+			.integrity = i & 3});
 
 		load_run(r, &(struct load){.nr = i & 2 ? 20 : 100,
 					   .len_max = 2 << 20,

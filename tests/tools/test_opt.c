@@ -250,8 +250,14 @@ static void opt_integrity__names_and_numbers(void **state)
 	assert_int_equal(opt_integrity("1", &mode), 0);
 	assert_int_equal(mode, GX_INTEGRITY_MODE_CRC32C);
 	assert_string_equal(opt_integrity_text(mode), "crc32c");
+	assert_int_equal(opt_integrity("mac", &mode), 0);
+	assert_int_equal(mode, GX_INTEGRITY_MODE_MAC);
+	assert_int_equal(opt_integrity("3", &mode), 0);
+	assert_string_equal(opt_integrity_text(mode), "gcm");
 	assert_string_equal(opt_integrity_text(9), "unknown");
-	assert_int_equal(opt_integrity("2", &mode), -EINVAL);
+	assert_int_equal(opt_integrity("4", &mode), -EINVAL);
+	assert_int_equal(opt_integrity("auto", &mode), -EINVAL);
+	assert_int_equal(opt_integrity("", &mode), -EINVAL);
 }
 
 static void opt_pull__names(void **state)

@@ -316,20 +316,20 @@ const char *opt_unpack_text(enum gx_unpack_mode mode)
 
 int opt_integrity(const char *text, enum gx_integrity_mode *out)
 {
-	if (!strcmp(text, "none") || !strcmp(text, "0"))
-		*out = GX_INTEGRITY_MODE_NONE;
-	else if (!strcmp(text, "crc32c") || !strcmp(text, "1"))
-		*out = GX_INTEGRITY_MODE_CRC32C;
-	else
-		return -EINVAL;
-	return 0;
+	for (unsigned i = 0; i + GX_INTEGRITY_MODE_NONE <= GX_INTEGRITY_MODE_GCM; i++)
+		if (!strcmp(text, opt_integrity_text(GX_INTEGRITY_MODE_NONE + i)) ||
+		    (text[0] == (char)('0' + i) && !text[1])) {
+			*out = GX_INTEGRITY_MODE_NONE + i;
+			return 0;
+		}
+	return -EINVAL;
 }
 
 const char *opt_integrity_text(enum gx_integrity_mode mode)
 {
-	static const char *const names[] = {"auto", "none", "crc32c"};
+	static const char *const names[] = {"auto", "none", "crc32c", "mac", "gcm"};
 
-	return mode <= GX_INTEGRITY_MODE_CRC32C ? names[mode] : "unknown";
+	return mode <= GX_INTEGRITY_MODE_GCM ? names[mode] : "unknown";
 }
 
 const char *opt_auth_text(const struct gx_conn_info *info, char buf[OPT_AUTH_MAX])

@@ -100,7 +100,7 @@ int opt_name(const char *text, const char *const names[], unsigned n, unsigned *
 int opt_unpack(const char *text, enum gx_unpack_mode *out);
 const char *opt_unpack_text(enum gx_unpack_mode mode);
 
-/** opt_integrity() - "none" or "crc32c", or their number. Return: 0, -EINVAL. */
+/** opt_integrity() - "none", "crc32c", "mac" or "gcm", or their number. Return: 0, -EINVAL. */
 int opt_integrity(const char *text, enum gx_integrity_mode *out);
 const char *opt_integrity_text(enum gx_integrity_mode mode);
 

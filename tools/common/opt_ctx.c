@@ -273,7 +273,7 @@ int opt_gx(int key, const char *arg, struct opt_ctx *c, char why[OPT_WHY_MAX])
 		{"unpack", "kernel, resident, d2d, host, none or auto"},
 		{"bounce", "host, gpu or gpu:N"},
 		{"sms", "a number from 1 to 4096"},
-		{"integrity", "none or crc32c"},
+		{"integrity", "none, crc32c, mac or gcm"},
 		{"crc-by", "auto, cpu or copy"},
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 		{"pull", "auto, on, off or allow"},

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Packets that are sealed; seal.h has the contract. Runs on the polling core, but for what makes and
+ * frees keys, on the control thread.
+ *
+ * Two ends go from phase to phase without a word about it. An end sends in a phase only when it has
+ * the keys to receive the next one. So whoever has received a packet of a phase may begin the next,
+ * and no packet comes in a phase for which its receiver has no keys yet.
+ */
+#include "packet/seal.h"
+#include "core/le.h"
+#include "packet/pkt.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SEAL_PHASE_PKTS (1ull << 22)
+#define SEAL_PHASE_NS	60000000000ull
+#define SEAL_OLD_PTOS	3 /* for which the last phase's packets are taken */
+#define SEAL_AAD_B	GX_WIRE_TAG_AT
+#define SEAL_CRC_B	4 /* mode MAC: the CRC of the payload is authenticated behind the header */
+
+_Static_assert(GX_WIRE_TAG_AT + GX_GCM_TAG_B == GX_WIRE_HDR_B, "the tag ends the header");
+_Static_assert(GX_WIRE_PHASE_AT < SEAL_AAD_B, "nobody changes the phase");
+
+uint64_t seal_phase_pkts = SEAL_PHASE_PKTS;
+
+/* ---- keys, on the control thread ---- */
+
+static int phase_make(struct auth_secret *secret, struct auth_phase *p, _Atomic uint32_t *made)
+{
+	int ret;
+
+	auth_phase_wipe(p);
+	ret = auth_phase_next(secret, p);
+	/* Pairs with the acquire in seal_has(). */
+	if (!ret)
+		atomic_store_explicit(made, atomic_load_explicit(made, memory_order_relaxed) + 1,
+				      memory_order_release);
+	return ret;
+}
+
+/* How many phases are made, of those that the core has not left? */
+static uint32_t phases_here(const _Atomic uint32_t *made, const _Atomic uint32_t *over)
+{
+	/* Pairs with the release in seal_leave(): the core uses their keys no more. */
+	return atomic_load_explicit(made, memory_order_relaxed) -
+	       atomic_load_explicit(over, memory_order_acquire);
+}
+
+int seal_make(struct seal *s)
+{
+	int ret = 0;
+
+	while (!ret && phases_here(&s->tx_made, &s->tx_over) < SEAL_TX_PHASES)
+		ret = phase_make(&s->tx_secret, &s->tx[s->tx_made % SEAL_TX_PHASES], &s->tx_made);
+	while (!ret && phases_here(&s->rx_made, &s->rx_over) < SEAL_RX_PHASES)
+		ret = phase_make(&s->rx_secret, &s->rx[s->rx_made % SEAL_RX_PHASES], &s->rx_made);
+	return ret;
+}
+
+static int seal_link_open(struct link_pkt *l)
+{
+	size_t len = sizeof(*l->seal) + (size_t)GX_BURST_MAX * l->port->caps.payload_max;
+
+	if (l->seal)
+		return 0;
+	l->seal = gx_pages_get(len);
+	if (!l->seal)
+		return -ENOMEM;
+	l->seal->len = len;
+	return 0;
+}
+
+void seal_link_close(struct seal_link *l)
+{
+	if (l)
+		gx_pages_put(l, l->len);
+}
+
+/* Secrets stay out of swap and core dumps. A process that may lock no memory runs all the same. */
+static void seal_lock(struct seal *s)
+{
+	madvise(s, sizeof(*s), MADV_DONTDUMP);
+	if (mlock(s, sizeof(*s)))
+		gx_debug("keys of data may be swapped out: %s", strerror(errno));
+}
+
+static int seal_secrets(const struct pkt_ep *e, struct seal *s)
+{
+	const struct gx_conn *c = e->ep.conn;
+	struct auth_way way = {.kind = AUTH_PACKET, .dir = c->server, .lane = e->ep.lane};
+	int ret = c->secret(c, &way, &s->tx_secret);
+
+	way.dir = !c->server;
+	return ret ? ret : c->secret(c, &way, &s->rx_secret);
+}
+
+int seal_open(struct pkt_ep *e, uint64_t rx_psn)
+{
+	struct seal *s;
+	int ret;
+
+	if (!e->ep.conn->secret || e->ep.conn->link != &gx_link_packet)
+		return gx_fail(-EOPNOTSUPP, "integrity mac and gcm need link packet, and a key at "
+					    "both ends");
+	ret = seal_link_open(e->link);
+	s = ret ? NULL : gx_pages_get(sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	e->seal = s;
+	seal_lock(s);
+	s->window[1].next = rx_psn;
+	ret = seal_secrets(e, s);
+	return ret ? ret : seal_make(s);
+}
+
+void seal_close(struct seal *s)
+{
+	if (!s)
+		return;
+	for (unsigned i = 0; i < SEAL_TX_PHASES; i++)
+		auth_phase_wipe(&s->tx[i]);
+	for (unsigned i = 0; i < SEAL_RX_PHASES; i++)
+		auth_phase_wipe(&s->rx[i]);
+	explicit_bzero(s, sizeof(*s));
+	gx_pages_put(s, sizeof(*s));
+}
+
+/* ---- nonces ---- */
+
+/* Type and number of a packet are unlike those of any other packet of its direction and phase. ACKs
+ * have numbers of their own. */
+static void nonce_of(const struct auth_phase *p, uint8_t type, uint64_t psn,
+		     uint8_t nonce[GX_GCM_NONCE_B])
+{
+	uint64_t low, number = htobe64(psn);
+
+	memcpy(nonce, p->salt, GX_GCM_NONCE_B);
+	memcpy(&low, nonce + 4, sizeof(low));
+	low ^= number;
+	memcpy(nonce + 4, &low, sizeof(low));
+	nonce[3] ^= type;
+}
+
+/* ---- out ---- */
+
+static void mac_put(const struct auth_phase *p, const uint8_t *nonce, struct gx_tx *tx)
+{
+	uint8_t aad[SEAL_AAD_B + SEAL_CRC_B];
+
+	memcpy(aad, tx->hdr, SEAL_AAD_B);
+	le32_put(aad + SEAL_AAD_B, gx_crc32c(0, tx->data, tx->len));
+	gx_gcm_seal(&p->key, nonce, (struct gx_gcm_aad){aad, sizeof(aad)}, NULL, NULL, 0,
+		    tx->hdr + GX_WIRE_TAG_AT);
+}
+
+/* The port copies the payload anyway, so it encrypts it on the way. */
+static void seal_by_port(struct seal_link *l, const struct auth_phase *p, const uint8_t *nonce,
+			 struct gx_tx *tx, unsigned i)
+{
+	struct gx_tx_seal *how = &l->how[i];
+
+	how->key = &p->key;
+	how->tag = tx->hdr + GX_WIRE_TAG_AT;
+	memcpy(how->nonce, nonce, sizeof(how->nonce));
+	tx->seal = how;
+}
+
+void seal_packet(struct pkt_ep *e, struct gx_tx *tx, uint8_t type, uint64_t psn, enum gx_half half)
+{
+	struct link_pkt *link = e->link;
+	struct seal_link *l = link->seal;
+	struct seal *s = e->seal;
+	const struct auth_phase *p = &s->tx[s->tx_phase % SEAL_TX_PHASES];
+	uint8_t nonce[GX_GCM_NONCE_B];
+	uint8_t *to = l->ctl;
+
+	tx->hdr[GX_WIRE_PHASE_AT] = (uint8_t)s->tx_phase;
+	s->tx_pkts++;
+	nonce_of(p, type, psn, nonce);
+	if (e->integrity == GX_INTEGRITY_MAC) {
+		mac_put(p, nonce, tx);
+		return;
+	}
+	if (half == GX_HALF_DATA && link->port->caps.flags & GX_PORT_TX_SEALS) {
+		seal_by_port(l, p, nonce, tx, (unsigned)(tx - link->tx));
+		return;
+	}
+	if (half == GX_HALF_DATA) {
+		to = l->slots + l->used_b;
+		l->used_b += tx->len;
+	}
+	gx_gcm_seal(&p->key, nonce, (struct gx_gcm_aad){tx->hdr, SEAL_AAD_B}, to, tx->data, tx->len,
+		    tx->hdr + GX_WIRE_TAG_AT);
+	tx->data = to;
+}
+
+void seal_sent(struct link_pkt *l, unsigned n)
+{
+	l->seal->used_b = 0;
+	for (unsigned i = 0; i < n; i++)
+		l->tx[i].seal = NULL;
+}
+
+/* ---- in ---- */
+
+/* How far is @psn, of which the header has the low half, before the next one that is expected? */
+static int64_t window_ahead(const struct seal_window *w, uint32_t psn)
+{
+	return (int32_t)(psn - (uint32_t)w->next);
+}
+
+static bool window_is_new(const struct seal_window *w, uint64_t psn, int64_t ahead)
+{
+	if (ahead >= 0)
+		return true;
+	if (-ahead > SEAL_WINDOW || (uint64_t)-ahead > w->next)
+		return false;
+	return !(w->bits[psn % SEAL_WINDOW / 64] >> psn % 64 & 1);
+}
+
+static void window_take(struct seal_window *w, uint64_t psn, int64_t ahead)
+{
+	if (ahead >= SEAL_WINDOW)
+		memset(w->bits, 0, sizeof(w->bits));
+	else
+		for (uint64_t i = w->next; (int64_t)(psn - i) > 0; i++)
+			w->bits[i % SEAL_WINDOW / 64] &= ~(1ull << i % 64);
+	if (ahead >= 0)
+		w->next = psn + 1;
+	w->bits[psn % SEAL_WINDOW / 64] |= 1ull << psn % 64;
+}
+
+/* The phase of a packet whose header has the low bits of its number: the one in use, the next, or,
+ * for a while, the last. False: it has none. */
+static bool phase_of(const struct seal *s, uint8_t bits, uint32_t *phase)
+{
+	*phase = s->rx_phase + (uint32_t)(int8_t)(bits - (uint8_t)s->rx_phase);
+	return *phase - atomic_load_explicit(&s->rx_over, memory_order_relaxed) <
+	       s->rx_phase + 2 - atomic_load_explicit(&s->rx_over, memory_order_relaxed);
+}
+
+/* Are the keys of this phase made? Pairs with the release in phase_make(). */
+static bool seal_has(const _Atomic uint32_t *made, uint32_t phase)
+{
+	return (int32_t)(atomic_load_explicit(made, memory_order_acquire) - phase) > 0;
+}
+
+/* The keys before @phase are used no more. Pairs with the acquire in phases_here(). */
+static void seal_leave(_Atomic uint32_t *over, uint32_t phase)
+{
+	atomic_store_explicit(over, phase, memory_order_release);
+}
+
+/* The peer has begun another phase. */
+static void seal_rx_next(struct pkt_ep *e, struct seal *s)
+{
+	seal_leave(&s->rx_over, s->rx_phase);
+	s->rx_phase++;
+	s->old_until_ns = e->now_ns + SEAL_OLD_PTOS * flow_pto_ns(e->flow);
+}
+
+static bool rx_open_gcm(const struct auth_phase *p, const uint8_t *nonce, const struct gx_rx *rx,
+			void *dst)
+{
+	return gx_gcm_open(&p->key, nonce, (struct gx_gcm_aad){rx->hdr, SEAL_AAD_B}, dst, rx->data,
+			   rx->len, rx->hdr + GX_WIRE_TAG_AT);
+}
+
+static bool rx_open_mac(const struct auth_phase *p, const uint8_t *nonce, const struct gx_rx *rx)
+{
+	uint8_t aad[SEAL_AAD_B + SEAL_CRC_B];
+
+	memcpy(aad, rx->hdr, SEAL_AAD_B);
+	le32_put(aad + SEAL_AAD_B, gx_crc32c(0, rx->data, rx->len));
+	return gx_gcm_open(&p->key, nonce, (struct gx_gcm_aad){aad, sizeof(aad)}, NULL, NULL, 0,
+			   rx->hdr + GX_WIRE_TAG_AT);
+}
+
+/* Where no packet is lost, none is sent again, and only the peer can have sent this one. */
+static bool seal_forged(struct pkt_ep *e)
+{
+	gx_stat_add(pkt_stats(e->link), GX_STAT_RX_FORGED, 1);
+	if (e->lossless)
+		rx_fault(e, -EBADMSG);
+	return false;
+}
+
+bool seal_take(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h, void *dst)
+{
+	struct seal *s = e->seal;
+	struct seal_window *w = &s->window[h->type != GX_PKT_ACK];
+	int64_t ahead = window_ahead(w, h->psn);
+	uint64_t psn = w->next + (uint64_t)ahead;
+	uint8_t nonce[GX_GCM_NONCE_B];
+	const struct auth_phase *p;
+	uint32_t phase;
+
+	if (gx_unlikely(!window_is_new(w, psn, ahead))) {
+		gx_stat_add(pkt_stats(e->link), GX_STAT_RX_DUP, 1);
+		return false;
+	}
+	if (gx_unlikely(!phase_of(s, rx->hdr[GX_WIRE_PHASE_AT], &phase) ||
+			!seal_has(&s->rx_made, phase)))
+		return seal_forged(e);
+	p = &s->rx[phase % SEAL_RX_PHASES];
+	nonce_of(p, h->type, psn, nonce);
+	if (gx_unlikely(!(e->integrity == GX_INTEGRITY_GCM ? rx_open_gcm(p, nonce, rx, dst)
+							   : rx_open_mac(p, nonce, rx))))
+		return seal_forged(e);
+	window_take(w, psn, ahead);
+	if (gx_unlikely(phase == s->rx_phase + 1))
+		seal_rx_next(e, s);
+	ep_touch(e);
+	return true;
+}
+
+/* ---- phases ---- */
+
+/* Is it time for another phase to send in? */
+static bool phase_is_due(const struct seal *s, uint64_t now_ns)
+{
+	return s->tx_pkts >= seal_phase_pkts || s->rx_phase > s->tx_phase ||
+	       (s->tx_pkts && now_ns - s->tx_since_ns >= SEAL_PHASE_NS);
+}
+
+/* Has the peer shown that it has the keys of the next phase, and have we those to follow it? */
+static bool phase_may_end(const struct seal *s)
+{
+	return s->rx_phase >= s->tx_phase && seal_has(&s->tx_made, s->tx_phase + 1) &&
+	       seal_has(&s->rx_made, s->tx_phase + 2);
+}
+
+void seal_tick(struct pkt_ep *e)
+{
+	struct seal *s = e->seal;
+
+	if (atomic_load_explicit(&s->rx_over, memory_order_relaxed) != s->rx_phase &&
+	    e->now_ns >= s->old_until_ns)
+		seal_leave(&s->rx_over, s->rx_phase);
+	if (!s->tx_since_ns)
+		s->tx_since_ns = e->now_ns;
+	if (!phase_is_due(s, e->now_ns) || !phase_may_end(s))
+		return;
+	seal_leave(&s->tx_over, ++s->tx_phase);
+	s->tx_pkts = 0;
+	s->tx_since_ns = e->now_ns;
+}

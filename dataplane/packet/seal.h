@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Packets that are sealed: integrity modes MAC and GCM. An endpoint has the keys of both directions,
+ * phase by phase. The control thread makes keys ahead (seal_make()); the core that turns the endpoint
+ * does all else. docs/wire.md has the record.
+ */
+#ifndef GX_SEAL_H
+#define GX_SEAL_H
+
+#include "auth/auth_data.h"
+
+#include "gx_internal/wire.h"
+
+#include <stdatomic.h>
+
+#define SEAL_TX_PHASES 2     /* the one in use, and the next */
+#define SEAL_RX_PHASES 4     /* the last one, the one in use, the next, and that behind it */
+#define SEAL_WINDOW    16384 /* numbers behind the largest that may still come; a power of two */
+
+struct pkt_ep;
+struct link_pkt;
+
+/* Numbers of packets that have come and were authentic. */
+struct seal_window {
+	uint64_t next; /* 1 + the largest */
+	uint64_t bits[SEAL_WINDOW / 64];
+};
+
+/* owner: core, except where a field says otherwise. Its pages are locked and in no core dump. */
+struct seal {
+	uint32_t tx_phase, rx_phase;
+	uint64_t tx_pkts, tx_since_ns; /* sealed in tx_phase, and when that began */
+	uint64_t old_until_ns;	       /* the keys of rx_phase - 1 are good until then */
+	struct seal_window window[2];  /* of ACKs; of all other packets */
+	/* Keys of phases from over on, and below made, are there: at phase modulo their number. ctl
+	 * writes made (release), the core reads it (acquire); the other way round with over. */
+	_Atomic uint32_t tx_over, rx_over;
+	_Atomic uint32_t tx_made, rx_made;
+	struct auth_phase tx[SEAL_TX_PHASES], rx[SEAL_RX_PHASES];
+	struct auth_secret tx_secret, rx_secret; /* ctl: of the phase that is made next */
+};
+
+/* Where a link encrypts. owner: core */
+struct seal_link {
+	struct gx_tx_seal
+		how[GX_BURST_MAX]; /* of packets in link->tx, by a port that encrypts itself */
+	uint8_t ctl[GX_CTL_PAYLOAD_MAX];
+	size_t len;
+	uint32_t used_b;
+	uint8_t slots[]; /* else of these packets: payload, one behind the other */
+};
+
+extern uint64_t seal_phase_pkts; /* sealed in a phase, before the next one begins; for tests */
+
+/* ctl: the connection has keys, and its lanes connect. @rx_psn: first one to expect. Return: 0, -errno
+ * with words. */
+int seal_open(struct pkt_ep *e, uint64_t rx_psn);
+void seal_close(struct seal *s); /* ctl: NULL: nothing to do */
+/* ctl: makes the keys that are due. Return: 0, -ENOMEM: some are still due. */
+int seal_make(struct seal *s);
+void seal_link_close(struct seal_link *l);
+
+/* Seal a packet whose header is in tx->hdr, but for phase and tag. The port, or this, encrypts the
+ * payload of one that goes out by the data half, which stands in link->tx. */
+void seal_packet(struct pkt_ep *e, struct gx_tx *tx, uint8_t type, uint64_t psn, enum gx_half half);
+void seal_sent(struct link_pkt *l, unsigned n); /* the port has link->tx[0 .. n) */
+/* Is it authentic, and has it not come before? Its payload goes to @dst in mode GCM, which may be
+ * rx->data; in mode MAC it stays. False: the packet is dropped and counted, nothing else has changed,
+ * but @dst may hold garbage. */
+bool seal_take(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h, void *dst);
+void seal_tick(struct pkt_ep *e); /* once a millisecond: does another phase begin, does one end? */
+
+#endif
