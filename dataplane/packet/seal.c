@@ -5,7 +5,9 @@
  *
  * Two ends go from phase to phase without a word about it. An end sends in a phase only when it has
  * the keys to receive the next one. So whoever has received a packet of a phase may begin the next,
- * and no packet comes in a phase for which its receiver has no keys yet.
+ * and no packet comes in a phase for which its receiver has no keys yet. An end that has heard nothing
+ * in phase n + 1, because all of it was lost, may hear phase n + 2 next: it began n + 1 itself, which
+ * allowed that.
  */
 #include "packet/seal.h"
 #include "core/le.h"
@@ -233,13 +235,14 @@ static void window_take(struct seal_window *w, uint64_t psn, int64_t ahead)
 	w->bits[psn % SEAL_WINDOW / 64] |= 1ull << psn % 64;
 }
 
-/* The phase of a packet whose header has the low bits of its number: the one in use, the next, or,
- * for a while, the last. False: it has none. */
+/* The phase of a packet whose header has the low bits of its number: the one in use, one of the next
+ * two, or, for a while, the last. False: it has none. */
 static bool phase_of(const struct seal *s, uint8_t bits, uint32_t *phase)
 {
+	uint32_t over = atomic_load_explicit(&s->rx_over, memory_order_relaxed);
+
 	*phase = s->rx_phase + (uint32_t)(int8_t)(bits - (uint8_t)s->rx_phase);
-	return *phase - atomic_load_explicit(&s->rx_over, memory_order_relaxed) <
-	       s->rx_phase + 2 - atomic_load_explicit(&s->rx_over, memory_order_relaxed);
+	return *phase - over <= s->rx_phase + 2 - over;
 }
 
 /* Are the keys of this phase made? Pairs with the release in phase_make(). */
@@ -255,10 +258,10 @@ static void seal_leave(_Atomic uint32_t *over, uint32_t phase)
 }
 
 /* The peer has begun another phase. */
-static void seal_rx_next(struct pkt_ep *e, struct seal *s)
+static void seal_rx_phase(struct pkt_ep *e, struct seal *s, uint32_t phase)
 {
-	seal_leave(&s->rx_over, s->rx_phase);
-	s->rx_phase++;
+	seal_leave(&s->rx_over, phase - 1);
+	s->rx_phase = phase;
 	s->old_until_ns = e->now_ns + SEAL_OLD_PTOS * flow_pto_ns(e->flow);
 }
 
@@ -311,8 +314,8 @@ bool seal_take(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hd
 							   : rx_open_mac(p, nonce, rx))))
 		return seal_forged(e);
 	window_take(w, psn, ahead);
-	if (gx_unlikely(phase == s->rx_phase + 1))
-		seal_rx_next(e, s);
+	if (gx_unlikely((int32_t)(phase - s->rx_phase) > 0))
+		seal_rx_phase(e, s, phase);
 	ep_touch(e);
 	return true;
 }

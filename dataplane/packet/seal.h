@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 #define SEAL_TX_PHASES 2     /* the one in use, and the next */
-#define SEAL_RX_PHASES 4     /* the last one, the one in use, the next, and that behind it */
+#define SEAL_RX_PHASES 4     /* the last one, the one in use, and the next two */
 #define SEAL_WINDOW    16384 /* numbers behind the largest that may still come; a power of two */
 
 struct pkt_ep;
