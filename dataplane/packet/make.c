@@ -5,19 +5,30 @@
 #include "packet/pkt.h"
 #include "packet/seal.h"
 
+/* The header, where the connection has an integrity mode. */
+static __attribute__((noinline)) void tx_guard(struct pkt_ep *e, struct gx_tx *tx,
+					       struct gx_wire_hdr *h, uint64_t psn,
+					       enum gx_half half)
+{
+	if (e->integrity == GX_INTEGRITY_CRC)
+		h->crc_payload = tx->len ? gx_crc32c(0, tx->data, tx->len) : 0;
+	gx_wire_hdr_put(tx->hdr, h, e->integrity, e->salt_peer);
+	if (e->seal)
+		seal_packet(e, tx, h->type, psn, half);
+}
+
 static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h, uint64_t psn,
 		   enum gx_half half)
 {
 	h->psn = (uint32_t)psn;
 	h->cid = e->cid_peer;
 	h->plen = tx->len;
-	if (e->integrity == GX_INTEGRITY_CRC)
-		h->crc_payload = tx->len ? gx_crc32c(0, tx->data, tx->len) : 0;
-	gx_wire_hdr_put(tx->hdr, h, e->integrity, e->salt_peer);
 	tx->hlen = GX_WIRE_HDR_B;
 	tx->peer = e->port_peer;
-	if (gx_unlikely(e->seal))
-		seal_packet(e, tx, h->type, psn, half);
+	if (gx_likely(e->integrity == GX_INTEGRITY_NONE))
+		gx_wire_hdr_put(tx->hdr, h, GX_INTEGRITY_NONE, 0);
+	else
+		tx_guard(e, tx, h, psn, half);
 }
 
 /* One packet of the control half; the caller has seen room for it. @mid: CTL: bytes of an ACK at
@@ -26,9 +37,15 @@ void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint64_t psn, 
 		   const void *data, uint32_t len)
 {
 	struct link_pkt *l = e->link;
-	struct gx_tx tx = {.data = data, .len = len, .cookie = UINT32_MAX};
 	struct gx_wire_hdr h = {.type = type, .flags = flags, .mid = mid};
+	struct gx_tx tx; /* not its header, which would be written twice */
 
+	tx.data = data;
+	tx.len = len;
+	tx.cookie = UINT32_MAX;
+	tx.gpu = 0;
+	tx.mapped = false;
+	tx.seal = NULL;
 	tx_hdr(e, &tx, &h, psn, GX_HALF_CTL);
 	l->q->ops->tx_burst(l->q, GX_HALF_CTL, &tx, 1);
 	gx_stat_add(pkt_stats(l), GX_STAT_TX_PKTS, 1);
