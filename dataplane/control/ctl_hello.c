@@ -553,7 +553,8 @@ static int server_conn_new(struct ctl_conn *cc)
 	ret = rights_take(cc->conn, cc->key);
 	if (ret)
 		return ret;
-	cc->conn->secret = cc->tls ? ctl_tls_secret : NULL;
+	if (cc->tls)
+		cc->conn->secret = ctl_tls_secret;
 	if (cc->listener && cc->listener->held) {
 		atomic_store_explicit(&cc->conn->listener, cc->listener, memory_order_relaxed);
 		atomic_store(&cc->conn->user, cc->listener->user);
