@@ -408,7 +408,7 @@ int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts
 	}
 	if (!ctl_addr_is_loopback(&addrs[i].sa) && !gx->opts.insecure && !auth_serves(gx))
 		gx_warn("listening at %s, but only peers on this host's loopback are served: this end "
-			"has no keys (gx_opts.auth.key_files); set gx_opts.insecure to serve others in "
+			"has no keys (gx_auth_opts.key_files); set gx_opts.insecure to serve others in "
 			"clear",
 			addr);
 	ret = listen_unix(gx);
@@ -474,7 +474,7 @@ static int connect_addrs(struct ctl_conn *cc, const char *addr)
 	if (!cc->nr_addrs)
 		return gx_fail(-EPERM,
 			       "%.90s is not on loopback, and this end has no key: name one of the "
-			       "server's in gx_opts.auth.key_file, or set gx_opts.insecure at both "
+			       "server's in gx_auth_opts.key_file, or set gx_opts.insecure at both "
 			       "ends to send in clear",
 			       addr);
 	return 0;

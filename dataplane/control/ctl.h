@@ -286,6 +286,7 @@ int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct a
 /* -- ctl_conn.c -- */
 
 struct ctl_conn *ctl_conn_new(struct ctl *ctl, bool server); /* any thread; not yet in ctl->conns */
+void ctl_conn_tune(const struct ctl_conn *cc); /* its socket is connected, and will be used */
 /* Act on a verdict. 0: the connection goes on. The result of gx_refuse(): it ends, and both ends get
  * the words, which have cause and cure. For GX_REASON_PROTOCOL they say how the peer broke it. */
 void ctl_conn_judge(struct ctl_conn *cc, int verdict);

@@ -8,12 +8,18 @@
 #include "gx_internal/link.h"
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define IN_ROOM_FIRST 4096
+
+#define KEEPALIVE_IDLE_S  10
+#define KEEPALIVE_EVERY_S 5
+#define KEEPALIVE_TRIES	  3
 
 static void conn_tx_kick(struct ctl_conn *cc);
 
@@ -43,6 +49,18 @@ struct ctl_conn *ctl_conn_new(struct ctl *ctl, bool server)
 	cc->out_end = &cc->out;
 	cc->rx.arg = cc->tx.arg = cc;
 	return cc;
+}
+
+void ctl_conn_tune(const struct ctl_conn *cc)
+{
+	const int on = 1, idle = KEEPALIVE_IDLE_S, every = KEEPALIVE_EVERY_S,
+		  tries = KEEPALIVE_TRIES;
+
+	setsockopt(cc->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(cc->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(cc->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(cc->fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));
+	setsockopt(cc->fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
 }
 
 static void conn_buf_free(struct ctl_buf *buf)

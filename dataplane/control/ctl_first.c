@@ -25,6 +25,7 @@ static void client_let_in(struct ctl_conn *cc)
 
 	cc->near = cc->loopback || getpeername(cc->fd, (struct sockaddr *)&sa, &len) ||
 		   ctl_addr_is_own(&sa);
+	ctl_conn_tune(cc);
 	ctl_conn_goto(cc, CTL_HELLO);
 }
 
@@ -47,7 +48,7 @@ static void first_clear(struct ctl_conn *cc)
 	} else {
 		if (ctl_may_log(&cc->ctl->refused_rate))
 			gx_warn("peer %s was refused: it is of another host and shows no key: give it "
-				"one of gx_opts.auth.key_files as its gx_opts.auth.key_file, or set "
+				"one of gx_auth_opts.key_files as its gx_auth_opts.key_file, or set "
 				"gx_opts.insecure at both ends to send in clear",
 				cc->name);
 		stranger_drop(cc, "another host, in clear");
@@ -59,7 +60,7 @@ static void first_no_keys(struct ctl_conn *cc, const char *name)
 {
 	if (ctl_may_log(&cc->ctl->refused_rate))
 		gx_warn("peer %s was refused: it shows key %s, and this end has no keys: name its file "
-			"in gx_opts.auth.key_files",
+			"in gx_auth_opts.key_files",
 			cc->name, name);
 	ctl_bad(cc->ctl, "peer %s shows key %s, and there are none", cc->name, name);
 	auth_tls_no_keys(cc->ctl->frame);
@@ -176,7 +177,7 @@ int ctl_first_answer(struct ctl_conn *cc)
 		return gx_refuse(
 			GX_REASON_AUTH, -ENOKEY,
 			"this end shows key %s, and the server has no keys: name the key's "
-			"file in the server's gx_opts.auth.key_files",
+			"file in the server's gx_auth_opts.key_files",
 			cc->key->k.name);
 	case -ENOMEM:
 		return gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "out of memory");

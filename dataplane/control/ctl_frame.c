@@ -7,18 +7,12 @@
 #include "control/ctl.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #define OUT_OF_TURN "message out of turn"
-
-#define KEEPALIVE_IDLE_S  10
-#define KEEPALIVE_EVERY_S 5
-#define KEEPALIVE_TRIES	  3
 
 static void conn_rx_arm(struct ctl_conn *cc);
 
@@ -42,7 +36,7 @@ static void conn_lost(struct ctl_conn *cc, int res)
 		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET,
 			  "peer %s closed the connection without a word: %s", cc->name,
 			  cc->tls ? "is it a server of this version of gx?"
-				  : "does it want a key (gx_opts.auth.key_file)?");
+				  : "does it want a key (gx_auth_opts.key_file)?");
 	else
 		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET,
 			  "peer %s closed the connection during set-up%s%s", ctl_conn_peer(cc),
@@ -303,18 +297,6 @@ static void conn_rx_arm(struct ctl_conn *cc)
 
 /* ---- client: the TCP connect ---- */
 
-static void conn_socket_tune(int fd)
-{
-	const int on = 1, idle = KEEPALIVE_IDLE_S, every = KEEPALIVE_EVERY_S,
-		  tries = KEEPALIVE_TRIES;
-
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
-}
-
 static void conn_connect_failed(struct ctl_conn *cc, int err)
 {
 	ctl_conn_close(cc);
@@ -363,7 +345,7 @@ static void conn_connect_done(struct gx_io *io, int res)
 		ctl_conn_start(cc);
 		return;
 	}
-	conn_socket_tune(cc->fd);
+	ctl_conn_tune(cc);
 	ctl_conn_judge(cc, conn_begin(cc));
 	if (ctl_conn_is_live(cc))
 		conn_rx_arm(cc);
@@ -483,7 +465,6 @@ void ctl_conn_accepted(struct gx_listener *l, int fd)
 			ctl_conn_destroy(cc);
 		return;
 	}
-	conn_socket_tune(fd);
 	cc->fd = gx_fd_own(fd);
 	cc->listener = l;
 	cc->data_len = l->data_len;
