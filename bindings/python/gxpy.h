@@ -16,6 +16,7 @@
 #include <stdatomic.h>
 #include <structmember.h>
 
+#include <gx/auth.h>
 #include <gx/gx.h>
 
 #define MS_NS 1000000ull
@@ -59,6 +60,7 @@ struct context {
 	/* of turn.c */
 	bool turns;		   /* the core has no thread of gx */
 	pthread_mutex_t turn_lock; /* held by who turns it */
+	struct gx_core *turned;	   /* by it, and by callers; until turn_end() */
 	pthread_t helper;
 	int wake_fd;
 	_Atomic bool stops, rests;  /* the helper shall end; sleeps */

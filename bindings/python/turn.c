@@ -39,7 +39,7 @@ static bool may_rest(struct context *c, struct gx_core *core)
 static void *help(void *arg)
 {
 	struct context *c = arg;
-	struct gx_core *core = gx_core(c->gx, 0);
+	struct gx_core *core = c->turned; /* c->gx may be gone before this thread has begun */
 	struct pollfd p[] = {{.fd = gx_core_fd(core), .events = POLLIN},
 			     {.fd = c->wake_fd, .events = POLLIN}};
 	uint64_t worked_ns = gx_now();
@@ -75,8 +75,10 @@ static void wake(struct context *c)
 
 int turn_begin(struct context *c)
 {
-	int ret = gx_core_fd(gx_core(c->gx, 0));
+	int ret;
 
+	c->turned = gx_core(c->gx, 0);
+	ret = gx_core_fd(c->turned);
 	if (ret < 0)
 		return ret;
 	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
