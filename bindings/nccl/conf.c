@@ -23,6 +23,8 @@
 
 const struct conf_var conf_vars[] = {
 	{"GX_NCCL_ADDR", CONF_ADDR},
+	{"GX_NCCL_KEY_FILE", "none"},
+	{"GX_NCCL_INSECURE", "0"},
 	{"GX_NCCL_PORTS", "shm;udp"},
 	{"GX_NCCL_MODE", "host"},
 	{"GX_NCCL_LINK", "gx chooses"},
@@ -177,6 +179,32 @@ static bool conf_host(struct conf *c)
 	snprintf(c->host, sizeof(c->host), "%s", text ? text : CONF_ADDR);
 	c->near = !strncmp(c->host, "127.", 4) || !strcmp(c->host, "::1");
 	return true;
+}
+
+/* Strangers may reach any address but loopback. */
+static bool conf_key(struct conf *c)
+{
+	const char *text = conf_text("GX_NCCL_KEY_FILE");
+	unsigned long insecure = 0;
+
+	if (!conf_number("GX_NCCL_INSECURE", 0, 1, &insecure))
+		return false;
+	c->insecure = insecure;
+	if (text && (strlen(text) >= sizeof(c->key_file) || insecure)) {
+		say_warn("GX_NCCL_KEY_FILE=%.80s: %s", text,
+			 insecure ? "and GX_NCCL_INSECURE=1, which needs no key: set one of them"
+				  : "its path is too long");
+		return false;
+	}
+	snprintf(c->key_file, sizeof(c->key_file), "%s", text ? text : "");
+	if (text || insecure || c->near)
+		return true;
+	say_warn(
+		"GX_NCCL_ADDR=%s is reached by other hosts, and there is no key: make one (gxd keygen "
+		"NAME), copy its file to each host, and set GX_NCCL_KEY_FILE; or GX_NCCL_INSECURE=1, "
+		"to let everybody in, in clear",
+		c->host);
+	return false;
 }
 
 static bool conf_link(struct conf *c)
@@ -465,8 +493,8 @@ bool conf_read(struct conf *c)
 	c->nr_devices = (unsigned)devices;
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
-	if (!conf_cpus(c) || !conf_ports(c) || !conf_host(c) || !conf_link(c) || !conf_mode(c) ||
-	    !conf_proto() || !conf_simple(c) || !conf_pull(c))
+	if (!conf_cpus(c) || !conf_ports(c) || !conf_host(c) || !conf_key(c) || !conf_link(c) ||
+	    !conf_mode(c) || !conf_proto() || !conf_simple(c) || !conf_pull(c))
 		return false;
 	c->help = c->pull == GX_PULL_OFF ? 0 : (unsigned)help;
 	return true;

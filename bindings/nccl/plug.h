@@ -244,6 +244,8 @@ struct conf {
 	unsigned nr_ports;     /* 0: gx's default */
 	char host[ADDR_B - 8]; /* address to listen at and to bind to */
 	bool near;	       /* it is loopback: other hosts do not reach it */
+	bool insecure;	       /* others may, without a key, in clear */
+	char key_file[1024];   /* that all ranks have; "": none */
 	const char *link;      /* "packet", "local", "tcp", NULL: gx chooses */
 	enum gx_pull pull;
 	unsigned pull_over_b; /* gx_host_opts.pull_over_b */

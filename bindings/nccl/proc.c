@@ -5,6 +5,7 @@
  */
 #include "plug.h"
 
+#include <gx/auth.h>
 #include <gx/log.h>
 
 #include <stdio.h>
@@ -140,6 +141,8 @@ static void proc_stop(struct gx *gx)
 static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 {
 	const struct conf *c = &plug.conf;
+	const char *const key = c->key_file;
+	struct gx_auth_opts auth = GX_INIT(auth); /* all ranks are servers and clients */
 	struct gx_opts o = GX_INIT(o);
 
 	o.nr_cores = nr_cores;
@@ -147,7 +150,11 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	o.ports = c->nr_ports ? c->ports : NULL;
 	o.nr_ports = c->nr_ports;
 	o.server = true;
-	o.insecure = !c->near;
+	o.insecure = c->insecure && !c->near;
+	auth.key_file = key;
+	auth.key_files = &key;
+	auth.nr_key_files = 1;
+	o.auth = key[0] ? &auth : NULL;
 	o.cores = GX_WITH(gx_core_opts, .busy = c->busy, .wait = true);
 	o.bind_host = c->host;
 	o.peer_timeout_ns = c->timeout_ns;
@@ -204,7 +211,9 @@ static void proc_tell(unsigned nr_cores, const int *cpus, const char *pci)
 				       cpus[i]);
 	say_info("gx %s listens at %s; %u polling cores on CPU%s%s%s%s", gx_version(), plug.addr,
 		 nr_cores, text, pci[0] ? ", if possible near the GPU at " : "", pci,
-		 plug.conf.near ? "; ranks of this host alone reach it" : "; in clear");
+		 plug.conf.near		 ? "; ranks of this host alone reach it"
+		 : plug.conf.key_file[0] ? "; encrypted, with a key"
+					 : "; insecure: for everybody, in clear");
 }
 
 static int proc_start(void)
@@ -229,7 +238,9 @@ static int proc_start(void)
 	if (!ret)
 		ret = proc_listen(gx);
 	if (ret) {
-		say_warn("init: %s (see GX_NCCL_PORTS, GX_NCCL_ADDR and GX_NCCL_CPUS)", gx_error());
+		say_warn(
+			"init: %s (see GX_NCCL_PORTS, GX_NCCL_ADDR, GX_NCCL_KEY_FILE and GX_NCCL_CPUS)",
+			gx_error());
 		proc_stop(gx);
 		return NCCL_SYSTEM_ERROR;
 	}

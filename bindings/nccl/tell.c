@@ -125,7 +125,8 @@ int gx_nccl_tell(char *text, size_t room);
  *   version  of gx
  *   set, default  a variable and its value, or its default in words
  *   wrong    why the first communicator would fail; then none of the following
- *   near, open  the address to listen at: this host alone reaches it, or others too
+ *   near, open, key  the address to listen at: this host alone reaches it, or others too, insecure or
+ *            with a key
  *   mode     "host: ..." or "unpack: ...": the memory that NCCL gives, and how bytes get into it
  *   copies   how often long messages within a host are copied
  *   core     a line for each polling core: its CPU, -1: not pinned
@@ -148,7 +149,7 @@ NCCL_EXPORT int gx_nccl_tell(char *text, size_t room)
 	tell_vars();
 	say_to(tell_log);
 	if (conf_read(&c)) {
-		tell_line(c.near ? "near" : "open", "%s", c.host);
+		tell_line(c.near ? "near" : c.insecure ? "open" : "key", "%s", c.host);
 		tell_mode(&c);
 		tell_copies(&c);
 		tell_cpus(&c);

@@ -135,10 +135,11 @@ static PyObject *conn_info(PyObject *self, PyObject *unused)
 	ret = gx_conn_info(k->conn, &i);
 	if (ret)
 		return fail_call(ret);
-	return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:O}", "state", states[i.state],
-			     "link", i.link, "port", i.port, "why", i.why, "peer", i.peer, "reason",
-			     gx_reason_name(i.reason), "text", i.text, "lanes", i.lanes, "pid",
-			     i.peer_pid, "same_host", i.same_host ? Py_True : Py_False);
+	return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:O}", "state",
+			     states[i.state], "link", i.link, "port", i.port, "auth", i.auth, "why",
+			     i.why, "peer", i.peer, "reason", gx_reason_name(i.reason), "text",
+			     i.text, "lanes", i.lanes, "pid", i.peer_pid, "same_host",
+			     i.same_host ? Py_True : Py_False);
 }
 
 static PyObject *conn_repr(PyObject *self)

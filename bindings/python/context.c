@@ -203,8 +203,10 @@ static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-	static char *names[] = {"cores",     "port",	     "server", "insecure",
-				"bind_host", "peer_timeout", NULL};
+	static char *names[] = {"cores",     "port",	     "server",	 "insecure",
+				"bind_host", "peer_timeout", "key_file", NULL};
+	const char *key_file = NULL;
+	struct gx_auth_opts auth = GX_INIT(auth);
 	struct gx_port_name port = {0};
 	struct gx_opts o = GX_INIT(o);
 	int cpus[CORES_MAX], n, server = 1, insecure = 0, ret;
@@ -212,8 +214,8 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	struct context *c;
 	double timeout = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzd", names, &cores, &port.name, &server,
-					 &insecure, &o.bind_host, &timeout))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzdz", names, &cores, &port.name, &server,
+					 &insecure, &o.bind_host, &timeout, &key_file))
 		return NULL;
 	n = cpus_of(cores, cpus);
 	if (n < 0)
@@ -243,6 +245,11 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	o.peer_timeout_ns = (uint64_t)(timeout * 1e9);
 	o.ports = port.name ? &port : NULL;
 	o.nr_ports = port.name ? 1 : 0;
+	/* A context listens and connects. */
+	auth.key_file = key_file;
+	auth.key_files = &key_file;
+	auth.nr_key_files = 1;
+	o.auth = key_file ? &auth : NULL;
 	o.on_conn = on_conn;
 	o.arg = c;
 	Py_BEGIN_ALLOW_THREADS

@@ -470,7 +470,8 @@ static void case_init(struct rank *r)
 		{"GX_NCCL_ADDR", "localhost"}, {"GX_NCCL_ADDR", "192.0.2.1"},
 		{"GX_NCCL_LINK", "rope"},      {"GX_NCCL_TIMEOUT_S", "-1"},
 		{"GX_NCCL_PULL", "push"},      {"GX_NCCL_MODE", "gpu"},
-		{"GX_NCCL_HELP", "2"},
+		{"GX_NCCL_HELP", "2"},	       {"GX_NCCL_ADDR", "127.1.2.3.4"},
+		{"GX_NCCL_INSECURE", "2"},     {"GX_NCCL_KEY_FILE", "/nonexistent/a.key"},
 	};
 	unsigned fds = 0;
 

@@ -68,6 +68,29 @@ class Pair(unittest.TestCase):
         self.assertEqual(self.notes()[0][1], b"")
         self.assertIs(self.far.accept(5), who)
 
+    def test_key_file(self):
+        """Both ends by one key; an end without it, and one with another secret."""
+        with tempfile.TemporaryDirectory() as tmp:
+            files = [os.path.join(tmp, f"{i}.key") for i in range(2)]
+            for file in files:
+                subprocess.run([BUILD / "tools/gxd", "keygen", "job", "-o", file], check=True, stdout=subprocess.DEVNULL,
+                               env={k: v for k, v in os.environ.items() if k != "LD_PRELOAD"})
+            with gx.Context(self.cores, key_file=files[0]) as far, gx.Context(self.cores, key_file=files[0]) as near, \
+                    gx.Context(self.cores, key_file=files[1]) as other:
+                pages, addr = far.alloc(SIZE), f"127.0.0.1:{far.listen('127.0.0.1:0')}"
+                conn = near.connect(addr)
+                self.assertEqual(conn.info()["auth"], "job")
+                self.assertEqual(conn.put(b"x" * 64, conn.region(pages.key()), 0).wait(10), 64)
+                self.assertEqual(bytes(pages)[:64], b"x" * 64)
+                self.assertEqual(far.accept(5).info()["auth"], "job")
+                self.assertEqual(self.near.connect(addr).info()["auth"], "")  # of this host, by its user
+                with self.assertRaisesRegex(gx.Error, "key job") as e:
+                    other.connect(addr)
+                self.assertEqual(e.exception.reason, "auth")
+            os.chmod(files[0], 0o644)
+            with self.assertRaisesRegex(gx.Denied, "chmod 600"):
+                gx.Context(self.cores, key_file=files[0])
+
     def test_many(self):
         data = os.urandom(SIZE)
         views = [memoryview(data)[i:i + 16] for i in range(0, SIZE, 16)]

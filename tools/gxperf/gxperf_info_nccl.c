@@ -187,17 +187,21 @@ static void tell_var(struct nccl_info *n, bool set, char *value)
 	       js_pack("{s:b, s:o}", "set", set, "value", js_string(value ? value : "")));
 }
 
-static void tell_addr(struct nccl_info *n, bool near, const char *addr)
+static void tell_addr(struct nccl_info *n, const char *who, const char *addr)
 {
 	info_say(n->i, "listens at %s\n", addr);
 	js_set(n->doc, "address", js_string(addr));
-	if (near)
+	if (!strcmp(who, "near"))
 		nccl_warn(n,
 			  "GX_NCCL_ADDR: %s is reached by ranks of this host alone. NCCL takes the "
 			  "network between hosts, or between processes with different NCCL_HOSTID",
 			  addr);
-	else
-		nccl_warn(n, "GX_NCCL_ADDR: data goes in clear to and from %s", addr);
+	else if (!strcmp(who, "open"))
+		nccl_warn(
+			n,
+			"GX_NCCL_INSECURE: everybody who reaches %s may connect, and data goes in "
+			"clear: take GX_NCCL_KEY_FILE",
+			addr);
 }
 
 static void tell_core(struct nccl_info *n, const char *cpu)
@@ -214,8 +218,8 @@ static void tell_line(struct nccl_info *n, const char *key, char *value)
 		js_set(n->doc, "version", js_string(value));
 	else if (!strcmp(key, "set") || !strcmp(key, "default"))
 		tell_var(n, key[0] == 's', value);
-	else if (!strcmp(key, "near") || !strcmp(key, "open"))
-		tell_addr(n, key[0] == 'n', value);
+	else if (!strcmp(key, "near") || !strcmp(key, "open") || !strcmp(key, "key"))
+		tell_addr(n, key, value);
 	else if (!strcmp(key, "core"))
 		tell_core(n, value);
 	else if (!strcmp(key, "claimed")) {

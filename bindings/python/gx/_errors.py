@@ -51,7 +51,7 @@ CLASSES = {
     errno.ETIMEDOUT: Timeout, errno.ENOTCONN: PeerLost, errno.ECONNRESET: PeerLost, errno.ENETUNREACH: PeerLost,
     errno.EPIPE: PeerLost, errno.ECONNREFUSED: Refused, errno.ESTALE: Stale, errno.EACCES: Denied, errno.EPERM: Denied,
     errno.EXDEV: Denied, errno.ENOENT: NotFound, errno.ENODEV: NotFound, errno.ERANGE: OutOfRange,
-    errno.ECANCELED: Canceled, errno.EBADF: Closed, errno.ECHILD: Forked,
+    errno.ECANCELED: Canceled, errno.EBADF: Closed, errno.ECHILD: Forked, errno.ENOKEY: Denied, errno.EKEYREVOKED: Denied,
 }
 
 

@@ -74,8 +74,9 @@ class GxTransport(TensorTransportManager):
     def _open(self):
         """Under the lock."""
         if not self._context:
-            host = ray.util.get_node_ip_address() if os.environ.get("GX_RAY_INSECURE") == "1" else None
-            self._context = gx.Context(insecure=bool(host), bind_host=host)
+            key, insecure = os.environ.get("GX_RAY_KEY_FILE"), os.environ.get("GX_RAY_INSECURE") == "1"
+            host = ray.util.get_node_ip_address() if key or insecure else None
+            self._context = gx.Context(insecure=insecure, key_file=key, bind_host=host)
             host = host or "127.0.0.1"
             host = f"[{host}]" if ":" in host else host
             self._address = f"{host}:{self._context.listen(host + ':0')}"
