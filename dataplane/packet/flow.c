@@ -297,21 +297,29 @@ static void flow_age(struct flow *f, uint64_t now_ns, uint64_t seq)
 		f->age_ns[0] = GX_MAX(f->age_ns[0], now_ns - sent_ns);
 }
 
+/* The window of reordering need not be longer than the RTO, or than a packet took of late. Samples of
+ * the round trip are of the newest packets, which are never the late ones: they alone would hold the
+ * window at one round trip, and a queue that empties adds to that. */
+static uint64_t flow_reo_max(const struct flow *f)
+{
+	return GX_MAX(flow_rto_span_ns(f), GX_MAX(f->age_ns[0], f->age_ns[1]));
+}
+
 /* RACK's window: min_rtt / 4, doubled as far as reordering showed (RFC 8985 6.2 step 4). The RFC
- * stops at srtt; here it may grow to the RTO. Else half of all packets would go twice where paths
+ * stops at srtt; here it may grow further. Else half of all packets would go twice where paths
  * differ by several round trips. */
 static void flow_reo_set(struct flow *f)
 {
 	uint64_t base = GX_MAX(f->rtt_min_ns / 4, FLOW_REO_MIN_NS);
 
-	f->reo_ns = GX_MIN(base << f->reo_shift, GX_MAX(flow_rto_span_ns(f), base));
+	f->reo_ns = GX_MIN(base << f->reo_shift, GX_MAX(flow_reo_max(f), base));
 }
 
 static void flow_reo_grow(struct flow *f)
 {
 	f->reo_seq = f->tx_next;
 	f->reo_rounds = 0;
-	if (f->reo_shift < FLOW_REO_SHIFT_MAX && f->reo_ns < flow_rto_span_ns(f))
+	if (f->reo_shift < FLOW_REO_SHIFT_MAX && f->reo_ns < flow_reo_max(f))
 		f->reo_shift++;
 	flow_reo_set(f);
 }

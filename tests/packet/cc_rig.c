@@ -190,16 +190,23 @@ static uint64_t timer_next(struct rig *r, struct rig_sender *s, bool waits)
 	return due;
 }
 
+/* Stafford's mix, as in splitmix64. Return: below 100. */
+static uint32_t dice(uint64_t x)
+{
+	x *= 0x9e3779b97f4a7c15ull;
+	x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull;
+	return (uint32_t)((x >> 32) % 100);
+}
+
 /* Does the core of the sender, or of the receiver, not run then? */
 static bool is_off(const struct rig *r, const struct rig_sender *s, bool rx, uint64_t ns)
 {
-	uint64_t cycle_ns = s->cfg.on_ns + s->cfg.off_ns, x;
+	uint64_t cycle_ns = s->cfg.on_ns + s->cfg.off_ns;
 
 	if (!s->cfg.slice_ns)
 		return !rx && s->cfg.off_ns && ns % cycle_ns >= s->cfg.on_ns;
-	x = (ns / s->cfg.slice_ns + 1000003 * (2 * r->seed + rx)) * 0x9e3779b97f4a7c15ull;
-	x = (x ^ x >> 29) * 0xbf58476d1ce4e5b9ull; /* Stafford's mix, as in splitmix64 */
-	return (x >> 32) % 100 < (rx ? s->cfg.rx_off_pct : s->cfg.tx_off_pct);
+	return dice(ns / s->cfg.slice_ns + 1000003 * (2 * r->seed + rx)) <
+	       (rx ? s->cfg.rx_off_pct : s->cfg.tx_off_pct);
 }
 
 static void turn(struct rig *r, struct rig_sender *s)
@@ -254,6 +261,8 @@ static void ack_send(struct rig *r, struct rig_sender *s)
 	}
 	if (s->cfg.lie)
 		ev.ack->marks = s->lied += s->cfg.lie;
+	if (dice(r->nr_made + 1000003 * r->seed) < s->cfg.ack_late_pct)
+		ev.ns += s->cfg.rtt_ns;
 	event_put(r, ev);
 }
 

@@ -72,7 +72,7 @@ static void count__bytes_under_way(void **state)
 	assert_int_equal(state_of(c, MS).rtt_ns, 2 * MS);
 	/* The place of a packet that was lost is free, although the packet may arrive. */
 	cc_sent(c, 4 * MS, 1024, 960);
-	cc_spurious(c, 4 * MS);
+	cc_spurious(c, 4 * MS, 1);
 	assert_int_equal(state_of(c, MS).in_flight_b, 1000);
 	cc_close(c);
 }
@@ -405,6 +405,30 @@ static void late__is_not_lost(void **state)
 	rig_close(&r);
 }
 
+/* From the start, when flow.c does not know yet how late packets are: what it deems lost then must
+ * not end the start at a small part of the rate. The time counts from the first packet. */
+static void late__from_the_start(void **state)
+{
+	for (unsigned k = 0; k < (getenv("GX_TEST_FULL") ? 20 : 4); k++) {
+		struct rig_sender_cfg s = sender_of(50 * MS);
+		struct way_cfg way = link_1g;
+		struct rig r;
+
+		way.seed += k;
+		way.rate_bps[0] = 100000000;
+		way.queue_b = 625000;
+		way.late_ppm = 250000;
+		way.late_ns = 50 * MS;
+		s.payload_b = 1440;
+		rig_open(&r, &way, &s, 1, 1 + k);
+		rig_run(&r, 8 * S);
+		say("25 % late by 50 ms, from the start", &r, 1e8, 50 * MS);
+		assert_true(part(&r, 1e8) > 0.9);
+		assert_true(r.s[0].late < 0.01 * r.s[0].got);
+		rig_close(&r);
+	}
+}
+
 static void rate__falls_and_rises(void **state)
 {
 	struct rig_sender_cfg s = sender_of(10 * MS);
@@ -678,6 +702,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(flows__of_other_round_trips_share),
 		cmocka_unit_test(flows__newcomer),
 		cmocka_unit_test(late__is_not_lost),
+		cmocka_unit_test(late__from_the_start),
 		cmocka_unit_test(rate__falls_and_rises),
 		cmocka_unit_test(black_out__passes),
 		cmocka_unit_test(core__without_cpu),
