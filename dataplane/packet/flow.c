@@ -252,6 +252,11 @@ uint64_t flow_srtt_ns(const struct flow *f)
 	return f->srtt_ns;
 }
 
+bool flow_is_uneven(const struct flow *f)
+{
+	return f->nr_lost || f->reo_shift;
+}
+
 uint64_t flow_spurious(const struct flow *f)
 {
 	return f->nr_spurious;

@@ -79,6 +79,8 @@ uint64_t flow_due(const struct flow *f);
 uint32_t flow_outstanding(const struct flow *f);
 uint64_t flow_srtt_ns(const struct flow *f); /* 0: no sample */
 uint64_t flow_pto_ns(const struct flow *f);  /* a packet or its ACK that takes longer is lost */
+/* Of late, packets were lost or came after later ones, by more than a quarter of a round trip. */
+bool flow_is_uneven(const struct flow *f);
 
 /* -- receiver -- */
 

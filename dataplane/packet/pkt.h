@@ -274,9 +274,8 @@ struct pkt_timer {
 
 /* ack.c, make.c: the ACKs that we send. */
 struct pkt_acks {
-	uint8_t hold;	 /* ACK_HOLD_*: a completion was given, and the ACK waits a turn for the
-			    user's answer */
-	uint64_t apsn;	 /* number space of ACKs */
+	uint8_t hold;  /* ACK_HOLD_*: a completion was given, the ACK waits a turn for an answer */
+	uint64_t apsn; /* number space of ACKs */
 	uint32_t number; /* of the last ACK */
 };
 
@@ -304,6 +303,7 @@ struct pkt_sends {
 	uint32_t act_head, act_tail; /* list: operations with first packets to send, in turn */
 	uint32_t new_head, new_tail; /* list: the same that have yet to have their first turn */
 	unsigned new_due;	     /* packets that those of new_head may send before the others */
+	bool wary;		     /* only messages whose OPEN has arrived send data now */
 	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid, as posted */
 	uint32_t send_head, send_tail; /* list: sends that wait for an offer */
 	struct {

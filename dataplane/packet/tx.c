@@ -117,13 +117,19 @@ static void op_part(struct pkt_ep *e, struct pkt_op *op, struct gx_wire_rec *old
 	gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_AGAIN, 1);
 }
 
+/* Is the OPEN of its message still under way, as far as we know? */
+static bool op_open_is_out(const struct pkt_ep *e, const struct pkt_op *op)
+{
+	const struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
+
+	return s->state != REC_FREE && s->rec.rsn == op->open_rsn;
+}
+
 /* Has the peer the OPEN of its message, and does the port reference no packet of it? Then another
  * message may replace it, whatever is lost. */
 static bool op_may_part(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	const struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
-
-	return !op->refs && (s->state == REC_FREE || s->rec.rsn != op->open_rsn);
+	return !op->refs && !op_open_is_out(e, op);
 }
 
 /* May the peer still check packets of @op after it has acknowledged all of them? */
@@ -262,6 +268,8 @@ static unsigned tx_visit(struct pkt_ep *e, uint32_t i, unsigned n, unsigned may,
 	unsigned got;
 
 	fetch_ahead(e, op);
+	if (gx_unlikely(e->tx.wary) && op_open_is_out(e, op))
+		may = 0;
 	got = tx_first(e, i, n, n + may) - n;
 	*done = op->sent_pkts == op->acked.nr_pkts;
 	return got;
@@ -337,6 +345,19 @@ static unsigned tx_turns(struct pkt_ep *e, unsigned n, unsigned max)
 	return n >= first && first < max ? tx_new(e, n, max) : n;
 }
 
+/* A receiver drops data that comes before its OPEN. So on a path that loses packets, or lets them
+ * overtake others, the messages whose OPEN has arrived go first. Else a lost OPEN were a loss of all
+ * that follows it for a round trip. Others go only while none of those can. */
+static unsigned tx_turns_wary(struct pkt_ep *e, unsigned n, unsigned max)
+{
+	unsigned got;
+
+	e->tx.wary = true;
+	got = tx_turns(e, n, max);
+	e->tx.wary = false;
+	return got > n ? got : tx_turns(e, n, max);
+}
+
 static bool tx_waits(const struct pkt_ep *e)
 {
 	return tx_has_first(e) || e->tx.resend_head != e->tx.resend_tail ||
@@ -397,7 +418,10 @@ bool tx_data(struct pkt_ep *e)
 		credit = 0;
 	if (!credit && tx_has_first(e))
 		gx_stat_add(pkt_stats(e->link), GX_STAT_CREDIT_STALL, 1);
-	n = tx_turns(e, n, GX_MIN(max, n + credit));
+	if (gx_unlikely(!e->lossless) && flow_is_uneven(e->flow))
+		n = tx_turns_wary(e, n, GX_MIN(max, n + credit));
+	else
+		n = tx_turns(e, n, GX_MIN(max, n + credit));
 	if (n)
 		tx_send(e->link, n);
 	if (gx_unlikely(e->pace.cc))

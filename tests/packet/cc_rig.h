@@ -31,7 +31,8 @@ struct rig_sender_cfg {
 	uint64_t slice_ns; /* others use the CPUs of both ends: of so long slices of time, ... */
 	uint32_t tx_off_pct, rx_off_pct; /* ... chosen by the seed, so many in 100 are theirs */
 	uint32_t ack_every;
-	uint32_t ack_late_pct; /* so many acknowledgements in 100, chosen by the seed, are a round trip
+	uint32_t
+		ack_late_pct; /* so many acknowledgements in 100, chosen by the seed, are a round trip
 				  late */
 	uint32_t
 		lie; /* its receiver says so many marked packets more with each acknowledgement, whatever

@@ -261,6 +261,33 @@ static void turns__stuck_messages_are_passed(void **state)
 	free(src);
 }
 
+/* A quarter of all packets is late by a round trip, so is a quarter of all OPENs. Data that overtakes
+ * its OPEN is dropped. */
+static void turns__data_follows_its_open(void **state)
+{
+	uint8_t *src;
+	struct rig *r = turn_rig(&src, false);
+	uint64_t strays, pkts = 0;
+
+	rig_set(r, &(struct sim_cfg){.rate_bps = 1000000000,
+				     .delay_ns = 2 * MS,
+				     .reorder_ppm = 250000,
+				     .reorder_slots = 370});
+	for (unsigned i = 0; i < 300; i++, pkts += 100) {
+		if (i >= 16)
+			rig_comps(r, 0, i - 15, 10 * SECOND);
+		turn_post(r, src, 100);
+	}
+	rig_comps(r, 0, 300, 10 * SECOND);
+	strays = rig_stat(r, 1, "rx_stray");
+	print_message("%.2f %% of packets came before their OPEN, %.2f %% were sent again\n",
+		      100.0 * (double)strays / (double)pkts,
+		      100.0 * (double)rig_stat(r, 0, "tx_resent") / (double)pkts);
+	assert_true(strays * 100 < pkts);
+	rig_done(r);
+	free(src);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -270,6 +297,7 @@ int main(int argc, char *argv[])
 		rig_test(turns__new_messages_pass),
 		rig_test(turns__short_messages_share_a_burst),
 		rig_test(turns__stuck_messages_are_passed),
+		rig_test(turns__data_follows_its_open),
 	};
 
 	return rig_run("sim_speed", tests, GX_ARRAY_SIZE(tests), argc, argv);
