@@ -713,6 +713,7 @@ const struct gx_link gx_link_packet = {
 	.port = GX_LINK_PORT_ANY,
 	.score = 2,
 	.ways = true,
+	.seals = true,
 	.cure = "",
 	.ctx = &ctx_ops,
 	.core = &core_ops,

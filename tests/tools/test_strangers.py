@@ -22,6 +22,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import cli
@@ -172,8 +173,11 @@ def call(tools, other, addr, *args):
 
 def clients(tools, other, keys):
     with cli.Server(tools, "--port", "udp", "--bind", HERE, "--key", keys.good, listen=f"{HERE}:0") as server:
-        # The handshake is done; what follows cannot be encrypted yet.
-        call(tools, other, server.addr, "--port", "udp", "--key", keys.good).must(FAILED, "cannot encrypt")
+        for mode in ((), ("--integrity", "mac"), ("--integrity", "gcm")):
+            call(tools, other, server.addr, "--port", "udp", "--key", keys.good, *mode).must(OK)
+        for mode in ("none", "crc32c"):
+            call(tools, other, server.addr, "--port", "udp", "--key", keys.good, "--integrity", mode).must(FAILED, "a key forbids")
+        # Not yet.
         call(tools, other, server.addr, "--link", "tcp", "--key", keys.good).must(FAILED, "link tcp", "cannot encrypt")
         wrong = call(tools, other, server.addr, "--port", "udp", "--key", keys.other).must(FAILED, "does not take key kv")
         server.wait_log("shows key kv, with another secret")
@@ -187,6 +191,40 @@ def clients(tools, other, keys):
     with cli.Server(tools, "--port", "udp", "--bind", HERE, listen=f"{HERE}:0") as server:
         call(tools, other, server.addr, "--port", "udp", "--key", keys.good).must(FAILED, "the server has no keys", "--key")
         server.wait_log("this end has no keys")
+
+
+class Tap(threading.Thread):
+    """All frames of the first veth pair, until the block ends."""
+
+    def __enter__(self):
+        self.sock, self.frames, self.ended = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)), bytearray(), False
+        self.sock.bind(("gxa", 0))
+        self.sock.settimeout(0.1)
+        self.start()
+        return self
+
+    def run(self):
+        while not self.ended:
+            with contextlib.suppress(TimeoutError):
+                self.frames += self.sock.recv(65536)
+
+    def __exit__(self, *_):
+        self.ended = True
+        self.join()
+        self.sock.close()
+
+
+def wire(tools, other, keys, folder):
+    """Neither what is put nor what the ends say of themselves can be read on the way."""
+    secret, source = b"a word that is for nobody on the way", folder / "source"
+    source.write_bytes(secret * 500)
+    for key, told in ((("--key", keys.good), False), (("--insecure",), True)):
+        with cli.Server(tools, "--port", "udp", "--bind", HERE, *key, listen=f"{HERE}:0") as server, Tap() as tap:
+            path, *rest = other.words(tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--port", "udp", *key,
+                                      "--file", source)
+            tools.run(path, *rest, timeout=100).must(OK)
+        expect((secret in tap.frames) == told, f"with {key} the payload was {'not ' if told else ''}seen among {len(tap.frames)} bytes")
+        expect((struct.pack("<I", cli.HELLO_MAGIC) in tap.frames) == told, f"with {key} HELLO was {'not ' if told else ''}seen")
 
 
 def silence(tools, other, keys):
@@ -264,6 +302,7 @@ def main(build, part=""):
                 flood(tools, other, keys, HALF_OPEN, STRAYS, 7)
             else:
                 clients(tools, other, keys)
+                wire(tools, other, keys, pathlib.Path(folder))
                 silence(tools, other, keys)
                 flood(tools, other, keys, 600, 3000, 1)
         finally:
