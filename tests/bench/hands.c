@@ -25,7 +25,6 @@
 #define WAIT_NS 10000000000ull
 #define PORT_A	"127.0.0.1:0"
 
-static const char name[] = "kv";
 static char folder[] = "/tmp/gx-hands-XXXXXX", path[64];
 
 static void must(int ret, const char *what)
@@ -135,7 +134,7 @@ static void connections(int port, unsigned n)
 }
 
 /* Return: the result of the handshake. */
-static int hand(struct auth_tls_ctx *ctx, int port, const uint8_t *secret)
+static int hand(struct auth_tls_ctx *ctx, int port, const char *name, const uint8_t *secret)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET,
 				 .sin_addr = {htonl(INADDR_LOOPBACK)},
@@ -176,12 +175,31 @@ static void handshakes(int port, pid_t server, unsigned n, const struct gx_auth_
 	wall_s = now_s(CLOCK_MONOTONIC);
 	cpu_s = now_s(clock);
 	for (unsigned i = 0; i < n; i++)
-		ok += hand(ctx, port, secret) == (good ? 1 : -EACCES);
+		ok += hand(ctx, port, "kv", secret) == (good ? 1 : -EACCES);
 	wall_s = now_s(CLOCK_MONOTONIC) - wall_s;
 	cpu_s = now_s(clock) - cpu_s;
 	printf("handshakes with %s secret: %u of %u, %.0f a second by one client, %.1f us of the "
 	       "server's CPU each\n",
 	       good ? "the" : "another", ok, n, n / wall_s, cpu_s / n * 1e6);
+	auth_tls_ctx_close(ctx);
+}
+
+/* Does time tell whether a name is known? */
+static void refusals(int port, unsigned n)
+{
+	static const char *const names[2] = {"kv", "kw"};
+	struct auth_tls_ctx *ctx = auth_tls_ctx_open();
+	double *s[2] = {calloc(n, sizeof(double)), calloc(n, sizeof(double))};
+	const uint8_t secret[AUTH_SECRET_B] = {1};
+
+	for (unsigned i = 0; i < 2 * n; i++) {
+		double start_s = now_s(CLOCK_MONOTONIC);
+
+		hand(ctx, port, names[i % 2], secret);
+		s[i % 2][i / 2] = now_s(CLOCK_MONOTONIC) - start_s;
+	}
+	printf("refused after, median of %u: another secret %.1f us, unknown name %.1f us\n", n,
+	       median(s[0], n) * 1e6, median(s[1], n) * 1e6);
 	auth_tls_ctx_close(ctx);
 }
 
@@ -202,6 +220,7 @@ int main(int argc, char **argv)
 	connections(port, conns);
 	handshakes(port, server, hands, &key, true);
 	handshakes(port, server, hands, &key, false);
+	refusals(port, hands);
 	kill(server, SIGKILL);
 	unlink(path);
 	rmdir(folder);

@@ -8,24 +8,9 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
-#include "control/ctl_rig.h"
+#include "control/ctl_hand.h"
 
-static const uint8_t secret[AUTH_SECRET_B] = "0123456789abcdef0123456789abcde";
 static const uint8_t other[AUTH_SECRET_B] = "0123456789abcdef0123456789abcdf";
-
-static void key_set(struct auth_key *key, const char *name, const uint8_t b[AUTH_SECRET_B])
-{
-	snprintf(key->k.name, sizeof(key->k.name), "%s", name);
-	memcpy(key->k.secret, b, AUTH_SECRET_B);
-	key->listed = true;
-}
-
-/* Both have it. */
-static void keys_set(void)
-{
-	key_set(&server->served, "kv", secret);
-	key_set(&client->own, "kv", secret);
-}
 
 static char log_text[256];
 
@@ -55,7 +40,7 @@ static void key__up(void **state)
 	struct gx_conn *c;
 	char addr[32];
 
-	keys_set();
+	hand_keys();
 	server_listen(addr);
 	c = both_up(addr, NULL);
 	wait_up(server, 1);
@@ -84,8 +69,8 @@ static void key__other_secret(void **state)
 {
 	char addr[32];
 
-	keys_set();
-	key_set(&client->own, "kv", other);
+	hand_keys();
+	hand_key(&client->own, "kv", other);
 	server_listen(addr);
 	log_begin();
 	client_connect(addr, NULL);
@@ -101,8 +86,8 @@ static void key__unknown_name(void **state)
 {
 	char addr[32], text[256];
 
-	keys_set();
-	key_set(&client->own, "old", secret);
+	hand_keys();
+	hand_key(&client->own, "old", hand_secret);
 	server_listen(addr);
 	log_begin();
 	client_connect(addr, NULL);
@@ -110,7 +95,7 @@ static void key__unknown_name(void **state)
 	assert_says(client->text, "another secret of that name, or none");
 	memcpy(text, client->text, sizeof(text));
 	log_end("shows key old, which is not known here");
-	key_set(&server->served, "old", other);
+	hand_key(&server->served, "old", other);
 	client_connect(addr, NULL);
 	wait_down(client, 2, -EACCES, GX_REASON_AUTH);
 	assert_string_equal(text, client->text);
@@ -121,7 +106,7 @@ static void key__server_has_none(void **state)
 {
 	char addr[32];
 
-	key_set(&client->own, "kv", secret);
+	hand_key(&client->own, "kv", hand_secret);
 	server_listen(addr);
 	log_begin();
 	client_connect(addr, NULL);
@@ -136,7 +121,7 @@ static void key__client_has_none(void **state)
 {
 	char addr[32];
 
-	key_set(&server->served, "kv", secret);
+	hand_key(&server->served, "kv", hand_secret);
 	server_listen(addr);
 	both_up_check(addr);
 	assert_null(server->up->secret);
@@ -148,7 +133,7 @@ static void key__closed_in_the_handshake(void **state)
 	int fd = raw_listen_at(addr), peer;
 	struct gx_conn *c;
 
-	key_set(&client->own, "kv", secret);
+	hand_key(&client->own, "kv", hand_secret);
 	for (unsigned i = 0; i < 20; i++) {
 		c = client_connect(addr, NULL);
 		peer = raw_accept(fd);
@@ -166,7 +151,7 @@ static void key__server_closes(void **state)
 	char addr[32];
 	int fd = raw_listen_at(addr);
 
-	key_set(&client->own, "kv", secret);
+	hand_key(&client->own, "kv", hand_secret);
 	client_connect(addr, NULL);
 	close(raw_accept(fd));
 	wait_down(client, 1, -ECONNRESET, GX_REASON_PEER_LOST);
@@ -178,7 +163,7 @@ static void key__not_a_tls_server(void **state)
 	char addr[32];
 	int fd = raw_listen_at(addr), peer;
 
-	key_set(&client->own, "kv", secret);
+	hand_key(&client->own, "kv", hand_secret);
 	client_connect(addr, NULL);
 	peer = raw_accept(fd);
 	assert_true(raw_send(peer, "HTTP/1.1 400 Bad Request\r\n\r\n", 28));
@@ -189,99 +174,6 @@ static void key__not_a_tls_server(void **state)
 }
 
 /* ---- A TLS peer by hand ---- */
-
-struct hand {
-	struct auth_tls_ctx *ctx;
-	struct auth_tls *t;
-	int fd;
-	uint8_t in[2 * GX_HELLO_FRAME_MAX]; /* decrypted */
-	uint32_t len;
-};
-
-static void hand_flush(struct hand *h)
-{
-	uint8_t b[4096];
-	size_t n;
-
-	while ((n = auth_tls_out(h->t, b, sizeof(b))))
-		raw_send(h->fd, b, n);
-}
-
-/* Return: the end has come. */
-static bool hand_recv_some(struct hand *h)
-{
-	uint8_t b[4096];
-	ssize_t n = raw_recv_some(h->fd, b, sizeof(b));
-
-	if (n > 0)
-		assert_int_equal(auth_tls_put(h->t, b, (size_t)n), 0);
-	return n <= 0;
-}
-
-static void hand_open(struct hand *h, bool is_server, int fd, const char *name,
-		      const uint8_t key[AUTH_SECRET_B])
-{
-	int ret;
-
-	*h = (struct hand){.ctx = auth_tls_ctx_open(), .fd = fd};
-	h->t = auth_tls_new(h->ctx, is_server, name, key);
-	while (!(ret = auth_tls_step(h->t))) {
-		hand_flush(h);
-		assert_false(hand_recv_some(h));
-	}
-	assert_int_equal(ret, 1);
-	hand_flush(h);
-}
-
-static void hand_close(struct hand *h)
-{
-	auth_tls_free(h->t);
-	auth_tls_ctx_close(h->ctx);
-	close(h->fd);
-}
-
-static void hand_send(struct hand *h, const void *b, uint32_t len)
-{
-	assert_int_equal(auth_tls_write(h->t, b, len), 0);
-	hand_flush(h);
-}
-
-/* Return: type of the next frame, -errno of TLS, 0 at the end of the socket. */
-static int hand_recv(struct hand *h, uint8_t *body, uint32_t *len)
-{
-	uint16_t type;
-	int n;
-
-	for (;;) {
-		n = auth_tls_read(h->t, h->in + h->len, (uint32_t)sizeof(h->in) - h->len);
-		h->len += (uint32_t)GX_MAX(n, 0);
-		if (h->len >= HDR_B) {
-			assert_int_equal(gx_hello_frame(h->in, &type, len), 0);
-			if (h->len >= HDR_B + *len)
-				break;
-		}
-		if (n < 0 || (!n && hand_recv_some(h)))
-			return n;
-	}
-	memcpy(body, h->in + HDR_B, *len);
-	h->len -= HDR_B + *len;
-	memmove(h->in, h->in + HDR_B + *len, h->len);
-	return type;
-}
-
-/* A client that has said HELLO. */
-static struct gx_hello *hand_client(struct hand *h, int port)
-{
-	static uint8_t b[GX_HELLO_FRAME_MAX];
-	static struct gx_hello hello;
-	uint32_t len = raw_hello(b, GX_HELLO_VERSION);
-
-	hand_open(h, false, raw_connect(port), "kv", secret);
-	hand_send(h, b, len);
-	assert_int_equal(hand_recv(h, b, &len), GX_HELLO_HELLO);
-	assert_int_equal(gx_hello_get(b, len, &hello), 0);
-	return &hello;
-}
 
 static void hand_must_hear(struct hand *h, int err, enum gx_reason reason, const char *says)
 {
@@ -315,7 +207,7 @@ static void hand__nothing_in_clear(void **state)
 	char addr[32];
 	int port;
 
-	keys_set();
+	hand_keys();
 	port = server_listen(addr);
 	hand_client(&h, port);
 	raw_lanes_fill(&l, "udp");
@@ -334,7 +226,7 @@ static void hand__must_prove(void **state)
 	struct gx_hello_lanes l;
 	char addr[32];
 
-	keys_set();
+	hand_keys();
 	hand_client(&h, server_listen(addr));
 	raw_lanes_fill(&l, "udp");
 	hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
@@ -353,7 +245,7 @@ static void hand__slow(void **state)
 	uint8_t c;
 	int un;
 
-	keys_set();
+	hand_keys();
 	un = raw_prove(hand_client(&h, server_listen(addr)));
 	raw_lanes_fill(&l, "udp");
 	len = gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l);
@@ -382,7 +274,7 @@ static void hand__cut_off(void **state)
 	uint32_t len;
 	int port, un;
 
-	keys_set();
+	hand_keys();
 	port = server_listen(addr);
 	for (unsigned i = 0; i < 3; i++) {
 		un = raw_prove(hand_client(&h, port));
@@ -416,8 +308,8 @@ static void hand__data(void **state)
 	char addr[32];
 	uint32_t len;
 
-	keys_set();
-	hand_open(&h, false, raw_connect(server_listen(addr)), "kv", secret);
+	hand_keys();
+	hand_open(&h, false, raw_connect(server_listen(addr)), "kv", hand_secret);
 	hand_send(&h, b, gx_hello_data_put(b, &d));
 	assert_true(hand_recv(&h, b, &len) <= 0);
 	assert_int_equal(bad_count(server), 1);
@@ -434,9 +326,9 @@ static void hand__server_far(void **state)
 	uint32_t len;
 	int fd = raw_listen_at(addr);
 
-	key_set(&client->own, "kv", secret);
+	hand_key(&client->own, "kv", hand_secret);
 	client_connect(addr, NULL);
-	hand_open(&h, true, raw_accept(fd), "kv", secret);
+	hand_open(&h, true, raw_accept(fd), "kv", hand_secret);
 	assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_HELLO);
 	raw_hello_fill(&hello);
 	hello.host_id[0] ^= 1;
@@ -477,7 +369,7 @@ static void strangers__silence(void **state)
 	static const uint8_t certs[] = {0x16, 3, 1,	   0, 0x2d, 1,	  0,	0, 0x29,
 					3,    3, [43] = 0, 0, 2,    0x13, 0x01, 1, 0};
 	struct auth_tls_ctx *ctx = auth_tls_ctx_open();
-	struct auth_tls *t = auth_tls_new(ctx, false, "kv", secret);
+	struct auth_tls *t = auth_tls_new(ctx, false, "kv", hand_secret);
 	struct stranger s[] = {{"GET", "GET / HTTP/1.1\r\n\r\n", 18},
 			       {"noise", noise, sizeof(noise)},
 			       {"a byte", "\x16", 1},
@@ -489,7 +381,7 @@ static void strangers__silence(void **state)
 	char addr[32];
 	int port;
 
-	keys_set();
+	hand_keys();
 	port = server_listen(addr);
 	auth_tls_step(t);
 	s[4].len = auth_tls_out(t, tls, sizeof(tls)) + 1;
@@ -540,7 +432,7 @@ static void strangers__in_clear(void **state)
 			stranger_must_hear_nothing(port, ip, &s[i]);
 		log_end("it is of another host and shows no key");
 		assert_int_equal(bad_count(server), (keys + 1) * GX_ARRAY_SIZE(s));
-		key_set(&server->served, "kv", secret);
+		hand_key(&server->served, "kv", hand_secret);
 	}
 	wait_conns(server, 0);
 	assert_null(server->gx.conns);
