@@ -88,6 +88,7 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	ep->ops = ops;
 	ep->lane = lane;
 	ep->access = c->rights.limited ? 0 : CORE_ACCESS;
+	rights_lane(ep);
 	ep->port = c->nr_ways ? c->way[lane % c->nr_ways] : c->port;
 	ep->attach.fn = call_attach;
 	ep->fail.fn = call_fail;
@@ -161,6 +162,7 @@ void conn_down(struct gx_conn *c, enum gx_reason reason, int err, const char *fm
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
 	conn_state_set(c, GX_CONN_STATE_DOWN);
+	rights_share(c);
 	if (c->gx->opts.on_conn && (c->reported_up || c->asked || !c->server))
 		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_EVENT_DOWN, err, c->text);
 }

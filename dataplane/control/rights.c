@@ -64,6 +64,48 @@ static uint32_t key_conns(const struct gx *gx, const struct auth_key *key)
 	return n;
 }
 
+/* ---- Payload under way ---- */
+
+static void lane_limit(struct gx_ep *ep)
+{
+	const struct gx_conn *c = ep->conn;
+	uint64_t pkts = c->rights.lane_b / GX_MAX(c->agreed.quantum, 1u);
+
+	/* One packet at least, or nothing would ever come. */
+	if (c->rights.lane_b)
+		atomic_store_explicit(&ep->credit_max,
+				      (uint32_t)GX_MIN(GX_MAX(pkts, 1u), UINT32_MAX - 1u) + 1,
+				      memory_order_relaxed);
+}
+
+/* In equal parts to all lanes. A peer that holds more credit than its part by then uses that up. */
+void rights_share(struct gx_conn *c)
+{
+	const struct auth_key *key = c->key;
+	uint64_t lanes = 0;
+
+	if (!c->server || !key || !key->k.under_way_max_b)
+		return;
+	for (const struct gx_conn *o = c->gx->conns; o; o = o->next)
+		if (o->key == key && conn_state(o) != GX_CONN_STATE_DOWN)
+			lanes += o->agreed.nr_lanes;
+	for (struct gx_conn *o = c->gx->conns; lanes && o; o = o->next) {
+		if (o->key != key)
+			continue;
+		o->rights.lane_b = GX_MAX(key->k.under_way_max_b / lanes, 1u);
+		for (unsigned i = 0; i < o->nr_lanes; i++)
+			lane_limit(o->ep[i]);
+	}
+}
+
+void rights_lane(struct gx_ep *ep)
+{
+	rights_share(ep->conn);
+	lane_limit(ep);
+}
+
+/* ---- The peer's key ---- */
+
 int rights_take(struct gx_conn *c, struct auth_key *key)
 {
 	if (!key)

@@ -14,6 +14,10 @@
 int rights_take(struct gx_conn *c, struct auth_key *key);
 /** rights_drop() - @c is freed. */
 void rights_drop(struct gx_conn *c);
+/** rights_lane() - @ep is about to be opened: its part of what may be under way by its key. */
+void rights_lane(struct gx_ep *ep);
+/** rights_share() - Connections by the key of @c come or go: divide that anew. */
+void rights_share(struct gx_conn *c);
 /** rights_are_gone() - Was the key that the client of @c has shown revoked? */
 bool rights_are_gone(const struct gx_conn *c);
 /** rights_region() - Place @at of gx->region[] is about to have a region of that name. */

@@ -188,6 +188,7 @@ struct core_rights {
 	unsigned access;	  /* GX_ACCESS_PUT, GX_ACCESS_GET */
 	bool some;		  /* only regions with a bit in .regions, and parts of them */
 	_Atomic uint64_t regions; /* ctl writes it, before such a region can be found */
+	uint64_t lane_b; /* ctl: payload that may be under way to here on a lane; 0: no limit */
 };
 
 /* One end of a lane. The link embeds it in its own struct. */
@@ -196,16 +197,18 @@ struct gx_ep {
 	struct gx_core *core;
 	const struct gx_ep_ops *ops;
 	unsigned lane;
-	unsigned access;	     /* what core_region() need not ask core_may() about; frozen */
-	unsigned port;		     /* index in gx->port[]; frozen */
-	struct gx_call attach, fail; /* ctl -> core */
-	bool want_attach, want_fail; /* ctl: ask again, the core's inbox was full */
-	int fail_err;		     /* ctl writes it before it sends fail */
-	uint32_t comp_mark;	     /* core: comp_head when it detached */
-	bool failed;		     /* core: call_fail() ran */
-	uint32_t stuck_turn;	     /* core: turn of submit.c in which its link had no room */
-	uint32_t list_puts, list_gets;	       /* core: parts of lists that its link has */
-	struct notes *notes;		       /* core: see note.h */
+	unsigned access; /* what core_region() need not ask core_may() about; frozen */
+	unsigned port;	 /* index in gx->port[]; frozen */
+	/* Packets that may be under way to here by the key of the peer, plus 1; 0: no limit. ctl writes it */
+	_Atomic uint32_t credit_max;
+	struct gx_call attach, fail;   /* ctl -> core */
+	bool want_attach, want_fail;   /* ctl: ask again, the core's inbox was full */
+	int fail_err;		       /* ctl writes it before it sends fail */
+	uint32_t comp_mark;	       /* core: comp_head when it detached */
+	bool failed;		       /* core: call_fail() ran */
+	uint32_t stuck_turn;	       /* core: turn of submit.c in which its link had no room */
+	uint32_t list_puts, list_gets; /* core: parts of lists that its link has */
+	struct notes *notes;	       /* core: see note.h */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
@@ -218,6 +221,12 @@ struct gx_ep {
 				       says all */
 	bool fault_tx;		    /* core, before fault: that is about sending */
 };
+
+/* Packets that the peer may have under way to here, by its key. */
+static inline uint32_t core_credit_max(const struct gx_ep *ep)
+{
+	return atomic_load_explicit(&ep->credit_max, memory_order_relaxed) - 1u;
+}
 
 /* A connection. owner: ctl, unless a field says otherwise. */
 struct gx_conn {

@@ -316,6 +316,7 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 		e->credit0 = caps->rx_slots - pkt_margin(caps);
 	else if (l->credit0_out + PKT_CREDIT0 <= caps->rx_slots / 4)
 		e->credit0 = PKT_CREDIT0;
+	e->credit0 = GX_MIN(e->credit0, core_credit_max(&e->ep));
 	l->credit0_out += e->credit0;
 	local->cid = e->gen << 20 | e->index;
 	local->credit = e->credit0;

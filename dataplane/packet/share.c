@@ -66,6 +66,10 @@ static __attribute__((noinline)) bool share_take_shared(struct pkt_ep *e)
 	if (gx_likely(kept)) {
 		l->pool_out--;
 	} else {
+		/* A limited peer needs credit, be it lapsed. */
+		if (gx_unlikely(core_credit_max(&e->ep) != UINT32_MAX) && !e->lossless &&
+		    !flow_granted(e->flow))
+			return false;
 		/* No buffer is kept for this packet. */
 		if (!e->lossless && l->held_bufs >= l->port->caps.rx_slots / 2 && !share_free(l))
 			return false;
@@ -135,6 +139,7 @@ void share_grant(struct pkt_ep *e)
 	aim = (e->share.wants ? GX_MIN(e->rx.need_pkts, 1u << 30) : 0) + e->credit0;
 	if (aim <= kept)
 		return;
+	aim = GX_MIN(aim, core_credit_max(&e->ep));
 	share = share_of(l);
 	share -= GX_MIN(share, e->rx.held_bufs);
 	free = share_free(l);

@@ -438,7 +438,10 @@ void tx_grant(struct pkt_ep *e)
 	const struct gx_port_caps *caps = &e->link->port->caps;
 	uint32_t before = flow_granted(e->flow);
 	uint32_t room = caps->rx_slots - GX_MIN(caps->rx_slots, e->rx.held_bufs + pkt_margin(caps));
-	uint32_t grew = room > before ? flow_grant(e->flow, 1u << 30, room) : 0;
+	uint32_t grew;
+
+	room = GX_MIN(room, core_credit_max(&e->ep));
+	grew = room > before ? flow_grant(e->flow, 1u << 30, room) : 0;
 
 	if (grew && (before < 64 || grew >= caps->rx_slots / 8))
 		flow_ack_want(e->flow);

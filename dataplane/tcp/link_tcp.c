@@ -213,6 +213,7 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 			return gx_fail(-EPROTO, "data socket %u is missing", i);
 		e->sock[i].fd = *fd;
 		tcp_sys_tune(e->sock[i].fd, ep->conn->agreed.peer_timeout_ns);
+		tcp_sys_limit(e->sock[i].fd, ep->conn->rights.lane_b / socks->nr_socks);
 		*fd = -1;
 		e->nr_socks++;
 	}

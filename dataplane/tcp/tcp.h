@@ -69,6 +69,9 @@ struct tcp_sys {
 extern const struct tcp_sys tcp_sys_kernel;
 /* Control path: options of a data socket, of a connection with this peer time-out. */
 void tcp_sys_tune(int fd, uint64_t timeout_ns);
+/** tcp_sys_limit() - The kernel lets the peer send about @under_way_b ahead of what is read; 0: its own
+ * choice. Control path. */
+void tcp_sys_limit(int fd, uint64_t under_way_b);
 
 /* What a core has for memory of one GPU: a ring of pinned memory that sockets are read into, blocks
  * that bring the bytes from there to their places, and buffers for payload that leaves. */

@@ -73,6 +73,15 @@ void tcp_sys_tune(int fd, uint64_t timeout_ns)
 	tune_congestion(fd);
 }
 
+/* The kernel doubles the number, and tells the peer of half of that. */
+void tcp_sys_limit(int fd, uint64_t under_way_b)
+{
+	const int b = (int)GX_MIN(under_way_b, 1u << 30);
+
+	if (b)
+		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &b, sizeof(b));
+}
+
 /* For one piece send() and recv() cost the kernel less than sendmsg() and recvmsg(), and a read that
  * finds nothing is most of what a core does. */
 static ssize_t sys_send(int fd, const struct iovec *iov, unsigned n)

@@ -6,6 +6,10 @@
  */
 #include "control/rights.h"
 #include "kit/common_gx.h"
+#include "packet/flow.h"
+#include "packet/pkt.h"
+#include "tcp/tcp_conn.h"
+#include "tcp/tcp_sock.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,6 +22,7 @@
 #define BOTH	  (GX_ACCESS_PUT | GX_ACCESS_GET)
 
 static const char *link_name = "packet";
+static const struct gx_port_name shm = {.name = "shm"}, udp = {.name = "udp"}, *port;
 static char dir[] = "/tmp/gx-rights-XXXXXX";
 
 /* Regions of the server. "log" begins the names of two others, and of none. */
@@ -52,6 +57,15 @@ static void key_make(unsigned access, const char *regions, uint32_t conns_max)
 	key.conns_max = conns_max;
 	unlink(path());
 	assert_int_equal(gx_auth_make(path(), &key), 0);
+}
+
+static void key_limit(uint64_t under_way_b)
+{
+	FILE *f = fopen(path(), "ae");
+
+	assert_non_null(f);
+	fprintf(f, "under-way %llu\n", (unsigned long long)under_way_b);
+	assert_int_equal(fclose(f), 0);
 }
 
 static void both_reload(void)
@@ -116,6 +130,8 @@ static int dial(struct gx_conn **conn)
 	int ret;
 
 	o.link = link_name;
+	o.ports = port;
+	o.nr_ports = port ? 1 : 0;
 	o.timeout_ns = COMMON_WAIT_NS;
 	assert_int_equal(gx_connect(r.client, r.addr, &o, conn), 0);
 	ret = gx_conn_wait(*conn, COMMON_WAIT_NS);
@@ -356,6 +372,105 @@ static void connections__limit(void **state)
 	gx_conn_close(three);
 }
 
+/* ---- payload under way ---- */
+
+#define LIMIT_B (256u << 10)
+
+/* Credit that the peer ever had in the second half of some puts, in bytes. */
+static uint64_t credit_seen(struct gx_conn *conn)
+{
+	struct gx_op op = {.kind = GX_OP_PUT, .addr = r.buf, .len = LEN, .token = r.token[KV]};
+	struct pkt_ep *e = pkt_of(gx_conn_ep(conn, 0));
+	struct gx_core *core = gx_core(r.client, 0);
+	struct gx_queue *q = gx_core_queue(core);
+	unsigned posted = 0, done = 0;
+	struct gx_comp comp[64];
+	uint64_t most = 0;
+
+	while (done < 400) {
+		posted += posted < 400 ? gx_post(q, &e->ep, &op, 1) : 0;
+		gx_core_turn(core, gx_now());
+		done += gx_poll(q, comp, 64);
+		if (done > 200)
+			most = GX_MAX(most, flow_credit(e->flow));
+	}
+	return most * conn->agreed.quantum;
+}
+
+/* All connections together have no more than the key's part; one that goes leaves its part to the
+ * others. */
+/* @least: that the only connection has at the end of some turn. */
+static void divided_over(const struct gx_port_name *over, uint64_t limit_b, uint64_t least_b)
+{
+	struct gx_conn *conn[4];
+	uint64_t seen;
+
+	port = over;
+	key_make(0, "", 0);
+	key_limit(limit_b);
+	both_reload();
+	assert_int_equal(dial(&conn[0]), 0);
+	seen = credit_seen(conn[0]);
+	assert_in_range(seen, least_b, limit_b);
+	for (unsigned i = 1; i < 4; i++)
+		assert_int_equal(dial(&conn[i]), 0);
+	for (unsigned i = 0; i < 4; i++) {
+		seen = credit_seen(conn[i]);
+		assert_in_range(seen, 0, limit_b / 4);
+	}
+	for (unsigned i = 1; i < 4; i++) {
+		gx_conn_close(conn[i]);
+		usleep(100000);
+	}
+	seen = credit_seen(conn[0]);
+	assert_in_range(seen, least_b, limit_b);
+	gx_conn_close(conn[0]);
+	port = NULL;
+}
+
+/* Over a port with buffers for each peer, and one whose peers share them. */
+static void under_way__is_divided(void **state)
+{
+	if (!strcmp(link_name, "packet")) {
+		divided_over(&shm, LIMIT_B, LIMIT_B / 2);
+		divided_over(&udp, 4 * 8192, 1);
+	}
+}
+
+/* Less than a packet is a packet. */
+static void under_way__least(void **state)
+{
+	struct gx_conn *conn;
+
+	key_make(0, "", 0);
+	key_limit(1);
+	both_reload();
+	assert_int_equal(dial(&conn), 0);
+	assert_int_equal(run(conn, GX_OP_PUT, r.token[KV], LEN), 0);
+	assert_int_equal(run(conn, GX_OP_GET, r.token[KV], LEN), 0);
+	gx_conn_close(conn);
+}
+
+/* Link tcp: the kernel's buffer is as large. */
+static void under_way__sockets(void **state)
+{
+	struct gx_conn *conn;
+	socklen_t len = sizeof(int);
+	int b = 0;
+
+	if (strcmp(link_name, "tcp"))
+		return;
+	key_make(0, "", 0);
+	key_limit(LIMIT_B);
+	both_reload();
+	assert_int_equal(dial(&conn), 0);
+	assert_int_equal(getsockopt(tcp_of(r.server->conns->ep[0])->sock[0].fd, SOL_SOCKET,
+				    SO_RCVBUF, &b, &len),
+			 0);
+	assert_in_range(b, LIMIT_B / 2, 2 * LIMIT_B);
+	gx_conn_close(conn);
+}
+
 /* ---- revoking ---- */
 
 static bool down_within(struct gx_conn *conn, uint64_t ns)
@@ -468,6 +583,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(keys_of_memory__rights, setup, teardown),
 		cmocka_unit_test_setup_teardown(notes__are_free, setup, teardown),
 		cmocka_unit_test_setup_teardown(connections__limit, setup, teardown),
+		cmocka_unit_test_setup_teardown(under_way__is_divided, setup, teardown),
+		cmocka_unit_test_setup_teardown(under_way__least, setup, teardown),
+		cmocka_unit_test_setup_teardown(under_way__sockets, setup, teardown),
 		cmocka_unit_test_setup_teardown(revoke__ends_within_a_second, setup, teardown),
 		cmocka_unit_test_setup_teardown(revoke__under_load, setup, teardown),
 		cmocka_unit_test_setup_teardown(revoke__in_the_middle_of_set_up, setup, teardown),
