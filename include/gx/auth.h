@@ -42,8 +42,11 @@ struct gx_auth_key {
 	unsigned access; /* GX_ACCESS_PUT, GX_ACCESS_GET: to the server's memory. 0: both. Messages
 			       are free */
 	uint32_t conns_max; /* connections at a time */
-	uint64_t
-		under_way_max_b; /* payload under way to the server, over all connections together */
+	/* Payload under way to the server by packets, over all lanes of all connections together, in
+	 * equal parts, and one packet a lane at least. Link tcp: the kernel's buffer of each socket, by
+	 * the connections that there are when it is made. A peer on the server's host that maps its
+	 * memory has nothing under way */
+	uint64_t under_way_max_b;
 	/* Names of regions, "kv,log*": '*' at the end is any rest. Memory of no such region is not the
 	 * peer's, by a key of memory neither. "": all */
 	char regions[GX_AUTH_REGIONS_MAX];
