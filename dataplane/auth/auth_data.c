@@ -53,3 +53,26 @@ void auth_phase_wipe(struct auth_phase *p)
 	gx_gcm_key_wipe(&p->key);
 	explicit_bzero(p->salt, sizeof(p->salt));
 }
+
+int auth_ring_make(struct auth_ring *r)
+{
+	uint32_t made = atomic_load_explicit(&r->made, memory_order_relaxed);
+	int ret = 0;
+
+	/* Pairs with the release in auth_ring_leave(): the core uses their keys no more. */
+	while (!ret && made - atomic_load_explicit(&r->over, memory_order_acquire) < r->nr) {
+		auth_phase_wipe(&r->phase[made % r->nr]);
+		ret = auth_phase_next(&r->secret, &r->phase[made % r->nr]);
+		/* Pairs with the acquire in auth_ring_has(). */
+		if (!ret)
+			atomic_store_explicit(&r->made, ++made, memory_order_release);
+	}
+	return ret;
+}
+
+void auth_ring_wipe(struct auth_ring *r)
+{
+	for (uint32_t i = 0; i < r->nr; i++)
+		auth_phase_wipe(&r->phase[i]);
+	explicit_bzero(&r->secret, sizeof(r->secret));
+}

@@ -10,6 +10,9 @@
 
 #include "gx_internal/gcm.h"
 
+#include <stdatomic.h>
+#include <string.h>
+
 #define AUTH_SECRET_B 32
 
 /* Of one direction, in one phase. */
@@ -36,5 +39,39 @@ struct auth_phase {
  * or wiped; @s becomes the secret of the next phase. Return: 0; -ENOMEM: nothing has changed. */
 int auth_phase_next(struct auth_secret *s, struct auth_phase *p);
 void auth_phase_wipe(struct auth_phase *p); /* accepts one that is all zero */
+
+/** auth_nonce() - That of number @nr of a kind, which must not come twice with @p. */
+static inline void auth_nonce(const struct auth_phase *p, uint8_t type, uint64_t nr,
+			      uint8_t nonce[GX_GCM_NONCE_B])
+{
+	memcpy(nonce, p->salt, GX_GCM_NONCE_B);
+	nonce[3] ^= type;
+	for (unsigned i = 0; i < 8; i++)
+		nonce[4 + i] ^= (uint8_t)(nr >> (56 - 8 * i));
+}
+
+/* The phases of a direction: one thread makes their keys ahead, a core uses them. Those from over on
+ * and below made are there, at phase modulo nr. ctl writes made (release), the core reads it
+ * (acquire); the other way round with over. */
+struct auth_ring {
+	_Atomic uint32_t over, made;
+	uint32_t nr;		   /* frozen */
+	struct auth_phase *phase;  /* [nr], all zero at the start. frozen */
+	struct auth_secret secret; /* ctl: of the phase that is made next */
+};
+
+/** auth_ring_make() - ctl: make the keys that are due. Return: 0; -ENOMEM: some are still due. */
+int auth_ring_make(struct auth_ring *r);
+void auth_ring_wipe(struct auth_ring *r); /* ctl; no core uses it any more */
+/** auth_ring_has() - core: are the keys of @phase made? */
+static inline bool auth_ring_has(const struct auth_ring *r, uint32_t phase)
+{
+	return (int32_t)(atomic_load_explicit(&r->made, memory_order_acquire) - phase) > 0;
+}
+/** auth_ring_leave() - core: the keys before @phase are used no more. */
+static inline void auth_ring_leave(struct auth_ring *r, uint32_t phase)
+{
+	atomic_store_explicit(&r->over, phase, memory_order_release);
+}
 
 #endif

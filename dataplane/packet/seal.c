@@ -30,36 +30,11 @@ uint64_t seal_phase_pkts = SEAL_PHASE_PKTS;
 
 /* ---- keys, on the control thread ---- */
 
-static int phase_make(struct auth_secret *secret, struct auth_phase *p, _Atomic uint32_t *made)
-{
-	int ret;
-
-	auth_phase_wipe(p);
-	ret = auth_phase_next(secret, p);
-	/* Pairs with the acquire in seal_has(). */
-	if (!ret)
-		atomic_store_explicit(made, atomic_load_explicit(made, memory_order_relaxed) + 1,
-				      memory_order_release);
-	return ret;
-}
-
-/* How many phases are made, of those that the core has not left? */
-static uint32_t phases_here(const _Atomic uint32_t *made, const _Atomic uint32_t *over)
-{
-	/* Pairs with the release in seal_leave(): the core uses their keys no more. */
-	return atomic_load_explicit(made, memory_order_relaxed) -
-	       atomic_load_explicit(over, memory_order_acquire);
-}
-
 int seal_make(struct seal *s)
 {
-	int ret = 0;
+	int ret = auth_ring_make(&s->tx);
 
-	while (!ret && phases_here(&s->tx_made, &s->tx_over) < SEAL_TX_PHASES)
-		ret = phase_make(&s->tx_secret, &s->tx[s->tx_made % SEAL_TX_PHASES], &s->tx_made);
-	while (!ret && phases_here(&s->rx_made, &s->rx_over) < SEAL_RX_PHASES)
-		ret = phase_make(&s->rx_secret, &s->rx[s->rx_made % SEAL_RX_PHASES], &s->rx_made);
-	return ret;
+	return ret ? ret : auth_ring_make(&s->rx);
 }
 
 static int seal_link_open(struct link_pkt *l)
@@ -93,10 +68,10 @@ static int seal_secrets(const struct pkt_ep *e, struct seal *s)
 {
 	const struct gx_conn *c = e->ep.conn;
 	struct auth_way way = {.kind = AUTH_PACKET, .dir = c->server, .lane = e->ep.lane};
-	int ret = c->secret(c, &way, &s->tx_secret);
+	int ret = c->secret(c, &way, &s->tx.secret);
 
 	way.dir = !c->server;
-	return ret ? ret : c->secret(c, &way, &s->rx_secret);
+	return ret ? ret : c->secret(c, &way, &s->rx.secret);
 }
 
 int seal_open(struct pkt_ep *e, uint64_t rx_psn)
@@ -112,6 +87,10 @@ int seal_open(struct pkt_ep *e, uint64_t rx_psn)
 	if (!s)
 		return -ENOMEM;
 	e->seal = s;
+	s->tx.phase = s->tx_slot;
+	s->tx.nr = SEAL_TX_PHASES;
+	s->rx.phase = s->rx_slot;
+	s->rx.nr = SEAL_RX_PHASES;
 	seal_lock(s);
 	s->window[1].next = rx_psn;
 	ret = seal_secrets(e, s);
@@ -122,28 +101,10 @@ void seal_close(struct seal *s)
 {
 	if (!s)
 		return;
-	for (unsigned i = 0; i < SEAL_TX_PHASES; i++)
-		auth_phase_wipe(&s->tx[i]);
-	for (unsigned i = 0; i < SEAL_RX_PHASES; i++)
-		auth_phase_wipe(&s->rx[i]);
+	auth_ring_wipe(&s->tx);
+	auth_ring_wipe(&s->rx);
 	explicit_bzero(s, sizeof(*s));
 	gx_pages_put(s, sizeof(*s));
-}
-
-/* ---- nonces ---- */
-
-/* Type and number of a packet are unlike those of any other packet of its direction and phase. ACKs
- * have numbers of their own. */
-static void nonce_of(const struct auth_phase *p, uint8_t type, uint64_t psn,
-		     uint8_t nonce[GX_GCM_NONCE_B])
-{
-	uint64_t low, number = htobe64(psn);
-
-	memcpy(nonce, p->salt, GX_GCM_NONCE_B);
-	memcpy(&low, nonce + 4, sizeof(low));
-	low ^= number;
-	memcpy(nonce + 4, &low, sizeof(low));
-	nonce[3] ^= type;
 }
 
 /* ---- out ---- */
@@ -175,13 +136,13 @@ void seal_packet(struct pkt_ep *e, struct gx_tx *tx, uint8_t type, uint64_t psn,
 	struct link_pkt *link = e->link;
 	struct seal_link *l = link->seal;
 	struct seal *s = e->seal;
-	const struct auth_phase *p = &s->tx[s->tx_phase % SEAL_TX_PHASES];
+	const struct auth_phase *p = &s->tx_slot[s->tx_phase % SEAL_TX_PHASES];
 	uint8_t nonce[GX_GCM_NONCE_B];
 	uint8_t *to = l->ctl;
 
 	tx->hdr[GX_WIRE_PHASE_AT] = (uint8_t)s->tx_phase;
 	s->tx_pkts++;
-	nonce_of(p, type, psn, nonce);
+	auth_nonce(p, type, psn, nonce); /* ACKs have a type and numbers of their own */
 	if (e->integrity == GX_INTEGRITY_MAC) {
 		mac_put(p, nonce, tx);
 		return;
@@ -239,28 +200,16 @@ static void window_take(struct seal_window *w, uint64_t psn, int64_t ahead)
  * two, or, for a while, the last. False: it has none. */
 static bool phase_of(const struct seal *s, uint8_t bits, uint32_t *phase)
 {
-	uint32_t over = atomic_load_explicit(&s->rx_over, memory_order_relaxed);
+	uint32_t over = atomic_load_explicit(&s->rx.over, memory_order_relaxed);
 
 	*phase = s->rx_phase + (uint32_t)(int8_t)(bits - (uint8_t)s->rx_phase);
 	return *phase - over <= s->rx_phase + 2 - over;
 }
 
-/* Are the keys of this phase made? Pairs with the release in phase_make(). */
-static bool seal_has(const _Atomic uint32_t *made, uint32_t phase)
-{
-	return (int32_t)(atomic_load_explicit(made, memory_order_acquire) - phase) > 0;
-}
-
-/* The keys before @phase are used no more. Pairs with the acquire in phases_here(). */
-static void seal_leave(_Atomic uint32_t *over, uint32_t phase)
-{
-	atomic_store_explicit(over, phase, memory_order_release);
-}
-
 /* The peer has begun another phase. */
 static void seal_rx_phase(struct pkt_ep *e, struct seal *s, uint32_t phase)
 {
-	seal_leave(&s->rx_over, phase - 1);
+	auth_ring_leave(&s->rx, phase - 1);
 	s->rx_phase = phase;
 	s->old_until_ns = e->now_ns + SEAL_OLD_PTOS * flow_pto_ns(e->flow);
 }
@@ -306,10 +255,10 @@ bool seal_take(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hd
 		return false;
 	}
 	if (gx_unlikely(!phase_of(s, rx->hdr[GX_WIRE_PHASE_AT], &phase) ||
-			!seal_has(&s->rx_made, phase)))
+			!auth_ring_has(&s->rx, phase)))
 		return seal_forged(e);
-	p = &s->rx[phase % SEAL_RX_PHASES];
-	nonce_of(p, h->type, psn, nonce);
+	p = &s->rx_slot[phase % SEAL_RX_PHASES];
+	auth_nonce(p, h->type, psn, nonce);
 	if (gx_unlikely(!(e->integrity == GX_INTEGRITY_GCM ? rx_open_gcm(p, nonce, rx, dst)
 							   : rx_open_mac(p, nonce, rx))))
 		return seal_forged(e);
@@ -332,22 +281,22 @@ static bool phase_is_due(const struct seal *s, uint64_t now_ns)
 /* Has the peer shown that it has the keys of the next phase, and have we those to follow it? */
 static bool phase_may_end(const struct seal *s)
 {
-	return s->rx_phase >= s->tx_phase && seal_has(&s->tx_made, s->tx_phase + 1) &&
-	       seal_has(&s->rx_made, s->tx_phase + 2);
+	return s->rx_phase >= s->tx_phase && auth_ring_has(&s->tx, s->tx_phase + 1) &&
+	       auth_ring_has(&s->rx, s->tx_phase + 2);
 }
 
 void seal_tick(struct pkt_ep *e)
 {
 	struct seal *s = e->seal;
 
-	if (atomic_load_explicit(&s->rx_over, memory_order_relaxed) != s->rx_phase &&
+	if (atomic_load_explicit(&s->rx.over, memory_order_relaxed) != s->rx_phase &&
 	    e->now_ns >= s->old_until_ns)
-		seal_leave(&s->rx_over, s->rx_phase);
+		auth_ring_leave(&s->rx, s->rx_phase);
 	if (!s->tx_since_ns)
 		s->tx_since_ns = e->now_ns;
 	if (!phase_is_due(s, e->now_ns) || !phase_may_end(s))
 		return;
-	seal_leave(&s->tx_over, ++s->tx_phase);
+	auth_ring_leave(&s->tx, ++s->tx_phase);
 	s->tx_pkts = 0;
 	s->tx_since_ns = e->now_ns;
 }

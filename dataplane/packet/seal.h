@@ -11,8 +11,6 @@
 
 #include "gx_internal/wire.h"
 
-#include <stdatomic.h>
-
 #define SEAL_TX_PHASES 2     /* the one in use, and the next */
 #define SEAL_RX_PHASES 4     /* the last one, the one in use, and the next two */
 #define SEAL_WINDOW    16384 /* numbers behind the largest that may still come; a power of two */
@@ -32,12 +30,8 @@ struct seal {
 	uint64_t tx_pkts, tx_since_ns; /* sealed in tx_phase, and when that began */
 	uint64_t old_until_ns;	       /* the keys of rx_phase - 1 are good until then */
 	struct seal_window window[2];  /* of ACKs; of all other packets */
-	/* Keys of phases from over on, and below made, are there: at phase modulo their number. ctl
-	 * writes made (release), the core reads it (acquire); the other way round with over. */
-	_Atomic uint32_t tx_over, rx_over;
-	_Atomic uint32_t tx_made, rx_made;
-	struct auth_phase tx[SEAL_TX_PHASES], rx[SEAL_RX_PHASES];
-	struct auth_secret tx_secret, rx_secret; /* ctl: of the phase that is made next */
+	struct auth_ring tx, rx;
+	struct auth_phase tx_slot[SEAL_TX_PHASES], rx_slot[SEAL_RX_PHASES];
 };
 
 /* Where a link encrypts. owner: core */

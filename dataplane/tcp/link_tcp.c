@@ -4,6 +4,7 @@
  * distances, and is the last resort. This file takes posts, and opens, connects and frees
  * endpoints. open, connect and free run on the control path, everything else on the polling core.
  */
+#include "tcp/tcp_seal.h"
 #include "tcp/tcp_conn.h"
 #include "tcp/tcp_feed.h"
 #include "tcp/tcp_gpu.h"
@@ -195,12 +196,43 @@ static unsigned chunk_shift(uint32_t chunk_b)
 	return 31 - (unsigned)__builtin_clz(chunk_b);
 }
 
+/* Keys of each socket. What a NIC would move it cannot encrypt. */
+static int ep_seal(struct tcp_ep *e)
+{
+	const struct gx_conn *c = e->ep.conn;
+	const struct gx_nic_opts *nic = c->gx->opts.nic;
+	int ret = 0;
+
+	if (tcp_conn_of(c)->bare || tcp_conn_of(c)->tx_bare || nic->rx || nic->tx)
+		return gx_fail(
+			-EOPNOTSUPP,
+			"the connection has a key, and gx cannot encrypt what a NIC reads or "
+			"writes itself: leave gx_nic_opts.rx and .tx of both ends at copy");
+	for (unsigned i = 0; !ret && i < e->nr_socks; i++) {
+		struct auth_way way = {AUTH_TCP, c->server, 16 * e->ep.lane + i};
+		struct auth_secret tx, rx;
+
+		ret = c->secret(c, &way, &tx);
+		way.dir = !c->server;
+		if (!ret)
+			ret = c->secret(c, &way, &rx);
+		if (!ret)
+			e->sock[i].seal = tcp_seal_new(&tx, &rx);
+		if (!ret && !e->sock[i].seal)
+			ret = gx_fail(-ENOMEM, "no memory for the keys of data sockets");
+		explicit_bzero(&tx, sizeof(tx));
+		explicit_bzero(&rx, sizeof(rx));
+	}
+	return ret;
+}
+
 /* The set-up has connected all sockets of the lane. */
 static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	struct tcp_ep *e = tcp_of(ep);
 	const struct tcp_conn *t = tcp_conn_of(ep->conn);
 	struct gx_socks *socks = ep->conn->socks;
+	int ret;
 
 	e->bare.tx = t->tx_bare;
 	e->bare.tx_device = t->tx_device;
@@ -217,7 +249,8 @@ static int tcp_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		*fd = -1;
 		e->nr_socks++;
 	}
-	return e->link->offload->connect(e);
+	ret = ep->conn->secret ? ep_seal(e) : 0;
+	return ret ? ret : e->link->offload->connect(e);
 }
 
 static void socks_close(struct tcp_ep *e)
@@ -227,6 +260,8 @@ static void socks_close(struct tcp_ep *e)
 			tcp_feed_close(e->link, &e->sock[i]);
 		else
 			gx_fd_close(e->sock[i].fd);
+	for (unsigned i = 0; i < e->nr_socks; i++)
+		tcp_seal_free(e->sock[i].seal);
 	e->nr_socks = 0;
 }
 

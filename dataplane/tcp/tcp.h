@@ -216,6 +216,7 @@ struct tcp_sock {
 	uint32_t watched;    /* events of it in the core's epoll; 0: it is not there */
 	struct tcp_out out[TCP_OUTS];
 	/* in */
+	struct tcp_seal *seal; /* frozen: its bytes are encrypted; NULL: they are not */
 	struct tcp_feed *feed; /* frozen: bytes come from it; NULL: by recv() */
 	struct tcp_sink sink;
 	uint32_t from, to; /* bytes of buf that are not taken yet */

@@ -4,6 +4,7 @@
  * endpoints. Control path. Where gx has it, dataplane/nic/ has an object in its place that shares the
  * last two tables here, and adds NICs that take and bring payload.
  */
+#include "tcp/tcp_seal.h"
 #include "tcp/tcp_conn.h"
 #include "tcp/tcp_gpu.h"
 #include "tcp/tcp_offload.h"
@@ -158,8 +159,13 @@ static uint32_t tcp_say(const struct gx_conn *c, uint8_t *b)
 static int tcp_tick(struct gx_conn *c, uint64_t now_ns,
 		    void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
-	for (unsigned i = 0; i < c->nr_lanes; i++)
-		tcp_of(c->ep[i])->link->offload->tick(c->ep[i]);
+	for (unsigned i = 0; i < c->nr_lanes; i++) {
+		struct tcp_ep *e = tcp_of(c->ep[i]);
+
+		e->link->offload->tick(c->ep[i]);
+		for (unsigned k = 0; k < e->nr_socks && e->sock[k].seal; k++)
+			tcp_seal_make(e->sock[k].seal);
+	}
 	return 0;
 }
 

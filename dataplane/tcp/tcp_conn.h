@@ -39,7 +39,7 @@ extern const struct gx_ep_ops gx_link_tcp_ops; /* link_tcp.c */
  * checksum is all that guards its bytes. */
 #define TCP_LINK_SELF                                                                              \
 	.name = "tcp", .id = GX_LINK_TCP, .port = GX_LINK_PORT_NONE, .score = 1,                   \
-	.quantum_b = 4096, .how = "the kernel's TCP copies",                                       \
+	.quantum_b = 4096, .seals = true, .how = "the kernel's TCP copies",                        \
 	.cure = "install the same gx at both ends"
 
 int tcp_ctx_gpu(struct gx *gx, struct gx_gpu *gpu);

@@ -9,6 +9,7 @@
 #include "tcp/tcp_gpu.h"
 #include "tcp/tcp_in.h"
 #include "tcp/tcp_op.h"
+#include "tcp/tcp_seal.h"
 #include "tcp/tcp_sock.h"
 
 #include <errno.h>
@@ -122,7 +123,8 @@ static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 		iov[n++] = (struct iovec){s->buf + s->to, ahead - s->to};
 	for (uint32_t i = 0; i < n; i++)
 		want += iov[i].iov_len;
-	ret = e->sys->recv(s->fd, iov, n);
+	ret = gx_unlikely(s->seal) ? tcp_seal_recv(s->seal, s->fd, e->sys->recv, iov, n)
+				   : e->sys->recv(s->fd, iov, n);
 	if (ret == -EAGAIN || ret == -EINTR)
 		return false;
 	if (ret <= 0) {

@@ -11,6 +11,7 @@
 #include "tcp/tcp_match.h"
 #include "tcp/tcp_offload.h"
 #include "tcp/tcp_op.h"
+#include "tcp/tcp_seal.h"
 #include "tcp/tcp_sock.h"
 
 #include <errno.h>
@@ -247,7 +248,10 @@ TX_INLINE bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 
 	for (unsigned i = 0; i < n; i++)
 		want += iov[i].iov_len;
-	if (gx_unlikely(!n))
+	if (gx_unlikely(s->seal))
+		ret = tcp_seal_send(s->seal, s->fd, leads ? e->sys->lead : e->sys->send, iov, n,
+				    e->now_ns);
+	else if (gx_unlikely(!n))
 		ret = e->link->offload->send(e, s, &want);
 	else if (gx_unlikely(leads))
 		ret = e->sys->lead(s->fd, iov, n);

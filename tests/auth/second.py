@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A second implementation of sealed packets, written from docs/wire.md. With `answers` it prints the known answers of
-tests/packet/test_seal.c."""
+"""A second implementation of sealed packets and records, written from docs/wire.md. With `answers` it prints the known answers of
+tests/packet/test_seal.c and tests/tcp/test_tcp_seal.c."""
 import hashlib
 import hmac
 import struct
@@ -74,7 +74,15 @@ def unseal(mode, keys, phase, number, packet):
     return key.decrypt(nonce, body + tag, head)
 
 
+def tcp_record(keys, phase, number, data):
+    """A record of a data socket of link tcp."""
+    key, salt = keys.phase(phase)
+    head = struct.pack("<HBB", len(data), phase & 0xFF, 0)
+    return head + key.encrypt(nonce_of(salt, 1, number), data, head)
+
+
 def answers():
+    print("tcp", tcp_record(Keys(b"\1" + bytes(31)), 0, 1, bytes(range(20))).hex())
     secret = bytes([0, 1, 0]) + b"\x5a" * 29  # packets, from server to client, lane 0
     for mode in (MAC, GCM):
         for phase, kind, number, payload in ((0, DATA, 0x123456789ABC, b"the bytes of a packet, 37 of them, so"),

@@ -299,7 +299,7 @@ static void record__known_answers(void **state)
 	for (unsigned i = 0; i < sizeof(count); i++)
 		count[i] = (uint8_t)i;
 	for (uint32_t phase = 0; phase < 3; phase++) {
-		atomic_store(&e->seal->tx_over, phase);
+		atomic_store(&e->seal->tx.over, phase);
 		assert_int_equal(seal_make(e->seal), 0);
 		for (unsigned i = 0; i < GX_ARRAY_SIZE(answers); i++) {
 			const char *text = "the bytes of a packet, 37 of them, so";
@@ -651,7 +651,7 @@ static void phase__old_keys_are_gone(void **state)
 	assert_true(rig_ep(r, 1, 0)->seal->rx_phase >= 2);
 	seal_phase_pkts = UINT64_MAX;
 	pass_with_keys(r, 100 * MS);
-	assert_int_equal(rig_ep(r, 1, 0)->seal->rx_over, rig_ep(r, 1, 0)->seal->rx_phase);
+	assert_int_equal(rig_ep(r, 1, 0)->seal->rx.over, rig_ep(r, 1, 0)->seal->rx_phase);
 	dup = rig_stat(r, 1, "rx_dup");
 	before = rig_stat(r, 1, "rx_forged");
 	while (taps[0].out[from].half != GX_HALF_DATA)
@@ -696,7 +696,7 @@ static void phase__a_late_packet(void **state)
 	/* Nobody goes three phases ahead. */
 	a.number = 14;
 	a.phase = 4;
-	peer->tx_over = 3;
+	peer->tx.over = 3;
 	seal_make(peer);
 	packet_make(rig_ep(r, 1, 0), &a, src, &tx[0]);
 	assert_false(taken(r, &tx[0], GX_PKT_CTL, 14));

@@ -7,6 +7,7 @@
 #include "tcp/tcp_pair.h"
 #include "tcp/tcp_turn.h"
 #include "submit/submit.h"
+#include "auth/auth_data.h"
 #include "kit/common_tcp.h"
 
 #include <sys/socket.h>
@@ -61,6 +62,17 @@ const struct gx_link *pair_link = &gx_link_tcp;
 void (*pair_poll)(struct link_tcp *l, uint64_t now_ns) = plain_poll;
 unsigned pair_tx;
 bool pair_is_tcp;
+bool pair_sealed;
+
+/* Both ends have the same, and those of two ways differ. */
+static int pair_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out)
+{
+	memset(out->b, 7, sizeof(out->b));
+	out->b[0] = way->kind;
+	out->b[1] = way->dir;
+	out->b[2] = (uint8_t)way->lane;
+	return 0;
+}
 
 static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 {
@@ -91,6 +103,7 @@ static void side_open(struct side *s, unsigned nr_socks, const int fds[])
 	assert_non_null(s->gx->region);
 	atomic_store(&s->gx->region[0], &s->mem);
 	s->conn.gx = s->gx;
+	s->conn.secret = pair_sealed ? pair_secret : NULL;
 	s->conn.agreed = (struct gx_hello_lanes){
 		.chunk_b = CHUNK_B, .window = WINDOW, .peer_timeout_ns = 5000 * MS};
 	assert_int_equal(tcp_conn_open(&s->conn, 1, nr_socks), 0);
@@ -128,6 +141,7 @@ struct pair *pair_new(unsigned nr_socks)
 		fds[0][i] = sv[0];
 		fds[1][i] = sv[1];
 	}
+	p->side[1].conn.server = true;
 	side_open(&p->side[0], nr_socks, fds[0]);
 	side_open(&p->side[1], nr_socks, fds[1]);
 	return p;

@@ -76,6 +76,7 @@ extern const struct gx_link *pair_link;
 extern void (*pair_poll)(struct link_tcp *l, uint64_t now_ns);
 extern unsigned pair_tx;
 extern bool pair_is_tcp; /* over TCP of loopback in place of socket pairs */
+extern bool pair_sealed; /* with keys */
 
 void push_none(int fd); /* for tables whose sends keep nothing */
 /* Sockets that give and take at most dribble_b bytes a call. */

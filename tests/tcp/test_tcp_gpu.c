@@ -194,7 +194,9 @@ static void put__pieces_are_merged(void **state)
 	assert_int_equal(side_post(p, 0, &op), 0);
 	UNTIL(p, p->side[0].nr_done == 1);
 	assert_memory_equal(b->mem.addr + 7, p->buf, CHUNK_B);
-	assert_true(block_stat(t->bq)->descs < 10 && block_stat(t->bq)->merges > 50);
+	assert_true(block_stat(t->bq)->descs < 10);
+	if (!pair_sealed) /* records come as a whole */
+		assert_true(block_stat(t->bq)->merges > 50);
 	pair_done(p);
 }
 
@@ -789,7 +791,7 @@ static void gpu__has_no_buffers(void **state)
 	pair_done(p);
 }
 
-int main(void)
+int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(put_get__sizes),
@@ -816,5 +818,6 @@ int main(void)
 		cmocka_unit_test(gpu__has_no_buffers),
 	};
 
+	pair_sealed = argc > 1 && !strcmp(argv[1], "sealed");
 	return cmocka_run_group_tests_name("tcp_gpu", tests, NULL, NULL);
 }
