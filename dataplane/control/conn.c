@@ -124,6 +124,7 @@ void conn_up(struct gx_conn *c)
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_UP, 1);
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, 1);
 	conn_state_set(c, GX_CONN_STATE_UP);
+	rights_tell(c);
 	if (c->gx->opts.on_conn)
 		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_EVENT_UP, 0, "");
 }

@@ -126,6 +126,16 @@ int rights_take(struct gx_conn *c, struct auth_key *key)
 	return 0;
 }
 
+void rights_tell(const struct gx_conn *c)
+{
+	if (c->rights.limited)
+		gx_info("peer %s: key %s lets it %s, in %s%s", c->peer_name, c->auth,
+			c->rights.access == CORE_ACCESS	    ? "put and get"
+			: c->rights.access == GX_ACCESS_PUT ? "put alone"
+							    : "get alone",
+			c->rights.some ? "regions " : "all regions", c->key->k.regions);
+}
+
 void rights_drop(struct gx_conn *c)
 {
 	auth_key_put(c->key);

@@ -12,6 +12,8 @@
  * knows what the peer may do, before it tells of its regions. Return: a verdict: the key was revoked
  * meanwhile, or has all the connections that it may have. */
 int rights_take(struct gx_conn *c, struct auth_key *key);
+/** rights_tell() - The log tells of a peer that is limited. It is up. */
+void rights_tell(const struct gx_conn *c);
 /** rights_drop() - @c is freed. */
 void rights_drop(struct gx_conn *c);
 /** rights_lane() - @ep is about to be opened: its part of what may be under way by its key. */
