@@ -3,7 +3,8 @@
  * What the integrity modes cost: puts of 1 MiB from one context of this process to another, with one
  * core and thread a side, in modes 0 to 3, interleaved; then a lone put of 64 bytes. First this CPU's own limits, for payloads that
  * are read from 64 MiB and written to 64 hot slots: a copy, CRC-32C, and AES-GCM both ways.
- * Keys are known to both ends; no bootstrap makes them.
+ * Keys are known to both ends; no bootstrap makes them. With "tcp" as the port: link tcp, in clear and
+ * with keys.
  *
  * usage: seal PORT QUANTUM CPU-OF-THE-SENDER CPU-OF-THE-RECEIVER [ROUNDS]
  */
@@ -27,6 +28,7 @@
 static const char *const names[MODES] = {"none", "crc32c", "mac", "gcm"};
 static unsigned quantum;
 static const char *port;
+static bool tcp;
 
 static struct side {
 	struct gx *gx[MODES];
@@ -121,13 +123,18 @@ static void limits(void)
 static void side_open(struct side *s, int mode, bool server)
 {
 	const struct gx_port_name ports[] = {{.name = port}};
+	struct gx_packet_opts packet = GX_INIT(packet);
 	struct gx_opts opts = GX_INIT(opts);
 
-	opts.ports = ports;
-	opts.nr_ports = 1;
+	packet.integrity = GX_INTEGRITY_MODE_NONE + mode;
+	packet.crc_by = GX_CRC_BY_CPU;
+	packet.quantum_b = quantum;
+	if (!tcp) {
+		opts.ports = ports;
+		opts.nr_ports = 1;
+		opts.packet = &packet;
+	}
 	opts.server = server;
-	opts.packet = GX_WITH(gx_packet_opts, .integrity = GX_INTEGRITY_MODE_NONE + mode,
-			      .crc_by = GX_CRC_BY_CPU, .quantum_b = quantum);
 	check(gx_open(&opts, &s->gx[mode]), "open");
 	s->core[mode] = gx_core(s->gx[mode], 0);
 	check(gx_mem_alloc(s->gx[mode], GX_MEM_HOST, 0, DEPTH * PUT_B, &s->mem[mode]), "memory");
@@ -143,7 +150,8 @@ static void pair_open(int mode)
 	side_open(&from, mode, false);
 	check(gx_mem_share(to.mem[mode], "m", GX_ACCESS_PUT), "region");
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", gx_listen(to.gx[mode], "127.0.0.1:0"));
-	how.link = "packet";
+	how.link = tcp ? "tcp" : "packet";
+	conn_test_secret = mode >= GX_INTEGRITY_MAC ? same_secret : NULL;
 	check(gx_connect(from.gx[mode], addr, &how, &conn[mode]), "connect");
 	check(gx_conn_wait(conn[mode], 5000000000ull), "connect");
 	region[mode] = (struct gx_region)GX_INIT(region[mode]);
@@ -256,27 +264,27 @@ int main(int argc, char *argv[])
 	port = argv[1];
 	quantum = atoi(argv[2]);
 	cpu = atoi(argv[4]);
-	conn_test_secret = same_secret;
-	for (int mode = 0; mode < MODES; mode++)
+	tcp = !strcmp(port, "tcp");
+	for (int mode = 0; mode < MODES; mode += tcp ? 3 : 1)
 		pair_open(mode);
 	pin(atoi(argv[3]));
 	limits();
 	check(-pthread_create(&thread, NULL, receiver, &cpu), "thread");
 	for (unsigned i = 0; i < rounds; i++)
-		for (int mode = 0; mode < MODES; mode++) {
+		for (int mode = 0; mode < MODES; mode += tcp ? 3 : 1) {
 			gb_s[mode][i] = stream_gb_s(mode);
 			us[mode][i] = lone_us(mode);
 		}
 	none_gb_s = median(gb_s[0], rounds);
 	none_us = median(us[0], rounds);
-	for (int mode = 0; mode < MODES; mode++)
+	for (int mode = 0; mode < MODES; mode += tcp ? 3 : 1)
 		printf("%s %u %-6s %6.2f Gb/s (%.2f of none), a put of 64 bytes %6.2f us (%+.2f us)\n",
 		       port, quantum, names[mode], median(gb_s[mode], rounds),
 		       median(gb_s[mode], rounds) / none_gb_s, median(us[mode], rounds),
 		       median(us[mode], rounds) - none_us);
 	atomic_store(&turning, -2);
 	pthread_join(thread, NULL);
-	for (int mode = 0; mode < MODES; mode++) {
+	for (int mode = 0; mode < MODES; mode += tcp ? 3 : 1) {
 		gx_conn_close(conn[mode]);
 		gx_close(from.gx[mode]);
 		gx_close(to.gx[mode]);

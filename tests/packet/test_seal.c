@@ -345,6 +345,7 @@ static void window__numbers(void **state)
 		{first + 3, true},
 		{first + 1, true},
 		{first + 4 - SEAL_WINDOW, false},
+		{first - 6 - SEAL_WINDOW, false}, /* nor one whose bit is not set */
 		{first + 5 - SEAL_WINDOW, true},
 		{first + 5 - SEAL_WINDOW, false},
 		{first + 4 + (1u << 30), true},
@@ -696,8 +697,10 @@ static void phase__a_late_packet(void **state)
 	/* Nobody goes three phases ahead. */
 	a.number = 14;
 	a.phase = 4;
-	peer->tx.over = 3;
-	seal_make(peer);
+	for (unsigned phase = 1; phase < 4; phase++) {
+		atomic_store(&peer->tx.over, phase);
+		assert_int_equal(seal_make(peer), 0);
+	}
 	packet_make(rig_ep(r, 1, 0), &a, src, &tx[0]);
 	assert_false(taken(r, &tx[0], GX_PKT_CTL, 14));
 	taps_close();
