@@ -8,6 +8,8 @@
 #include "control/ctl.h"
 #include "control/rights.h"
 
+#include "gx_internal/gcm.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -206,10 +208,21 @@ static void up_say_integrity(const struct ctl_conn *cc)
 			cc->conn->peer_name);
 }
 
+/* The connection's way says who encrypts. */
+static void up_say_sealed(struct gx_conn *c)
+{
+	bool records = c->secret && c->link->port == GX_LINK_PORT_NONE && c->link->seals;
+
+	if (records || c->agreed.integrity == GX_INTEGRITY_GCM)
+		core_why(c->why, "the CPU encrypts (%s), memory of GPUs by way of the host's",
+			 gx_gcm_name());
+}
+
 void ctl_hello_up(struct ctl_conn *cc)
 {
 	ctl_conn_setup_free(cc);
 	up_say_integrity(cc);
+	up_say_sealed(cc->conn);
 	cc->conn->link->conn->up(cc->conn);
 	if (cc->conn->state == GX_CONN_STATE_DOWN) { /* this end closed meanwhile */
 		ctl_conn_end(cc, CTL_LINGER_NS);

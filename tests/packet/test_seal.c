@@ -832,6 +832,22 @@ static int refuse_secret(const struct gx_conn *c, const struct auth_way *way,
 	return gx_fail(-EIO, "no secret");
 }
 
+static void modes__say_who_encrypts(void **state)
+{
+	for (int mode = GX_INTEGRITY_CRC; mode <= GX_INTEGRITY_GCM; mode++) {
+		struct rig *r = rig_open(&(struct rig_cfg){.integrity = mode});
+		struct gx_conn_info info = GX_INIT(info);
+
+		for (int side = 0; side < 2; side++) {
+			assert_int_equal(gx_conn_info(r->conn[side][0], &info), 0);
+			assert_int_equal(info.integrity, GX_INTEGRITY_MODE_NONE + mode);
+			assert_int_equal(!!strstr(info.why, gx_gcm_name()),
+					 mode == GX_INTEGRITY_GCM);
+		}
+		rig_done(r);
+	}
+}
+
 /* Without keys the modes are refused with a word, and never go in clear. */
 static void modes__need_a_key(void **state)
 {
@@ -862,6 +878,7 @@ int main(int argc, char *argv[])
 		rig_test(phase__waits_for_the_peer),
 		rig_test(phase__of_a_minute),
 		rig_test(phase__thousands_under_load),
+		rig_test(modes__say_who_encrypts),
 		cmocka_unit_test(modes__need_a_key),
 	};
 
