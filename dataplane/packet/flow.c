@@ -15,14 +15,14 @@
 #include <string.h>
 
 #define FLOW_WINDOW_MIN 64
-#define FLOW_WINDOW_MAX 16384
 #define FLOW_NEVER	UINT64_MAX
 
 #define FLOW_ACK_EVERY	   16
 #define FLOW_ACK_DELAY_NS  8000
 #define FLOW_ACK_WORDS	   8 /* in an ACK, unless more are needed: survives 32 lost ACKs in a row */
 #define FLOW_ACK_SPAN	   (64 * GX_WIRE_ACK_WORDS) /* psns that one ACK can tell about */
-#define FLOW_CREDIT_MARGIN 8			    /* more than the need */
+#define FLOW_RX_LOSSLESS   16384 /* psns that a receiver remembers where nothing overtakes */
+#define FLOW_CREDIT_MARGIN 8	 /* more than the need */
 
 #define FLOW_RTO_MIN_NS	   500000
 #define FLOW_RTO_FIRST	   4 /* times rto_min, before the first sample; RFC 6298 2.1: 1 s */
@@ -146,7 +146,7 @@ static uint64_t bits_next(const uint64_t *bits, uint32_t mask, uint64_t seq, uin
 int flow_open(const struct flow_cfg *cfg, struct flow **out)
 {
 	uint32_t nr = 2 * cfg->window;
-	uint32_t rx_bits = cfg->lossless ? FLOW_WINDOW_MAX : FLOW_ACK_SPAN;
+	uint32_t rx_bits = cfg->lossless ? FLOW_RX_LOSSLESS : FLOW_WINDOW_MAX;
 	struct flow *f;
 
 	if (cfg->window < FLOW_WINDOW_MIN || cfg->window > FLOW_WINDOW_MAX ||
@@ -694,18 +694,20 @@ uint64_t flow_ack_due_ns(const struct flow *f)
 }
 
 /* Largest seq of the next ACK. More packets may have come than one ACK can tell, when ACKs could
- * not leave for long. A lossless link never resends, so there the older part comes first, and @more
- * says that another ACK is due. */
+ * not leave for long, or when packets come late by more than that. Then the older part comes first,
+ * and @more says that another ACK is due. */
 static uint64_t flow_ack_top(struct flow *f, bool *more)
 {
 	uint64_t top = f->rx_next - 1;
+	uint64_t known = top > f->rx_mask ? top - f->rx_mask : 0;
 
 	*more = false;
 	if (!f->nr_unacked || top - f->ack_low < FLOW_ACK_SPAN)
 		return top;
-	if (!f->lossless) {
-		f->ack_low = top - (FLOW_ACK_SPAN - 1);
-		return top;
+	if (gx_unlikely(f->ack_low < known)) {
+		f->ack_low = bits_next(f->rx, f->rx_mask, known, top);
+		if (top - f->ack_low < FLOW_ACK_SPAN)
+			return top;
 	}
 	*more = true;
 	for (top = f->ack_low + FLOW_ACK_SPAN - 1; !bits_test(f->rx, f->rx_mask, top);)

@@ -10,6 +10,8 @@
 
 #include "gx_internal/wire.h"
 
+#define FLOW_WINDOW_MAX 32768
+
 struct flow;
 
 /* A packet that was sent. The caller gives ref, pkt and kind their meaning. */
@@ -23,14 +25,14 @@ struct flow_pkt {
 };
 
 struct flow_cfg {
-	uint32_t window;       /* packets outstanding at most: power of two, 64 to 16,384 */
-	bool lossless;	       /* no RACK, no RTO: only acknowledgement and credit */
-	bool ordered;	       /* no reordering expected: ACK only every ack_every or at ack-now */
-	uint64_t tx_psn;       /* first psn to send */
-	uint64_t rx_psn;       /* first psn to expect */
-	uint32_t tx_credit;    /* first transmissions of DATA that the peer allows at the start */
-	uint32_t rx_credit;    /* the same, which we allow the peer */
-	uint32_t ack_every;    /* packets; 0: 16 */
+	uint32_t window;    /* packets outstanding at most: power of two, 64 to FLOW_WINDOW_MAX */
+	bool lossless;	    /* no RACK, no RTO: only acknowledgement and credit */
+	bool ordered;	    /* no reordering expected: ACK only every ack_every or at ack-now */
+	uint64_t tx_psn;    /* first psn to send */
+	uint64_t rx_psn;    /* first psn to expect */
+	uint32_t tx_credit; /* first transmissions of DATA that the peer allows at the start */
+	uint32_t rx_credit; /* the same, which we allow the peer */
+	uint32_t ack_every; /* packets; 0: 16 */
 	uint64_t ack_delay_ns; /* 0: 8,000 */
 	uint64_t rto_min_ns;   /* 0: 500,000 */
 };

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define PKT_SKIP_MAX (1u << 30)	 /* psns that an endpoint may leave out at the start */
-#define PKT_WINDOW   4096	 /* packets that an ep may have outstanding */
+#define PKT_WINDOW   4096	 /* packets that an ep may have outstanding, at least */
 #define JOIN_SEG_B   (16u << 10) /* a longer segment is a message of its own */
 
 /* ---- posting ---- */
@@ -406,11 +406,22 @@ static int ep_pace(struct pkt_ep *e, const struct flow_cfg *flow)
 	return cc_open(&cfg, &e->pace.cc);
 }
 
+/* A long path holds many packets: as many as the port has buffers, which is what the peer grants
+ * where it has as many. */
+static uint32_t ep_window(const struct pkt_ep *e)
+{
+	uint32_t window = PKT_WINDOW;
+
+	while (!e->lossless && window < FLOW_WINDOW_MAX && window < e->link->port->caps.rx_slots)
+		window *= 2;
+	return window;
+}
+
 static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 {
 	struct pkt_ep *e = pkt_of(ep);
 	struct link_pkt *l = e->link;
-	struct flow_cfg cfg = {.window = PKT_WINDOW,
+	struct flow_cfg cfg = {.window = ep_window(e),
 			       .lossless = e->lossless,
 			       .ordered = l->port->caps.flags & GX_PORT_ORDERED,
 			       .tx_psn = e->psn0,
@@ -448,7 +459,7 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		ret = seal_open(e, remote->psn);
 	if (ret)
 		return gx_fail(ret, "cannot set up the endpoint: %s", strerror(-ret));
-	e->tx.resend_mask = 2 * PKT_WINDOW - 1;
+	e->tx.resend_mask = 2 * cfg.window - 1;
 	e->tx.resend = gx_pages_get(resend_b(e));
 	if (!e->tx.resend)
 		return -ENOMEM;

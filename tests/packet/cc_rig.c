@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "packet/cc_rig.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,7 @@
 
 #include <cmocka.h>
 
-#define WINDOW	 16384
+#define WINDOW	 FLOW_WINDOW_MAX
 #define CONTENTS (1u << 24) /* packets that a run may send */
 #define TURN_NS	 2000	    /* between turns of a core that waits */
 
@@ -68,6 +69,47 @@ static struct rig_event event_get(struct rig *r)
 	return first;
 }
 
+/* ---- Cubic ---- */
+
+#define CUBIC_C	   0.4
+#define CUBIC_BETA 0.7
+
+static void cubic_acked(struct rig_cubic *q, uint64_t now_ns, uint64_t sent_ns)
+{
+	uint64_t rtt_ns = now_ns - sent_ns, late_ns;
+	double k = cbrt(q->before * (1 - CUBIC_BETA) / CUBIC_C), t, want;
+
+	q->rtt_min_ns = q->rtt_min_ns ? GX_MIN(q->rtt_min_ns, rtt_ns) : rtt_ns;
+	late_ns = GX_MIN(GX_MAX(q->rtt_min_ns / 8, 4 * RIG_MS), 16 * RIG_MS);
+	if (q->window < q->slow) {
+		q->window++;
+		if (q->window >= 16 && rtt_ns > q->rtt_min_ns + late_ns)
+			q->slow = q->window;
+		return;
+	}
+	if (!q->cut_ns) {
+		q->cut_ns = now_ns;
+		q->before = q->estimate = q->window;
+		k = 0;
+	}
+	t = (double)(now_ns - q->cut_ns + rtt_ns) / 1e9;
+	want = CUBIC_C * (t - k) * (t - k) * (t - k) + q->before;
+	q->estimate += 3 * (1 - CUBIC_BETA) / (1 + CUBIC_BETA) / q->window;
+	q->window += GX_MAX(want - q->window, 0.01) / q->window;
+	q->window = GX_MAX(q->window, q->estimate);
+}
+
+/* Losses of one round trip count once. */
+static void cubic_lost(struct rig_cubic *q, uint64_t now_ns, uint64_t sent_ns)
+{
+	if (sent_ns <= q->cut_ns)
+		return;
+	q->cut_ns = now_ns;
+	q->before = q->window < q->before ? q->window * (1 + CUBIC_BETA) / 2 : q->window;
+	q->window = GX_MAX(q->window * CUBIC_BETA, 2);
+	q->slow = q->estimate = q->window;
+}
+
 /* ---- A sender's turn ---- */
 
 static void conserved(struct rig *r, struct rig_sender *s)
@@ -107,11 +149,12 @@ static void taken_out(struct rig *r, struct rig_sender *s)
 {
 	struct flow_pkt p;
 
-	(void)r;
 	while (flow_next_acked(s->tx, &p)) {
 		s->out_b -= p.len + RIG_HDR_B;
 		s->credit_out -= p.kind == 1 && !p.resend;
 		s->known |= p.kind == 3;
+		if (s->cfg.cubic)
+			cubic_acked(&s->cubic, r->now_ns, p.sent_ns);
 	}
 	while (flow_next_lost(s->tx, &p)) {
 		s->out_b -= p.len + RIG_HDR_B;
@@ -119,6 +162,8 @@ static void taken_out(struct rig *r, struct rig_sender *s)
 		if (p.kind != 1)
 			continue;
 		s->credit_out -= !p.resend;
+		if (s->cfg.cubic)
+			cubic_lost(&s->cubic, r->now_ns, p.sent_ns);
 		s->again[s->again_head++ % (4 * WINDOW)] = p.pkt;
 	}
 }
@@ -144,8 +189,10 @@ static bool has_credit(const struct rig *r, const struct rig_sender *s)
 /* Return: something still waits. */
 static bool send_some(struct rig *r, struct rig_sender *s)
 {
-	uint32_t room = flow_room(s->tx);
+	uint32_t room = flow_room(s->tx), out = flow_outstanding(s->tx);
 
+	if (s->cfg.cubic)
+		room = GX_MIN(room, s->cubic.window > out ? (uint32_t)s->cubic.window - out : 0);
 	if (s->again_head == s->again_tail && !has_more(r, s)) {
 		if (s->pace.cc)
 			cc_short(s->pace.cc, r->now_ns, CC_BY_APP);
@@ -359,7 +406,7 @@ static void sender_open(struct rig_sender *s, const struct rig_sender_cfg *cfg, 
 			    .hdr_b = RIG_HDR_B,
 			    .seed = seed};
 
-	*s = (struct rig_sender){.cfg = *cfg};
+	*s = (struct rig_sender){.cfg = *cfg, .cubic = {.window = 10, .slow = 1e9}};
 	assert_int_equal(flow_open(&fc, &s->tx), 0);
 	fc.ack_every = cfg->ack_every;
 	assert_int_equal(flow_open(&fc, &s->rx), 0);

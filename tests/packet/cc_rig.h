@@ -19,6 +19,7 @@
 /* What a sender does. */
 struct rig_sender_cfg {
 	enum cc_kind kind;
+	bool cubic;		/* with kind CC_NONE: as the kernel's TCP has it, not gx */
 	uint32_t payload_b;	/* of a packet */
 	uint64_t rtt_ns;	/* without queues */
 	uint64_t start_ns;	/* it begins to send, ... */
@@ -39,8 +40,15 @@ struct rig_sender_cfg {
 			 came; 0: the truth */
 };
 
+/* RFC 9438, and the delay that ends slow start in Linux (tcp_cubic.c: hystart_update). Packets. */
+struct rig_cubic {
+	double window, slow, before, estimate; /* slow: up to here it doubles */
+	uint64_t cut_ns, rtt_min_ns;
+};
+
 struct rig_sender {
 	struct rig_sender_cfg cfg;
+	struct rig_cubic cubic;
 	struct flow *tx, *rx;
 	struct pace pace;
 	uint64_t out_b;		   /* under way, as the rig counts */

@@ -429,6 +429,78 @@ static void late__from_the_start(void **state)
 	}
 }
 
+/* Late by 4,300 packets: more than one acknowledgement can tell of. */
+static void late__by_many_packets(void **state)
+{
+	struct rig_sender_cfg s = sender_of(50 * MS);
+	struct way_cfg way = link_1g;
+	struct rig r;
+
+	way.queue_b = 6250000;
+	way.late_ppm = 250000;
+	way.late_ns = 50 * MS;
+	s.payload_b = 1440;
+	s.ack_late_pct = 25;
+	run(&r, &way, &s, 1, 2 * S, 2 * S);
+	say("1 Gb/s, 25 % late by 50 ms", &r, 1e9, 50 * MS);
+	assert_true(part(&r, 1e9) > 0.8);
+	assert_true(r.s[0].late < 0.01 * r.s[0].got);
+	rig_close(&r);
+}
+
+/* Streams of cubic, and gx 3 s later; from 5 s on. Return: the part of gx. */
+static double beside_cubic(unsigned streams, uint64_t rtt_ns, double queue_bdp, unsigned seed)
+{
+	struct rig_sender_cfg s[RIG_SENDERS] = {sender_of(rtt_ns)};
+	struct way_cfg way = link_1g;
+	double all = 0, mine;
+	struct rig r;
+
+	way.seed += seed;
+	way.rate_bps[0] = 100000000;
+	way.queue_b = (uint64_t)(queue_bdp * 0.0125 * (double)rtt_ns);
+	s[0].start_ns = 3 * S;
+	for (unsigned i = 0; i <= streams; i++) {
+		if (i)
+			s[i] = (struct rig_sender_cfg){.cubic = true,
+						       .rtt_ns = rtt_ns,
+						       .ack_every = 2,
+						       .start_ns = (20 * i + 3 * seed) * MS};
+		s[i].payload_b = 1440;
+	}
+	run(&r, &way, s, streams + 1, 5 * S, 20 * S);
+	for (unsigned i = 0; i <= streams; i++)
+		all += rig_b_s(&r, i);
+	mine = rig_b_s(&r, 0) / all;
+	printf("beside %u cubic, %u ms, queue %.2f BDP: %.3f of what passes; all %.3f of the link\n",
+	       streams, (unsigned)(rtt_ns / MS), queue_bdp, mine, part(&r, 1e8));
+	assert_true(part(&r, 1e8) > 0.95);
+	rig_close(&r);
+	return mine;
+}
+
+/* Of five seeds the median of the first row is 0.62, the most 0.69. Beside the kernel's cubic gx takes
+ * more (docs/measured/network.md). */
+static void beside__cubic(void **state)
+{
+	static const struct {
+		unsigned streams;
+		uint64_t rtt_ns;
+		double queue_bdp, least, most;
+	} row[] = {{1, 10 * MS, 1, 0.33, 0.71},	   {1, 10 * MS, 0.25, 0.2, 0.8},
+		   {1, 10 * MS, 4, 0.2, 0.8},	   {8, 10 * MS, 1, 0.055, 0.5},
+		   {8, 10 * MS, 0.25, 0.055, 0.5}, {8, 10 * MS, 4, 0.055, 0.5},
+		   {1, 50 * MS, 4, 0.2, 0.8}};
+
+	for (unsigned i = 0; i < sizeof(row) / sizeof(*row); i++)
+		for (unsigned k = 0; k < (getenv("GX_TEST_FULL") ? 5 : 1); k++) {
+			double mine =
+				beside_cubic(row[i].streams, row[i].rtt_ns, row[i].queue_bdp, k);
+
+			assert_true(mine > row[i].least && mine < row[i].most);
+		}
+}
+
 static void rate__falls_and_rises(void **state)
 {
 	struct rig_sender_cfg s = sender_of(10 * MS);
@@ -703,6 +775,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(flows__newcomer),
 		cmocka_unit_test(late__is_not_lost),
 		cmocka_unit_test(late__from_the_start),
+		cmocka_unit_test(late__by_many_packets),
+		cmocka_unit_test(beside__cubic),
 		cmocka_unit_test(rate__falls_and_rises),
 		cmocka_unit_test(black_out__passes),
 		cmocka_unit_test(core__without_cpu),

@@ -84,7 +84,7 @@ static uint32_t drain_lost(struct flow *f)
 
 static void open__bad_window(void **state)
 {
-	static const uint32_t bad[] = {0, 1, 32, 63, 65, 96, 32768, UINT32_MAX};
+	static const uint32_t bad[] = {0, 1, 32, 63, 65, 96, 2 * FLOW_WINDOW_MAX, UINT32_MAX};
 	struct flow *f = NULL;
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
@@ -569,14 +569,14 @@ static void rx_look__new_dup_old(void **state)
 	assert_int_equal(flow_rx_look(f, 5000), FLOW_RX_NEW); /* looking changes nothing */
 	take_n(f, 0, 5000, 1);
 	assert_int_equal(flow_rx_look(f, 5000), FLOW_RX_DUP);
-	flow_rx_take(f, 0, 5000 + 1024, true, false);
+	flow_rx_take(f, 0, 5000 + FLOW_WINDOW_MAX, true, false);
 	assert_int_equal(flow_rx_look(f, 5000), FLOW_RX_OLD);
 	assert_int_equal(flow_rx_look(f, 5001), FLOW_RX_NEW);
-	assert_int_equal(flow_rx_look(f, 5000 + 1023), FLOW_RX_NEW);
+	assert_int_equal(flow_rx_look(f, 5000 + FLOW_WINDOW_MAX - 1), FLOW_RX_NEW);
 	flow_rx_take(f, 0, 5000 + 100000, true, false); /* all bits are someone else's now */
-	for (uint32_t psn = 5000 + 100000 - 1023; psn < 5000 + 100000; psn++)
+	for (uint32_t psn = 5000 + 100001 - FLOW_WINDOW_MAX; psn < 5000 + 100000; psn++)
 		assert_int_equal(flow_rx_look(f, psn), FLOW_RX_NEW);
-	assert_int_equal(flow_rx_look(f, 5000 + 100000 - 1024), FLOW_RX_OLD);
+	assert_int_equal(flow_rx_look(f, 5000 + 100000 - FLOW_WINDOW_MAX), FLOW_RX_OLD);
 	flow_close(f);
 }
 

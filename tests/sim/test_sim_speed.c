@@ -288,6 +288,35 @@ static void turns__data_follows_its_open(void **state)
 	free(src);
 }
 
+/* A path of 1 Gb/s and 100 ms holds 9,300 packets. Buffers for that at both ends are all it takes. */
+static void window__follows_the_buffers(void **state)
+{
+	for (uint32_t slots = 4096; slots <= 16384; slots *= 4) {
+		uint8_t *src = malloc(TURN_MAX_B);
+		struct rig *r = rig_open(&(struct rig_cfg){
+			.sim = {.seed = 1, .rate_bps = 1000000000, .delay_ns = 50 * MS},
+			.window = 16,
+			.slots = slots,
+			.quantum_b = TURN_PKT_B,
+			.mem_b = TURN_MAX_B});
+		uint64_t since;
+
+		rig_fill(src, TURN_MAX_B, 1);
+		assert_int_equal(flow_room(rig_ep(r, 0, 0)->flow), slots);
+		since = r->now_ns;
+		for (unsigned i = 0; i < 20; i++)
+			turn_post(r, src, 3000);
+		rig_comps(r, 0, 20, 10 * SECOND);
+		print_message("%u buffers: 60,000 packets in %.2f s\n", slots,
+			      (double)(r->now_ns - since) / SECOND);
+		/* The link alone takes 0.65 s; and two round trips, to announce and to begin. */
+		assert_true(slots == 4096 || r->now_ns - since < SECOND);
+		assert_memory_equal(rig_mem(r, 1), src, TURN_MAX_B);
+		rig_done(r);
+		free(src);
+	}
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +327,7 @@ int main(int argc, char *argv[])
 		rig_test(turns__short_messages_share_a_burst),
 		rig_test(turns__stuck_messages_are_passed),
 		rig_test(turns__data_follows_its_open),
+		rig_test(window__follows_the_buffers),
 	};
 
 	return rig_run("sim_speed", tests, GX_ARRAY_SIZE(tests), argc, argv);
