@@ -25,7 +25,7 @@ struct auth_tls {
 	BIO *in, *out; /* the SSL's */
 	bool server;
 	char name[AUTH_TLS_NAME_MAX];
-	uint8_t secret[AUTH_SECRET_B]; /* until the handshake is over */
+	const uint8_t *secret; /* the caller's, or the stranger's */
 };
 
 /* ---- A client's first record ---- */
@@ -191,7 +191,7 @@ static SSL_SESSION *session_new(SSL *ssl)
 	const struct auth_tls *t = SSL_get_app_data(ssl);
 	SSL_SESSION *s = SSL_SESSION_new();
 
-	if (s && SSL_SESSION_set1_master_key(s, t->secret, sizeof(t->secret)) &&
+	if (s && SSL_SESSION_set1_master_key(s, t->secret, AUTH_SECRET_B) &&
 	    SSL_SESSION_set_cipher(s, SSL_CIPHER_find(ssl, aes_128_gcm_sha256)) &&
 	    SSL_SESSION_set_protocol_version(s, TLS1_3_VERSION))
 		return s;
@@ -274,7 +274,7 @@ struct auth_tls *auth_tls_new(struct auth_tls_ctx *ctx, bool server, const char 
 		return NULL;
 	t->server = server;
 	memccpy(t->name, name, 0, sizeof(t->name) - 1);
-	memcpy(t->secret, secret ? secret : ctx->stranger, sizeof(t->secret));
+	t->secret = secret ? secret : ctx->stranger;
 	t->ssl = SSL_new(ctx->ssl);
 	t->in = BIO_new(BIO_s_mem());
 	t->out = BIO_new(BIO_s_mem());
@@ -299,8 +299,7 @@ void auth_tls_free(struct auth_tls *t)
 {
 	if (!t)
 		return;
-	SSL_free(t->ssl);
-	explicit_bzero(t, sizeof(*t));
+	SSL_free(t->ssl); /* which wipes what it has of the secret */
 	free(t);
 }
 
@@ -363,8 +362,6 @@ int auth_tls_read(struct auth_tls *t, uint8_t *b, size_t room)
 	ret = SSL_read(t->ssl, b, (int)room);
 	if (ret <= 0)
 		ret = tls_error(t, ret);
-	if (SSL_is_init_finished(t->ssl))
-		explicit_bzero(t->secret, sizeof(t->secret));
 	if (ret >= 0 && BIO_pending(t->out) > OUT_MAX_B)
 		return -EPROTO;
 	return ret == -EACCES || ret == -ENOKEY ? -EPROTO : ret;

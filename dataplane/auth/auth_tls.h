@@ -34,8 +34,8 @@ void auth_tls_no_keys(uint8_t b[AUTH_TLS_ALERT_B]);
 /* One end of a connection. */
 struct auth_tls;
 
-/** auth_tls_new() - @secret: of the key; is copied. NULL, for a server: it has no key of that name.
- * Then the handshake fails as with another secret, with the same words and work. Return: NULL: no
+/** auth_tls_new() - @secret: of the key; stays until auth_tls_free(). NULL, for a server: it has no key
+ * of that name. Then the handshake fails as with another secret, with the same words and work. Return: NULL: no
  * memory. */
 struct auth_tls *auth_tls_new(struct auth_tls_ctx *ctx, bool server, const char *name,
 			      const uint8_t secret[AUTH_SECRET_B]);

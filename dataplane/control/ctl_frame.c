@@ -32,11 +32,12 @@ static void conn_lost(struct ctl_conn *cc, int res)
 	if (state == CTL_UP)
 		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET, "peer %s is gone",
 			  ctl_conn_peer(cc));
-	else if (!cc->server && state <= CTL_HELLO && !res && !cc->near)
-		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET,
-			  "peer %s closed the connection without a word: %s", cc->name,
-			  cc->tls ? "is it a server of this version of gx?"
-				  : "does it want a key (gx_auth_opts.key_file)?");
+	else if (!cc->server && state == CTL_HELLO && !res && !cc->near && !cc->tls)
+		conn_down(
+			c, GX_REASON_INSECURE, -EPERM,
+			"peer %s closed the connection without a word, as gx does where it serves "
+			"nobody in clear: show it a key (gx_auth_opts.key_file)",
+			cc->name);
 	else
 		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET,
 			  "peer %s closed the connection during set-up%s%s", ctl_conn_peer(cc),
@@ -346,11 +347,11 @@ static void conn_connect_done(struct gx_io *io, int res)
 		return;
 	}
 	ctl_conn_tune(cc);
+	cc->ctl->inside++;
 	ctl_conn_judge(cc, conn_begin(cc));
 	if (ctl_conn_is_live(cc))
 		conn_rx_arm(cc);
-	else
-		ctl_conn_closed_check(cc);
+	cc->ctl->inside--;
 }
 
 void ctl_conn_start(struct ctl_conn *cc)

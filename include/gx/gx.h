@@ -451,8 +451,7 @@ int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *a
 /* ---- Connections ---- */
 
 /** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any). Return: port number,
- * -EINVAL, -EADDRINUSE, -EPERM (not loopback, and not gx_opts.insecure), -EMFILE. More:
- * gx_listen_with() (gx/listen.h). [control] */
+ * -EINVAL, -EADDRINUSE, -EMFILE. More: gx_listen_with() (gx/listen.h). [control] */
 int gx_listen(struct gx *gx, const char *addr);
 /** gx_listen_stop() - Accept no more peers by gx_listen(). Connections stay. [control] */
 void gx_listen_stop(struct gx *gx);
@@ -493,8 +492,8 @@ struct gx_connect_opts {
  * gx_connect() - Begin to connect; on_conn or gx_conn_wait() tell when the connection is up.
  * [control]
  * @opts: NULL: all default
- * Return: 0, -EINVAL (address), -EPERM (not loopback, and not gx_opts.insecure), -ENODEV (the port
- * is not open here), -ENOSPC (1,024 connections).
+ * Return: 0, -EINVAL (address), -EPERM (not loopback, and neither gx_auth_opts.key_file nor
+ * gx_opts.insecure), -ENODEV (the port is not open here), -ENOSPC (1,024 connections).
  */
 int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts,
 	       struct gx_conn **out);
@@ -531,7 +530,7 @@ enum gx_reason {
 	GX_REASON_SETUP_TIMEOUT, /* a step of the set-up was not done in time */
 	GX_REASON_VERSION,	 /* the ends speak different versions */
 	GX_REASON_PROTOCOL,	 /* the peer broke the protocol, or is no gx */
-	GX_REASON_INSECURE,	 /* it is not local, and the server has no gx_opts.insecure */
+	GX_REASON_INSECURE,	 /* the server of another host serves nobody in clear, it seems */
 	GX_REASON_USER,		 /* an end does not serve the other's user, or does not see it */
 	GX_REASON_OTHER_HOST,	 /* the port or link that was asked for reaches one host only */
 	GX_REASON_NO_PORT,	 /* an end has no such port, or the ends have none in common */

@@ -26,7 +26,7 @@ import threading
 import time
 
 import cli
-from cli import CLIENT_CPU, FAILED, LOST, OK, expect
+from cli import CLIENT_CPU, FAILED, OK, expect
 from test_veth import Other, enter, links_make
 
 HERE = "10.90.0.1"
@@ -186,7 +186,7 @@ def clients(tools, other, keys):
         end = "it has another secret of that name, or none"
         expect(end in wrong.err and end in old.err, wrong, old)
         call(tools, other, server.addr, "--port", "udp").must(FAILED, "has no key", "--key")
-        call(tools, other, server.addr, "--port", "udp", "--insecure").must(LOST, "without a word", "--key")
+        call(tools, other, server.addr, "--port", "udp", "--insecure").must(FAILED, "without a word", "--key")
         server.wait_log("it is of another host and shows no key")
     with cli.Server(tools, "--port", "udp", "--bind", HERE, listen=f"{HERE}:0") as server:
         call(tools, other, server.addr, "--port", "udp", "--key", keys.good).must(FAILED, "the server has no keys", "--key")
