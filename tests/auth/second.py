@@ -1,25 +1,30 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A second implementation of sealed packets and records, written from docs/wire.md. With `answers` it prints the known answers of
-tests/packet/test_seal.c and tests/tcp/test_tcp_seal.c."""
+"""A second implementation of sealed packets and records, written from docs/wire.md. `second.py answers` prints the known answers of
+tests/packet/test_seal.c and tests/tcp/test_tcp_seal.c. `second.py HOST PORT NAME SECRET OWN-HOST MODE` puts to a gxd, and gets."""
 import hashlib
 import hmac
+import os
+import select
+import socket
 import struct
+import subprocess
 import sys
+import tempfile
+import time
 
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 DATA, CTL, ACK, PROBE = 1, 2, 3, 4
 MAC, GCM = 2, 3
 HDR_B, AAD_B = 38, 22
 
-
 def expand_label(secret, label, length, context=b""):
     """HKDF-Expand-Label of RFC 8446 7.1, of at most one block."""
     label = b"tls13 " + label
     info = struct.pack(">HB", length, len(label)) + label + bytes([len(context)]) + context
     return hmac.new(secret, info + b"\1", hashlib.sha256).digest()[:length]
-
 
 def crc32c(data):
     crc = 0xFFFFFFFF
@@ -29,28 +34,21 @@ def crc32c(data):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF
 
-
-class Keys:
-    """Of one direction: phase by phase."""
-
+class Keys:  # of one direction, phase by phase
     def __init__(self, secret):
         self.secrets = [secret]
-
     def phase(self, number):
         while len(self.secrets) <= number:
             self.secrets.append(expand_label(self.secrets[-1], b"gx ku", 32))
         secret = self.secrets[number]
         return AESGCM(expand_label(secret, b"gx key", 16)), expand_label(secret, b"gx iv", 12)
 
-
 def nonce_of(salt, kind, number):
     mask = bytes(3) + bytes([kind]) + struct.pack(">Q", number)
     return bytes(a ^ b for a, b in zip(salt, mask))
 
-
 def header(kind, flags, plen, cid, psn, mid, moff, phase):
     return struct.pack("<BBHIIIIBB", 3 << 4 | kind, flags, plen, cid, psn & 0xFFFFFFFF, mid, moff // 16, HDR_B, phase & 0xFF)
-
 
 def seal(mode, keys, phase, kind, number, payload, *, cid, flags=0, mid=0, moff=0):
     """A packet: header and payload."""
@@ -62,7 +60,6 @@ def seal(mode, keys, phase, kind, number, payload, *, cid, flags=0, mid=0, moff=
     sealed = key.encrypt(nonce, payload, head)
     return head + sealed[-16:] + sealed[:-16]
 
-
 def unseal(mode, keys, phase, number, packet):
     """Its payload; raises InvalidTag."""
     key, salt = keys.phase(phase)
@@ -73,13 +70,113 @@ def unseal(mode, keys, phase, number, packet):
         return body
     return key.decrypt(nonce, body + tag, head)
 
-
 def tcp_record(keys, phase, number, data):
     """A record of a data socket of link tcp."""
     key, salt = keys.phase(phase)
     head = struct.pack("<HBB", len(data), phase & 0xFF, 0)
     return head + key.encrypt(nonce_of(salt, 1, number), data, head)
 
+def exporter(master, context):
+    """RFC 8446 7.5, out of TLS's exporter master secret."""
+    secret = expand_label(master, b"EXPORTER-gx-data", 32, hashlib.sha256(b"").digest())
+    return expand_label(secret, b"exporter", 32, hashlib.sha256(context).digest())
+
+class Client:  # one lane of link packet over udp, to a gxd of another host; openssl does the TLS
+    def __init__(self, host, port, name, secret, own, mode):
+        log = tempfile.mktemp()
+        self.tls = subprocess.Popen(
+            ["openssl", "s_client", "-connect", f"{host}:{port}", "-tls1_3", "-ciphersuites", "TLS_AES_128_GCM_SHA256", "-groups", "X25519",
+             "-psk_identity", name, "-psk", secret, "-quiet", "-keylogfile", log],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.data, self.ctl = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        self.data.bind((own, 47000))
+        self.ctl.bind((own, 47001))
+        self.send_frame(1, struct.pack("<4I16sB16sQ6I", 0x31307867, 9, os.getpid(), 0, os.urandom(16), 0, os.urandom(16), 7, 1, 524288, 16,
+                                       15, 1, 1) + b"\3udp" + struct.pack("<3IBIBH", 256, 1280, 1280, 0, 0, 0, 0))
+        hello = self.frame(1)
+        with open(log, encoding="ascii") as f:
+            master = bytes.fromhex(next(line.split()[2] for line in f if line.startswith("EXPORTER_SECRET")))
+        os.unlink(log)
+        self.token, = struct.unpack_from("<Q", hello, hello.index(b"\2kv") + 3)
+        self.out, self.into = (Keys(exporter(master, struct.pack("<BIB", 0, 0, way))) for way in range(2))
+        addr = struct.pack("<BBHI16s", 4, 0, 47000, 0, socket.inet_aton(own))
+        self.send_frame(2, b"\3udp" + struct.pack("<BB4IQI", 0, 0, 1280, 524288, 16, mode, 5 * 10**9, 1) + struct.pack("<H", len(addr))
+                        + addr + struct.pack("<BIIQIBH", 0, 5, 8, 1000, 0, 0, 0))
+        accept = self.frame(3)
+        at = accept.index(struct.pack("<H", 24)) + 26
+        to, = struct.unpack_from("<H", accept, at - 22)
+        self.cid, self.credit, self.next, _ = struct.unpack_from("<IIQI", accept, at + 1)
+        self.to = {DATA: (host, to), CTL: (host, to + 1)}
+        self.mode, self.psn, self.acks, self.rsn, self.seen, self.done, self.our_done, self.slots = mode, 1000, 0, 0, set(), 0, 0, {}
+        self.frame(4)
+        self.send_frame(4, b"")
+    def send_frame(self, kind, body):
+        self.tls.stdin.write(struct.pack("<IHH", len(body) + 4, kind, 0) + body)
+        self.tls.stdin.flush()
+    def frame(self, kind):
+        size, is_kind, _ = struct.unpack("<IHH", self.tls.stdout.read(8))
+        body = self.tls.stdout.read(size - 4)
+        assert is_kind == kind, (is_kind, body)
+        return body
+    def send(self, kind, payload, **fields):
+        number = self.acks if kind == ACK else self.psn
+        self.acks, self.psn = (self.acks + 1, self.psn) if kind == ACK else (self.acks, self.psn + 1)
+        packet = seal(self.mode, self.out, 0, kind, number, payload, cid=self.cid, **fields)
+        (self.data if kind == DATA else self.ctl).sendto(packet, self.to[DATA if kind == DATA else CTL])
+    def record(self, kind, flags, body):
+        self.rsn += 1
+        self.send(CTL, struct.pack("<BBHI", kind, flags, 0, self.rsn - 1) + body)
+    def acked(self, b):
+        words, = struct.unpack_from("<H", b, 22)
+        self.credit, = struct.unpack_from("<I", b, 12)
+        if words & 1:
+            self.done, = struct.unpack_from("<Q", b, 32)
+    def take(self, packet):
+        kind, psn = packet[0] & 15, struct.unpack_from("<I", packet, 8)[0]
+        ack_bytes, = struct.unpack_from("<I", packet, 12)
+        number = psn if kind == ACK else self.next + ((psn - self.next + 2**31) % 2**32 - 2**31)
+        payload = unseal(self.mode, self.into, packet[21], number, packet)
+        if kind == ACK:
+            self.acked(payload)
+            return
+        self.seen.add(number)
+        self.next = max(self.seen) + 1
+        if kind == CTL:
+            if ack_bytes:
+                self.acked(payload[-ack_bytes:])
+            if payload[0] == 1:  # OPEN with SLOT and INLINE: the answer to a GET
+                mid, _, token, _, size, _ = struct.unpack_from("<IIQQQQ", payload, 8)
+                self.slots[token] = payload[48:48 + size]
+                self.our_done ^= 1 << mid % 1024
+        word = sum(1 << i for i in range(64) if self.next - 1 - i in self.seen)
+        self.send(ACK, struct.pack("<QIIIHHIIQQ", self.next - 1, 0, 8, self.acks + 1, 1, 1, 0, 0, self.our_done, word))
+    def until(self, what):
+        end = time.monotonic() + 10
+        while not what():
+            assert time.monotonic() < end, "gxd says nothing"
+            for sock in select.select([self.data, self.ctl], [], [], 0.1)[0]:
+                try:
+                    self.take(sock.recv(9000))
+                except InvalidTag:
+                    pass  # dropped in silence
+
+def talk(host, port, name, secret, own, mode):
+    """Puts 100 bytes in an OPEN and 2,560 in packets, and gets them back."""
+    c = Client(host, port, name, secret, own, mode)
+    small, large = os.urandom(100), os.urandom(2560)
+    c.record(1, 2, struct.pack("<IIQQQQ", 0, 1280, c.token, 0, len(small), 0) + small + bytes(4))
+    c.until(lambda: c.done & 1)
+    c.record(1, 0, struct.pack("<IIQQQQ", 1, 1280, c.token, 4096, len(large), 0))
+    c.until(lambda: c.credit >= 2)
+    for i in range(2):
+        c.send(DATA, large[1280 * i:1280 * (i + 1)], mid=1, moff=1280 * i, flags=i)
+    c.until(lambda: c.done & 2)
+    for slot, off, want in ((1 << 63 | 1, 0, small), (1 << 63 | 2, 4096 + 1000, large[1000:1600])):
+        c.record(3, 0, struct.pack("<QQQQ", c.token, off, len(want), slot))
+        c.until(lambda: slot in c.slots)
+        assert c.slots[slot] == want
+    c.tls.kill()
+    print("mode", mode, "put and got")
 
 def answers():
     print("tcp", tcp_record(Keys(b"\1" + bytes(31)), 0, 1, bytes(range(20))).hex())
@@ -91,7 +188,8 @@ def answers():
             assert unseal(mode, Keys(secret), phase, number, packet) == payload
             print(mode, phase, kind, hex(number), packet[:HDR_B].hex(), packet[HDR_B:].hex())
 
-
 if __name__ == "__main__":
     if sys.argv[1:] == ["answers"]:
         answers()
+    else:
+        talk(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5], int(sys.argv[6]))

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""second.py against a real gxd in another network namespace, in modes mac and gcm.
+
+usage: tests/auth/test_second.py BUILD
+"""
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SKIP = 77
+NETS = ("mount -t tmpfs none /run && mkdir /run/netns && ip link set lo up && ip netns add far && "
+        "ip link add near type veth peer name far netns far && ip addr add 10.9.0.1/24 dev near && ip link set near up && "
+        "ip -n far addr add 10.9.0.2/24 dev far && ip -n far link set far up")
+
+
+def skip(why):
+    print(why)
+    sys.exit(SKIP)
+
+
+def serve(gxd, folder):
+    key = os.path.join(folder, "kv.key")
+    subprocess.run([gxd, "keygen", "kv", "-o", key], check=True, stdout=subprocess.DEVNULL)
+    with open(key, encoding="ascii") as f:
+        secret = next(line.split()[1] for line in f if line.startswith("secret"))
+    server = subprocess.Popen([gxd, "--key", key, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M"])
+    time.sleep(2)
+    return server, secret
+
+
+def main():
+    build = os.path.abspath(sys.argv[1])
+    if os.geteuid():
+        skip("network namespaces need root")
+    if not importlib.util.find_spec("cryptography"):
+        skip("Python has no package cryptography")
+    if "inside" not in sys.argv:
+        os.execvp("unshare", ["unshare", "-n", "-m", sys.executable, __file__, build, "inside"])
+    if subprocess.run(NETS, shell=True, check=False).returncode:
+        skip("this machine makes no network namespaces")
+    with tempfile.TemporaryDirectory() as folder:
+        server, secret = serve(os.path.join(build, "tools", "gxd"), folder)
+        ended = [subprocess.run(["ip", "netns", "exec", "far", sys.executable, os.path.join(HERE, "second.py"), "10.9.0.1", "4791", "kv",
+                                 secret, "10.9.0.2", mode], check=False, timeout=60).returncode for mode in ("3", "2")]
+        server.terminate()
+        sys.exit(any(ended) or server.wait(20) != 0)
+
+
+if __name__ == "__main__":
+    main()
