@@ -9,6 +9,7 @@ usage: test_strangers.py BUILD_DIR              suite: words and silence
 Exit status 77 where namespaces are refused.
 """
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -177,8 +178,7 @@ def clients(tools, other, keys):
             call(tools, other, server.addr, "--port", "udp", "--key", keys.good, *mode).must(OK)
         for mode in ("none", "crc32c"):
             call(tools, other, server.addr, "--port", "udp", "--key", keys.good, "--integrity", mode).must(FAILED, "a key forbids")
-        # Not yet.
-        call(tools, other, server.addr, "--link", "tcp", "--key", keys.good).must(FAILED, "link tcp", "cannot encrypt")
+        call(tools, other, server.addr, "--link", "tcp", "--sockets", "4", "--key", keys.good).must(OK)
         wrong = call(tools, other, server.addr, "--port", "udp", "--key", keys.other).must(FAILED, "does not take key kv")
         server.wait_log("shows key kv, with another secret")
         old = call(tools, other, server.addr, "--port", "udp", "--key", keys.old).must(FAILED, "does not take key old")
@@ -218,13 +218,13 @@ def wire(tools, other, keys, folder):
     """Neither what is put nor what the ends say of themselves can be read on the way."""
     secret, source = b"a word that is for nobody on the way", folder / "source"
     source.write_bytes(secret * 500)
-    for key, told in ((("--key", keys.good), False), (("--insecure",), True)):
+    both = (("--key", keys.good), False), (("--insecure",), True)
+    for way, (key, told) in itertools.product((("--port", "udp"), ("--link", "tcp")), both):
         with cli.Server(tools, "--port", "udp", "--bind", HERE, *key, listen=f"{HERE}:0") as server, Tap() as tap:
-            path, *rest = other.words(tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--port", "udp", *key,
-                                      "--file", source)
+            path, *rest = other.words(tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", *way, *key, "--file", source)
             tools.run(path, *rest, timeout=100).must(OK)
-        expect((secret in tap.frames) == told, f"with {key} the payload was {'not ' if told else ''}seen among {len(tap.frames)} bytes")
-        expect((struct.pack("<I", cli.HELLO_MAGIC) in tap.frames) == told, f"with {key} HELLO was {'not ' if told else ''}seen")
+        expect((secret in tap.frames) == told, f"by {way} with {key} the payload was {'not ' if told else ''}seen among {len(tap.frames)} bytes")
+        expect((struct.pack("<I", cli.HELLO_MAGIC) in tap.frames) == told, f"by {way} with {key} HELLO was {'not ' if told else ''}seen")
 
 
 def silence(tools, other, keys):

@@ -16,8 +16,8 @@
  * The ends meet by TLS 1.3: who has no key of a server hears nothing of it. A client with a key wants a
  * server with that key, on its own host too.
  *
- * Under a key nothing goes to another host that is not sealed. Link packet encrypts what it sends, or signs
- * it (gx_packet_opts.integrity); other links are refused there, with words.
+ * Under a key nothing goes to another host that is not sealed. Links packet and tcp encrypt, or packet signs
+ * (gx_packet_opts.integrity); other links are refused there, with words.
  */
 #ifndef GX_AUTH_H
 #define GX_AUTH_H
