@@ -74,6 +74,16 @@ static void both_reload(void)
 	assert_int_equal(gx_auth_reload(r.client), 0);
 }
 
+/* The server's program keeps connections that are over. */
+static bool keeps;
+
+static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
+		    const char *why)
+{
+	if (!keeps)
+		common_gx_on_conn(arg, conn, event, err, why);
+}
+
 static int ends_open(const char *const *files)
 {
 	static const struct gx_port_name ports[] = {{.name = "shm"}, {.name = "udp"}};
@@ -90,7 +100,7 @@ static int ends_open(const char *const *files)
 	auth.key_files = files;
 	auth.nr_key_files = 1;
 	o.server = true;
-	o.on_conn = common_gx_on_conn;
+	o.on_conn = on_conn;
 	return ret ? ret : gx_open(&o, &r.server);
 }
 
@@ -117,6 +127,7 @@ static int teardown(void **state)
 	gx_close(r.client);
 	gx_close(r.server);
 	memset(&r, 0, sizeof(r));
+	keeps = false;
 	unlink(path());
 	rmdir(dir);
 	memcpy(dir + sizeof(dir) - 7, "XXXXXX", 6);
@@ -302,6 +313,7 @@ static void keys_of_memory__rights(void **state)
 {
 	struct gx_conn *conn = dial_by(GX_ACCESS_GET, "log*,later");
 	uint64_t until = gx_now() + COMMON_WAIT_NS;
+	struct gx_conn_info info = GX_INIT(info);
 	struct gx_key log, lease, kv, bare, early, put;
 	struct gx_mem *later;
 
@@ -314,6 +326,10 @@ static void keys_of_memory__rights(void **state)
 	key_get(later, BOTH, 0, &early);
 	assert_int_equal(run_key(conn, GX_OP_GET, &log), 0);
 	assert_int_equal(run_key(conn, GX_OP_PUT, &log), -EACCES);
+	/* Who may not put maps no memory of a key that lets one put. */
+	assert_int_equal(gx_conn_info(conn, &info), 0);
+	if (!strcmp(link_name, "local"))
+		assert_non_null(strstr(info.why, "a key by packets"));
 	assert_int_equal(run_key(conn, GX_OP_GET, &lease), 0);
 	assert_int_equal(run_key(conn, GX_OP_PUT, &lease), -EACCES);
 	assert_int_equal(run_key(conn, GX_OP_PUT, &put), -EACCES);
@@ -350,6 +366,7 @@ static void connections__limit(void **state)
 	struct gx_conn_info info = GX_INIT(info);
 	int ret;
 
+	keeps = true;
 	key_make(0, "", 2);
 	both_reload();
 	assert_int_equal(dial(&one), 0);

@@ -600,7 +600,7 @@ MUTANTS = {
     "RI22": ("link tcp leaves the kernel's buffers as they are",
              [("dataplane/tcp/tcp_sys.c", "\tif (b)\n\t\tsetsockopt", "\tif (0)\n\t\tsetsockopt")], ["rights tcp under_way__sockets"]),
     "AU1": ("a key file that others read is taken",
-            [("dataplane/auth/auth_file.c", "if (st->st_mode & others)", "if (0)")], ["auth_file read__modes"]),
+            [("dataplane/auth/auth_file.c", "if (st->st_mode & others)", "if (st->st_mode & others & 0)")], ["auth_file read__modes"]),
     "AU2": ("a key file of another user is taken",
             [("dataplane/auth/auth_file.c", "if (st->st_uid && st->st_uid != geteuid())", "if (0)")], ["auth_file read__owners"]),
     "AU3": ("a key with another secret is the same key",
