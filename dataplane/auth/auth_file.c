@@ -172,6 +172,9 @@ static const struct word {
 	{"regions", regions_take}, {"connections", conns_take}, {"under-way", under_way_take},
 };
 
+#define WORD_NAME   1u /* bits of words[] */
+#define WORD_SECRET 2u
+
 /* One line, without its end. @seen: bit i: words[i] has come. */
 static const char *line_take(struct gx_auth_key *k, const char *line, unsigned *seen)
 {
@@ -207,7 +210,9 @@ int auth_key_parse(const char *b, size_t len, const char *path, struct gx_auth_k
 		}
 		memcpy(line, b, n);
 		line[n] = 0;
-		if (nr > 1)
+		if (seen & WORD_SECRET)
+			bad = "the secret is the last line, so that a file that is not whole is none";
+		else if (nr > 1)
 			bad = line_take(key, line, &seen);
 		else if (strcmp(line, FILE_HEAD))
 			bad = "a key file begins with the line \"" FILE_HEAD "\"";
@@ -216,7 +221,7 @@ int auth_key_parse(const char *b, size_t len, const char *path, struct gx_auth_k
 		len -= n;
 	}
 	explicit_bzero(line, sizeof(line));
-	if (!bad && (seen & 3) != 3)
+	if (!bad && (seen & (WORD_SECRET | WORD_NAME)) != (WORD_SECRET | WORD_NAME))
 		bad = "the file ends without a name and a secret";
 	if (bad)
 		return gx_fail(-EINVAL, "key file %s, line %u: %s: gx_auth_make() makes good ones",
@@ -230,12 +235,7 @@ size_t auth_key_text(const struct gx_auth_key *key, char buf[AUTH_FILE_MAX_B])
 	struct gx_text text = {.buf = buf, .room = AUTH_FILE_MAX_B};
 	unsigned both = GX_ACCESS_PUT | GX_ACCESS_GET;
 
-	core_say(&text, FILE_HEAD "\nname %s\nsecret ", key->name);
-	for (size_t i = 0; i < sizeof(key->secret); i++) {
-		buf[text.at++] = hex[key->secret[i] >> 4];
-		buf[text.at++] = hex[key->secret[i] & 15];
-	}
-	core_say(&text, "\n");
+	core_say(&text, FILE_HEAD "\nname %s\n", key->name);
 	if (key->access && key->access != both)
 		core_say(&text, "access %s\n", key->access == GX_ACCESS_PUT ? "put" : "get");
 	if (key->regions[0])
@@ -244,6 +244,12 @@ size_t auth_key_text(const struct gx_auth_key *key, char buf[AUTH_FILE_MAX_B])
 		core_say(&text, "connections %u\n", key->conns_max);
 	if (key->under_way_max_b)
 		core_say(&text, "under-way %" PRIu64 "\n", key->under_way_max_b);
+	core_say(&text, "secret ");
+	for (size_t i = 0; i < sizeof(key->secret); i++) {
+		buf[text.at++] = hex[key->secret[i] >> 4];
+		buf[text.at++] = hex[key->secret[i] & 15];
+	}
+	core_say(&text, "\n");
 	return text.at;
 }
 

@@ -22,7 +22,8 @@
 
 #define HEX    "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 #define SECRET "secret " HEX "\n"
-#define GOOD   "gx-key 1\nname kv\n" SECRET
+#define HEAD   "gx-key 1\nname kv\n"
+#define GOOD   HEAD SECRET
 
 static char dir[] = "/tmp/gx-auth-XXXXXX", path[128];
 
@@ -82,8 +83,8 @@ static void read__least(void **state)
 
 static void read__rights(void **state)
 {
-	static const char text[] = GOOD "access put\nregions kv,log*\nconnections 16\n"
-					"under-way 3M";
+	static const char text[] = HEAD "access put\nregions kv,log*\nconnections 16\n"
+					"under-way 3M\nsecret " HEX; /* no end of line is fine */
 	struct gx_auth_key key;
 
 	file_put(text, strlen(text), 0400);
@@ -108,11 +109,13 @@ static void read__content(void **state)
 		{"gx-key 1\nname kv\n", "line 2: the file ends without"},
 		{"gx-key 1\n" SECRET, "line 2: the file ends without"},
 		{"gx-key 1\nname kv\n" HEX "\n", "line 3: a line is name, secret"},
-		{GOOD "colour red\n", "line 4: a line is name, secret"},
-		{GOOD "names x\n", "line 4: a line is name, secret"},
-		{GOOD "\n", "line 4: a line is name, secret"},
-		{GOOD "name kv\n", "line 4: this word has come before"},
-		{GOOD SECRET, "line 4: this word has come before"},
+		{HEAD "colour red\n" SECRET, "line 3: a line is name, secret"},
+		{HEAD "names x\n" SECRET, "line 3: a line is name, secret"},
+		{HEAD "\n" SECRET, "line 3: a line is name, secret"},
+		{GOOD "\n", "line 4: the secret is the last line"},
+		{GOOD "access get\n", "line 4: the secret is the last line"},
+		{HEAD "name kv\n" SECRET, "line 3: this word has come before"},
+		{GOOD SECRET, "line 4: the secret is the last line"},
 		{"gx-key 1\nname kv\nsecret 0011\n", "line 3: a secret is 64 digits"},
 		{"gx-key 1\nname kv\nsecret " HEX "0\n", "line 3: a secret is 64 digits"},
 		{"gx-key 1\nname kv\nsecret  " HEX "\n", "line 3: a secret is 64 digits"},
@@ -121,22 +124,24 @@ static void read__content(void **state)
 		{"gx-key 1\nname a b\n" SECRET, "the name of a key is 1 to 31"},
 		{"gx-key 1\nname .a\n" SECRET, "the name of a key is 1 to 31"},
 		{"gx-key 1\nname a/b\n" SECRET, "the name of a key is 1 to 31"},
-		{GOOD "access all\n", "line 4: access is put, get"},
-		{GOOD "access put,\n", "line 4: access is put, get"},
-		{GOOD "regions \n", "line 4: the list of regions"},
-		{GOOD "regions a,,b\n", "regions of a key are names"},
-		{GOOD "regions ,a\n", "regions of a key are names"},
-		{GOOD "regions a,\n", "regions of a key are names"},
-		{GOOD "regions a*b\n", "regions of a key are names"},
-		{GOOD "regions a b\n", "regions of a key are names"},
-		{GOOD "connections 0\n", "line 4: this is a number from 1"},
-		{GOOD "connections 4294967296\n", "line 4: this is a number from 1"},
-		{GOOD "connections 18446744073709551617\n", "line 4: this is a number from 1"},
-		{GOOD "connections 1K\n", "line 4: this is a number from 1"},
-		{GOOD "connections -1\n", "line 4: this is a number from 1"},
-		{GOOD "under-way 1g\n", "line 4: this is a number of bytes"},
-		{GOOD "under-way 16777216T\n", "line 4: this is a number of bytes"},
-		{GOOD "under-way 18446744073709551616\n", "line 4: this is a number of bytes"},
+		{HEAD "access all\n" SECRET, "line 3: access is put, get"},
+		{HEAD "access put,\n" SECRET, "line 3: access is put, get"},
+		{HEAD "regions \n" SECRET, "line 3: the list of regions"},
+		{HEAD "regions a,,b\n" SECRET, "regions of a key are names"},
+		{HEAD "regions ,a\n" SECRET, "regions of a key are names"},
+		{HEAD "regions a,\n" SECRET, "regions of a key are names"},
+		{HEAD "regions a*b\n" SECRET, "regions of a key are names"},
+		{HEAD "regions a b\n" SECRET, "regions of a key are names"},
+		{HEAD "connections 0\n" SECRET, "line 3: this is a number from 1"},
+		{HEAD "connections 4294967296\n" SECRET, "line 3: this is a number from 1"},
+		{HEAD "connections 18446744073709551617\n" SECRET,
+		 "line 3: this is a number from 1"},
+		{HEAD "connections 1K\n" SECRET, "line 3: this is a number from 1"},
+		{HEAD "connections -1\n" SECRET, "line 3: this is a number from 1"},
+		{HEAD "under-way 1g\n" SECRET, "line 3: this is a number of bytes"},
+		{HEAD "under-way 16777216T\n" SECRET, "line 3: this is a number of bytes"},
+		{HEAD "under-way 18446744073709551616\n" SECRET,
+		 "line 3: this is a number of bytes"},
 	};
 	struct gx_auth_key key;
 
@@ -168,6 +173,22 @@ static void read__byte_0_and_length(void **state)
 	assert_int_equal(key_get(&key), -EFBIG);
 	file_put(text, sizeof(text) - 1, 0600);
 	assert_int_equal(key_get(&key), -EINVAL);
+}
+
+/* However much of a file is there, it is the whole key or none: never one with more rights. */
+static void read__part(void **state)
+{
+	static const char text[] = HEAD "access get\nregions kv\nconnections 1\n" SECRET;
+	struct gx_auth_key key;
+
+	for (size_t len = 0; len < sizeof(text) - 1; len++) {
+		file_put(text, len, 0600);
+		if (!key_get(&key)) { /* without the end of the last line */
+			assert_int_equal(len, sizeof(text) - 2);
+			assert_int_equal(key.access, GX_ACCESS_GET);
+			assert_string_equal(key.regions, "kv");
+		}
+	}
 }
 
 /* Root's files may be read by a group: that of systemd's credentials. Others' never. */
@@ -387,6 +408,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(read__rights, setup, teardown),
 		cmocka_unit_test_setup_teardown(read__content, setup, teardown),
 		cmocka_unit_test_setup_teardown(read__byte_0_and_length, setup, teardown),
+		cmocka_unit_test_setup_teardown(read__part, setup, teardown),
 		cmocka_unit_test_setup_teardown(read__modes, setup, teardown),
 		cmocka_unit_test_setup_teardown(read__owners, setup, teardown),
 		cmocka_unit_test_setup_teardown(read__kinds, setup, teardown),

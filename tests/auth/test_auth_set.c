@@ -214,13 +214,19 @@ static void reload__rights(void **state)
 {
 	struct auth_key *a;
 	struct gx *gx;
+	char text[AUTH_FILE_MAX_B];
+	struct gx_auth_key key;
+	size_t len;
 	FILE *f;
 
 	make("a.key", "a");
 	assert_int_equal(open_files(file("a.key"), NULL, &gx), 0);
 	assert_int_equal(auth_set_find(gx, "a", &a), 0);
-	f = fopen(file("a.key"), "ae");
-	fputs("access get\n", f);
+	key = a->k;
+	key.access = GX_ACCESS_GET;
+	len = auth_key_text(&key, text);
+	f = fopen(file("a.key"), "we");
+	assert_int_equal(fwrite(text, 1, len, f), len);
 	fclose(f);
 	assert_int_equal(gx_auth_reload(gx), 0);
 	assert_false(a->listed);

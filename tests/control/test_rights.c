@@ -61,11 +61,12 @@ static void key_make(unsigned access, const char *regions, uint32_t conns_max)
 
 static void key_limit(uint64_t under_way_b)
 {
-	FILE *f = fopen(path(), "ae");
+	struct gx_auth_key key = GX_INIT(key);
 
-	assert_non_null(f);
-	fprintf(f, "under-way %llu\n", (unsigned long long)under_way_b);
-	assert_int_equal(fclose(f), 0);
+	snprintf(key.name, sizeof(key.name), "kv");
+	key.under_way_max_b = under_way_b;
+	unlink(path());
+	assert_int_equal(gx_auth_make(path(), &key), 0);
 }
 
 static void both_reload(void)
@@ -425,7 +426,6 @@ static void divided_over(const struct gx_port_name *over, uint64_t limit_b, uint
 	uint64_t seen;
 
 	port = over;
-	key_make(0, "", 0);
 	key_limit(limit_b);
 	both_reload();
 	assert_int_equal(dial(&conn[0]), 0);
@@ -461,7 +461,6 @@ static void under_way__least(void **state)
 {
 	struct gx_conn *conn;
 
-	key_make(0, "", 0);
 	key_limit(1);
 	both_reload();
 	assert_int_equal(dial(&conn), 0);
@@ -479,7 +478,6 @@ static void under_way__sockets(void **state)
 
 	if (strcmp(link_name, "tcp"))
 		return;
-	key_make(0, "", 0);
 	key_limit(32768);
 	both_reload();
 	assert_int_equal(dial(&conn), 0);

@@ -103,7 +103,7 @@ def key_files(tools):
         tools.gxd("keygen", "kv", cwd=tmp).must(FAILED, "kv.key", "never overwritten")
         expect(key.read_text() == text)
         tools.gxd("keygen", "b.2", "--access", "get", "--regions", "kv,log*", "--connections", "3", "--under-way", "64M", "-o", more).must(OK)
-        expect(more.read_text().splitlines()[3:] == ["access get", "regions kv,log*", "connections 3", "under-way 67108864"], more.read_text())
+        expect(more.read_text().splitlines()[2:6] == ["access get", "regions kv,log*", "connections 3", "under-way 67108864"], more.read_text())
         serve = ("--listen", "127.0.0.1:0", "--mem", "kv=host:1M", "--cores", CLIENT_CPU)
         tools.gxd(*serve, "--key", key, "--insecure").must(USAGE, "--insecure", "key")
         tools.gxd(*serve, "--key", tmp + "/none.key").must(FAILED, "none.key", "gxd keygen")

@@ -105,7 +105,7 @@ int gxd_keygen(int argc, char **argv)
 		       "Both ends take it by --key FILE. A file is never overwritten; a new secret "
 		       "is a new file."
 		       "\vThe rights are those of the peer that shows the key to a server; the "
-		       "server's copy of the file holds. They are lines of the file.\n"
+		       "server's copy of the file holds. They are lines of the file, before the secret.\n"
 		       "Exit status: 0 ok, 1 failed, 2 usage.",
 	};
 	struct keygen_opts o = {.key = GX_INIT(o.key)};

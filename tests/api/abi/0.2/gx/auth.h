@@ -4,14 +4,15 @@
  * with a name and rights; both ends have it. ("Key" alone is a key of memory in gx.h: gx_conn_key().)
  *
  * A key file is text: mode 0600 or 0400, owner this user or root, 4 KiB at most. A file of root may
- * also be read by its group, as systemd's credentials and secrets of Kubernetes are. It begins
+ * also be read by its group, as systemd's credentials and secrets of Kubernetes are:
  *
  *	gx-key 1
  *	name kv
  *	secret 64 hexadecimal digits
  *
- * and may go on with rights, a line each: "access put,get", "regions kv,log*", "connections 16",
- * "under-way 1G".
+ * Between the last two lines may be rights, a line each: "access put,get", "regions kv,log*",
+ * "connections 16", "under-way 1G". The secret is the last line, so that a file of which a part is
+ * missing is no key.
  *
  * The ends meet by TLS 1.3: who has no key of a server hears nothing of it. A client with a key wants a
  * server with that key, on its own host too.
