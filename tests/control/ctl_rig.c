@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
+#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
@@ -544,6 +545,20 @@ bool other_addr(char *buf, size_t room)
 	if (colon)
 		*colon = 0;
 	return found;
+}
+
+bool far_addr(uint32_t *ip)
+{
+	char host[64];
+	struct in_addr in;
+
+	if (!other_addr(host, sizeof(host))) {
+		print_message("no address but loopback: not tested\n");
+		return false;
+	}
+	assert_int_equal(inet_pton(AF_INET, host, &in), 1);
+	*ip = ntohl(in.s_addr);
+	return true;
 }
 
 /* ---- Both methods ---- */

@@ -94,6 +94,8 @@ void both_up_check(const char *addr);
 	}
 /* An address of this host that is not loopback. Return: false when there is none. */
 bool other_addr(char *buf, size_t room);
+/* The same, for raw_connect_from(); says so when there is none. */
+bool far_addr(uint32_t *ip);
 int rig_setup(void **state);
 int rig_teardown(void **state);
 /* Run them on each method that this machine has. Return: how many failed. */

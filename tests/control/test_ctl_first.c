@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
@@ -394,21 +393,6 @@ static void strangers__silence(void **state)
 	server_lives(addr);
 	auth_tls_free(t);
 	auth_tls_ctx_close(ctx);
-}
-
-/* Of an address that is not loopback. Return: false: this machine has none. */
-static bool far_addr(uint32_t *ip)
-{
-	char host[64];
-	struct in_addr in;
-
-	if (!other_addr(host, sizeof(host))) {
-		print_message("no address but loopback: not tested\n");
-		return false;
-	}
-	assert_int_equal(inet_pton(AF_INET, host, &in), 1);
-	*ip = ntohl(in.s_addr);
-	return true;
 }
 
 /* Not even HELLO is answered, nor a data socket that nobody waits for. */

@@ -123,6 +123,8 @@ static void listen__out_of_descriptors(void **state)
 	char addr[32], text[256] = "";
 	struct rlimit old;
 	int port, again, fds[256];
+	uint32_t ip;
+	bool far = far_addr(&ip);
 	unsigned n = fds_take(fds, GX_ARRAY_SIZE(fds), GX_ARRAY_SIZE(fds) / 2, &old);
 
 	port = server_listen(addr); /* an accept has the limit of when it was submitted */
@@ -133,6 +135,10 @@ static void listen__out_of_descriptors(void **state)
 	close(fds[--n]); /* for the client */
 	again = raw_connect(port);
 	raw_recv_error(again, -EMFILE, GX_REASON_FULL, "ulimit -n");
+	close(again);
+	again = raw_connect_from(port, far ? ip : INADDR_LOOPBACK);
+	if (far) /* a stranger hears nothing */
+		assert_true(raw_recv_some(again, text, 1) <= 0);
 	fds_give(fds, n, &old);
 	gx_log_sink(NULL, NULL);
 	gx_log_level_set(GX_LOG_ERR);
