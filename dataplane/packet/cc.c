@@ -264,9 +264,9 @@ void cc_lost(struct cc *c, uint64_t now_ns, uint32_t place)
 }
 
 /* Their bytes do not count as acknowledged: all in one moment they would look like a high rate. */
-void cc_spurious(struct cc *c, uint64_t now_ns, uint32_t nr)
+void cc_spurious(struct cc *c, uint64_t now_ns)
 {
-	c->ops->spurious(c, now_ns, nr);
+	c->ops->spurious(c, now_ns);
 }
 
 /* The peer counts them. It cannot say more than it acknowledges. */

@@ -48,7 +48,7 @@ struct cc_ops {
 	void (*lost)(struct cc *c, uint64_t now_ns, const struct cc_pkt *p);
 	void (*told)(struct cc *c, uint64_t now_ns, const struct cc_sample *s);
 	void (*timeout)(struct cc *c, uint64_t now_ns);
-	void (*spurious)(struct cc *c, uint64_t now_ns, uint32_t nr);
+	void (*spurious)(struct cc *c, uint64_t now_ns);
 	const char *(*phase)(const struct cc *c);
 };
 
@@ -121,12 +121,6 @@ struct cc_rate {
 	uint64_t window_before_b; /* the probe for it began */
 	uint64_t window_lost_b;	  /* before the last time-out; 0: what it lost is lost */
 	bool idle_restart;
-
-	/* before losses ended a probe or the start: they may turn out to be none */
-	enum rate_phase undo_phase;
-	uint64_t undo_hi;     /* inflight_hi then */
-	uint64_t undo_lost_b; /* those losses, ... */
-	uint64_t undo_of_b;   /* ... of so many; 0: nothing to undo */
 };
 
 /* owner: cc_swift.c */

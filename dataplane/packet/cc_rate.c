@@ -192,7 +192,6 @@ static void up_start(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	struct cc_rate *r = &c->rate;
 
 	r->acks = ACKS_STARTING;
-	r->undo_of_b = 0;
 	round_begin(c);
 	full_reset(r, s->rate_b_s);
 	r->cycle_ns = now_ns;
@@ -280,15 +279,6 @@ static bool is_marked_too_much(const struct cc_sample *s)
 	return (uint64_t)s->span_marked_b * 100 > (uint64_t)s->span_b * RATE_MARK_PCT;
 }
 
-/* @lost_b of @of_b end what the controller does now. */
-static void undo_save(struct cc_rate *r, uint64_t lost_b, uint64_t of_b)
-{
-	r->undo_phase = r->phase;
-	r->undo_hi = r->inflight_hi;
-	r->undo_lost_b = lost_b;
-	r->undo_of_b = of_b;
-}
-
 static void too_much(struct cc *c, uint64_t now_ns, uint64_t in_flight_b, bool limited)
 {
 	struct cc_rate *r = &c->rate;
@@ -326,10 +316,8 @@ static void rate_lost(struct cc *c, uint64_t now_ns, const struct cc_pkt *p)
 	r->loss_in_round = true;
 	if (c->sample.lost_b == p->len) /* the first one that this acknowledgement tells of */
 		r->loss_events++;
-	if (r->probe_samples && is_too_much(c, lost_b, p->in_flight_b)) {
-		undo_save(r, lost_b, p->in_flight_b);
+	if (r->probe_samples && is_too_much(c, lost_b, p->in_flight_b))
 		too_much(c, now_ns, inflight_at_loss(p, lost_b), p->limited);
-	}
 }
 
 static void up_grow(struct cc *c, const struct cc_sample *s)
@@ -365,11 +353,8 @@ static void long_term(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 		r->probe_samples = false;
 	}
 	if (is_too_much(c, s->span_lost_b, s->in_flight_b) || is_marked_too_much(s)) {
-		if (!r->probe_samples)
-			return;
-		if (!is_marked_too_much(s))
-			undo_save(r, s->span_lost_b, s->in_flight_b);
-		too_much(c, now_ns, s->in_flight_b, s->limited);
+		if (r->probe_samples)
+			too_much(c, now_ns, s->in_flight_b, s->limited);
 		return;
 	}
 	if (r->inflight_hi == CC_NEVER)
@@ -470,8 +455,6 @@ static void startup_loss(struct cc *c)
 
 	if (r->phase != RATE_STARTUP || r->loss_events < RATE_LOSS_EVENTS || !loss_is_high(c))
 		return;
-	undo_save(r, c->lost_b - r->loss_begin_b,
-		  c->told_b - r->loss_told_b + c->lost_b - r->loss_begin_b);
 	pipe_is_full(c);
 }
 
@@ -744,29 +727,10 @@ static void rate_timeout(struct cc *c, uint64_t now_ns)
 	c->window_b = GX_MAX(window_min(c), c->in_flight_b + c->packet_b);
 }
 
-/* What losses ended goes on, as if they had not been. */
-static void undo(struct cc *c)
-{
-	struct cc_rate *r = &c->rate;
-
-	r->undo_of_b = 0;
-	r->inflight_hi = GX_MAX(r->inflight_hi, r->undo_hi);
-	if (r->undo_phase == RATE_STARTUP) {
-		r->full_reached = false;
-		full_reset(r, 0);
-	}
-	if (r->phase == RATE_RTT)
-		return; /* rtt_end() goes on */
-	if (r->undo_phase == RATE_STARTUP)
-		phase_set(c, RATE_STARTUP);
-	else if (r->undo_phase == RATE_UP)
-		refill_start(c);
-}
-
-/* @nr losses were none: their bounds go (5.5.10.3). Where packets come late by a round trip, the
- * start would end at a small part of the rate else, as flow.c has to learn first how late they
- * are. */
-static void rate_spurious(struct cc *c, uint64_t now_ns, uint32_t nr)
+/* Losses that were none: their bounds go (5.5.10.3), and their round has had none. Where packets come
+ * late by a round trip, the start would end at a small part of the rate else, as flow.c has to learn
+ * first how late they are. */
+static void rate_spurious(struct cc *c, uint64_t now_ns)
 {
 	struct cc_rate *r = &c->rate;
 
@@ -775,9 +739,6 @@ static void rate_spurious(struct cc *c, uint64_t now_ns, uint32_t nr)
 	r->loss_in_round = false;
 	c->window_b = GX_MAX(c->window_b, r->window_lost_b);
 	r->window_lost_b = 0;
-	r->undo_lost_b -= GX_MIN(r->undo_lost_b, (uint64_t)nr * c->packet_b);
-	if (r->undo_of_b && !is_too_much(c, r->undo_lost_b, r->undo_of_b))
-		undo(c);
 }
 
 static const char *rate_phase_name(const struct cc *c)

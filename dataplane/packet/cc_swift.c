@@ -148,13 +148,6 @@ static void swift_nothing(struct cc *c, uint64_t now_ns)
 	(void)now_ns;
 }
 
-static void swift_spurious(struct cc *c, uint64_t now_ns, uint32_t nr)
-{
-	(void)c;
-	(void)now_ns;
-	(void)nr;
-}
-
 static const char *swift_phase(const struct cc *c)
 {
 	return c->swift.full_ns ? "above target" : "below target";
@@ -167,6 +160,6 @@ const struct cc_ops cc_swift_ops = {
 	.lost = swift_lost,
 	.told = swift_told,
 	.timeout = swift_timeout,
-	.spurious = swift_spurious,
+	.spurious = swift_nothing,
 	.phase = swift_phase,
 };

@@ -24,7 +24,7 @@ void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns)
 	for (uint32_t i = 0; (place = flow_acked_place(f, i)) != FLOW_NO_PLACE; i++)
 		cc_acked(p->cc, now_ns, place);
 	if (spurious != p->spurious)
-		cc_spurious(p->cc, now_ns, (uint32_t)(spurious - p->spurious));
+		cc_spurious(p->cc, now_ns);
 	p->spurious = spurious;
 	if (marks != p->marks)
 		cc_marked(p->cc, marks - p->marks);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets over port udp through a narrow path (bottleneck.c) between two network namespaces, beside one cubic stream of iperf3.
 
-usage: test_narrow.py BUILD_DIR [NAME=VALUE... of the way, and rtt_ms=, queue_bdp=, cc=, seconds=, pairs=, floor=, beside=]
+usage: test_narrow.py BUILD_DIR [NAME=VALUE... of the way, and rtt_ms=, queue_bdp=, cc=, seconds=, pairs=, floor=, beside=, slots=]
 gx and iperf3 take turns, `pairs` times; each line says gx over iperf3, the median of the pairs, least and largest, and for gx packets
 sent again, those of them needlessly, and the queue that it kept. gx compares all that comes. Without values: 100 Mb/s, 10 ms, a queue
 of 1 BDP. Fails where gx takes less than `floor` (0.8) of the payload that the link carries. Exit status 77 where there is no TUN
@@ -28,7 +28,7 @@ import test_far
 import test_veth
 
 MTU = 1500
-OWN = {"rtt_ms": 10, "queue_bdp": 1, "cc": "rate", "seconds": 5, "pairs": 3, "floor": 0.8, "beside": 0}
+OWN = {"rtt_ms": 10, "queue_bdp": 1, "cc": "rate", "seconds": 5, "pairs": 3, "floor": 0.8, "beside": 0, "slots": 4096}
 SETTLE_S = 5
 DEPTH = 64
 PREFIX = ("nice", "-n", "-19") if os.geteuid() == 0 else ()  # both ends poll: the bottleneck must have a CPU when a packet is due
@@ -36,8 +36,9 @@ PREFIX = ("nice", "-n", "-19") if os.geteuid() == 0 else ()  # both ends poll: t
 
 def gx_one(tools, other, own, seconds):
     port = f"udp:cc={own['cc']}"
-    with cli.Server(tools, "--insecure", "--port", port, "--bind", HERE, listen=f"{HERE}:0") as server:
-        there = test_veth.There(tools, other, server, port, more=("--bind", THERE, "--link", "packet", "--depth", str(DEPTH)))
+    more = ("--slots", str(own["slots"]))
+    with cli.Server(tools, "--insecure", "--port", port, "--bind", HERE, *more, listen=f"{HERE}:0") as server:
+        there = test_veth.There(tools, other, server, port, more=("--bind", THERE, "--link", "packet", "--depth", str(DEPTH), *more))
         row = there.perf("put", "-s", "256K", "-D", str(seconds)).clean()[0]
         expect(row["checked_b"] >= row["size_b"], row)
         return row

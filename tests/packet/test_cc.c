@@ -72,7 +72,7 @@ static void count__bytes_under_way(void **state)
 	assert_int_equal(state_of(c, MS).rtt_ns, 2 * MS);
 	/* The place of a packet that was lost is free, although the packet may arrive. */
 	cc_sent(c, 4 * MS, 1024, 960);
-	cc_spurious(c, 4 * MS, 1);
+	cc_spurious(c, 4 * MS);
 	assert_int_equal(state_of(c, MS).in_flight_b, 1000);
 	cc_close(c);
 }
