@@ -225,6 +225,51 @@ static void sim_corrupt(struct sim_net *net, struct sim_pkt *pkt)
 		pkt->b[at - pkt->hlen] ^= (uint8_t)(1u << bit % 8);
 }
 
+/* A number of @size bytes at @b becomes another one that a peer might say. */
+static void sim_lie_number(struct sim_net *net, uint8_t *b, unsigned size)
+{
+	static const uint64_t odd[] = {0,	  1,	      7,	 16,	    63,
+				       64,	  1023,	      1024,	 65535,	    1u << 20,
+				       INT32_MAX, UINT32_MAX, INT64_MAX, UINT64_MAX};
+	uint64_t v = 0;
+
+	memcpy(&v, b, size);
+	switch (sim_random(net) % 4) {
+	case 0:
+		v = odd[sim_random(net) % GX_ARRAY_SIZE(odd)];
+		break;
+	case 1:
+		v += sim_random(net) % 5 - 2;
+		break;
+	case 2:
+		v ^= 1ull << sim_random(net) % (8 * size);
+		break;
+	default:
+		v = sim_random(net) >> sim_random(net) % 64;
+	}
+	memcpy(b, &v, size);
+}
+
+/* The peer says something else than it means. Nobody else notices: no CRC is wrong in mode 0. */
+static void sim_lie(struct sim_net *net, struct sim_pkt *pkt)
+{
+	static const struct {
+		uint8_t at, size;
+	} field[] = {{0, 1}, {1, 1}, {4, 4}, {8, 4}, {12, 4}, {16, 4}};
+	uint64_t which = sim_random(net);
+	unsigned size = which & 64 ? 8 : which & 128 ? 4 : 1;
+
+	net->counts.lies++;
+	if (which % 4 == 0 || pkt->len < 8) {
+		unsigned f = (unsigned)(sim_random(net) % GX_ARRAY_SIZE(field));
+
+		sim_lie_number(net, pkt->hdr + field[f].at, field[f].size);
+		return;
+	}
+	sim_lie_number(net, pkt->b + sim_random(net) % (GX_MIN(pkt->len, 256u) / size) * size,
+		       size);
+}
+
 /* Planned loss first, then the dice; the same number of dice for every packet. */
 static bool sim_lose(struct sim_net *net, const struct sim_pkt *pkt, uint64_t number)
 {
@@ -283,6 +328,8 @@ static void sim_leave(struct sim_net *net, struct sim_pkt *pkt)
 	pkt->at_ns += net->cfg.delay_ns;
 	if (sim_chance(net, net->cfg.corrupt_ppm))
 		sim_corrupt(net, pkt);
+	if (net->cfg.liars >> pkt->src_queue & 1 && sim_chance(net, net->cfg.lie_ppm))
+		sim_lie(net, pkt);
 	if (sim_chance(net, net->cfg.reorder_ppm)) {
 		uint64_t step = sim_wire_ns(net, pkt);
 

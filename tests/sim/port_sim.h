@@ -47,6 +47,10 @@ struct sim_cfg {
 		drop; /* planned loss: numbers of packets in order of leaving, from 0; ascending, */
 	unsigned nr_drop; /* memory of the caller for the net's life */
 	uint64_t dead; /* bit i: all packets from and to the i-th queue that was opened are lost */
+	uint64_t
+		liars; /* bit i: the packets of that queue are changed where it hurts, lie_ppm of them: a
+			   field of the header, or a number in the payload */
+	uint32_t lie_ppm;
 	bool peer_any; /* rx says GX_PEER_ANY, as most NICs do */
 	bool attach;   /* GX_PORT_TX_ATTACH: payload is read when the packet leaves */
 	/* LOSSLESS and ORDERED: nothing is sent that the receiver has no room for. No impairments
@@ -61,8 +65,8 @@ struct sim_cfg {
 
 /* At rest, sent + dup == lost + blackhole + queue_drop + nobuf + stray + delivered. */
 struct sim_counts {
-	uint64_t sent, lost, dup, reordered, corrupted, rotten, blackhole, queue_drop, nobuf, stray,
-		delivered;
+	uint64_t sent, lost, dup, reordered, corrupted, lies, rotten, blackhole, queue_drop, nobuf,
+		stray, delivered;
 	uint64_t bytes; /* payload delivered */
 };
 
