@@ -189,7 +189,9 @@ static bool ctl_may(unsigned from, unsigned to)
 }
 
 static const struct change ctl_changes[] = {
-	{CTL_CONNECT, CTL_HELLO, "conn_connect_done, ctl_conn_accepted"},
+	{CTL_CONNECT, CTL_HELLO, "conn_begin, without a key"},
+	{CTL_CONNECT, CTL_TLS, "conn_begin with a key; ctl_conn_accepted"},
+	{CTL_TLS, CTL_HELLO, "client_let_in, ctl_first_answer"},
 	{CTL_HELLO, CTL_PROVE, "client_hello_take"},
 	{CTL_HELLO, CTL_LANES, "server_hello_take; connect_send, by client_hello_take"},
 	{CTL_PROVE, CTL_LANES, "connect_send, by ctl_hello_shown"},
@@ -197,6 +199,7 @@ static const struct change ctl_changes[] = {
 	{CTL_LANES, CTL_LINKED, "lanes_connect, by ctl_hello_accept_take"},
 	{CTL_FDS, CTL_LINKED, "lanes_connect, by accept_send and ctl_hello_passed"},
 	{CTL_LINKED, CTL_UP, "ctl_hello_up"},
+	{CTL_TLS, CTL_LINGER, "conn_linger"},
 	{CTL_HELLO, CTL_LINGER, "conn_linger"},
 	{CTL_PROVE, CTL_LINGER, "conn_linger"},
 	{CTL_LANES, CTL_LINGER, "conn_linger"},
@@ -204,6 +207,7 @@ static const struct change ctl_changes[] = {
 	{CTL_LINKED, CTL_LINGER, "conn_linger"},
 	{CTL_UP, CTL_LINGER, "conn_linger"},
 	{CTL_CONNECT, CTL_CLOSING, "ctl_conn_close"},
+	{CTL_TLS, CTL_CLOSING, "ctl_conn_close"},
 	{CTL_HELLO, CTL_CLOSING, "ctl_conn_close"},
 	{CTL_PROVE, CTL_CLOSING, "ctl_conn_close"},
 	{CTL_LANES, CTL_CLOSING, "ctl_conn_close"},
