@@ -7,6 +7,8 @@
 #include <cstring>
 #include <set>
 
+#include <gx/auth.h>
+
 static constexpr uint64_t LINGER_NS = 100000000; /* for notifications that were sent last */
 
 nixl_status_t status_of(int err)
@@ -43,6 +45,10 @@ bool Engine::options_take(const nixl_b_params_t &params, unsigned *nr_cores)
 			host = value.find('@') == std::string::npos
 				       ? ""
 				       : value.substr(value.find('@') + 1);
+		} else if (name == "key") {
+			key = value;
+		} else if (name == "insecure" && (value == "yes" || value == "no")) {
+			insecure = value == "yes";
 		} else if (name == "cores" && is_number && number >= 1 && number <= 64) {
 			*nr_cores = (unsigned)number;
 		} else if (name == "deadline_ms" && is_number) {
@@ -50,8 +56,8 @@ bool Engine::options_take(const nixl_b_params_t &params, unsigned *nr_cores)
 		} else {
 			NIXL_ERROR
 				<< "backend GX has no option " << name << "=" << value
-				<< "; it has require=LINK|PORT, port=NAME[@ADDRESS], cores=1..64, "
-				   "deadline_ms=N";
+				<< "; it has require=LINK|PORT, port=NAME[@ADDRESS], key=FILE, "
+				   "insecure=yes|no, cores=1..64, deadline_ms=N";
 			return false;
 		}
 	}
@@ -65,6 +71,8 @@ bool Engine::context_open(unsigned nr_cores)
 	struct gx_port_name name = {port.c_str(), nullptr, nullptr, 0};
 	struct gx_device device = GX_INIT(device);
 	struct gx_queue_opts queue_opts = GX_INIT(queue_opts);
+	struct gx_auth_opts auth = GX_INIT(auth);
+	const char *file = key.c_str();
 	bool is_link = port.empty() || port == "local" || port == "tcp" || port == "verbs";
 	int ret;
 
@@ -73,7 +81,11 @@ bool Engine::context_open(unsigned nr_cores)
 	opts.ports = is_link ? nullptr : &name;
 	opts.nr_ports = is_link ? 0 : 1;
 	opts.bind_host = host.empty() ? nullptr : host.c_str();
-	opts.insecure = !host.empty();
+	auth.key_file = file; /* agents connect to one another, both ways */
+	auth.key_files = &file;
+	auth.nr_key_files = 1;
+	opts.auth = key.empty() ? nullptr : &auth;
+	opts.insecure = insecure;
 	verbs.all = true;
 	opts.verbs = port == "verbs" ? &verbs : nullptr;
 	if (gx_open(&opts, &gx))

@@ -102,7 +102,8 @@ class Engine : public nixlBackendEngine
 
       private:
 	/* Options of the backend. */
-	std::string require, port, host;
+	std::string require, port, host, key;
+	bool insecure = false;
 	uint64_t deadline_ns = 0;
 
 	struct gx *gx = nullptr;

@@ -7,6 +7,7 @@ usage: nixl_cases.py [CASE...]
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -94,9 +95,14 @@ def case_lists(options=None):
 
 def case_ways():
     """Other links and ports; those that are not to be had, and options that there are not."""
-    for port in ("udp", "tcp"):
-        case_lists_short({"port": port, "require": port, "cores": "2"})
-    for options in ({"require": "verbs"}, {"requires": "local"}, {"cores": "0"}, {"port": "nosuch"}):
+    with tempfile.TemporaryDirectory() as folder:
+        key = os.path.join(folder, "nixl.key")
+        with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600), encoding="ascii") as f:
+            f.write(f"gx-key 1\nname nixl\nsecret {os.urandom(32).hex()}\n")
+        for port in ("udp", "tcp"):
+            case_lists_short({"port": port, "require": port, "cores": "2", "key": key if port == "tcp" else ""})
+    for options in ({"require": "verbs"}, {"requires": "local"}, {"cores": "0"}, {"port": "nosuch"}, {"key": "/no/such.key"},
+                    {"insecure": "maybe"}, {"port": "tcp@0.0.0.0"}):
         try:
             Agent("alone", options)
         except Exception:  # pylint: disable=broad-except
