@@ -94,6 +94,9 @@ static uint64_t lie_run(const struct rig_cfg *how, unsigned seed)
 	l.liar = l.honest + POSTS * PIECE;
 	l.server = l.liar + POSTS * PIECE;
 	region = rig_mem(l.r, 1);
+	/* It thinks that it may put, too. */
+	for (unsigned i = 0; i < l.r->conn[0][LIAR]->peer.nr_regions; i++)
+		l.r->conn[0][LIAR]->peer.regions[i].access |= GX_ACCESS_PUT;
 	rig_fill(region, MEM_B, PATTERN);
 	for (unsigned i = 0; i < POSTS; i++) {
 		struct gx_op op = piece(&l, GX_OP_GET, i, l.honest);
