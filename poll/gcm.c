@@ -245,6 +245,7 @@ int gx_gcm_key_set(struct gx_gcm_key *k, const uint8_t secret[GX_GCM_SECRET_B])
 
 void gx_gcm_key_wipe(struct gx_gcm_key *k)
 {
+	gcm_ready(); /* a key that was never set is wiped as well */
 	gcm->key_end(k);
 	explicit_bzero(k, sizeof(*k));
 }

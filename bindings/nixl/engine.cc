@@ -54,10 +54,9 @@ bool Engine::options_take(const nixl_b_params_t &params, unsigned *nr_cores)
 		} else if (name == "deadline_ms" && is_number) {
 			deadline_ns = number * 1000000;
 		} else {
-			NIXL_ERROR
-				<< "backend GX has no option " << name << "=" << value
-				<< "; it has require=LINK|PORT, port=NAME[@ADDRESS], key=FILE, "
-				   "insecure=yes|no, cores=1..64, deadline_ms=N";
+			NIXL_ERROR << "backend GX has no option " << name << "=" << value
+				   << "; it has require=LINK|PORT, port=NAME[@ADDRESS], key=FILE, "
+				      "insecure=yes|no, cores=1..64, deadline_ms=N";
 			return false;
 		}
 	}

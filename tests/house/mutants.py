@@ -430,7 +430,7 @@ MUTANTS = {
     "GU3": ("peers of this user cannot read messages out of it",
             [("tools/gxd/gxd_guard.c", "return prctl(PR_SET_DUMPABLE, 1) ? -errno : 0;", "return 0;")],
             ["guard"]),
-    "SL1": ("who may get may put",
+    "LR1": ("who may get may put",
             [("dataplane/packet/in.c", "core_region(&e->ep, rec->open.token, GX_ACCESS_PUT, rec->open.off", "core_region(&e->ep, rec->open.token, GX_ACCESS_GET, rec->open.off")],
             ["sim_liar"]),
     "TT1": ("turns are short",
