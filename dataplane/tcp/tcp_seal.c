@@ -8,6 +8,7 @@
 #include "core/le.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #define PHASE_RECS (1ull << 22)
@@ -34,7 +35,8 @@ struct tcp_seal *tcp_seal_new(const struct auth_secret *tx, const struct auth_se
 		return NULL;
 	/* As far as the process may lock memory, and not the records. */
 	madvise(t, sizeof(*t), MADV_DONTDUMP);
-	mlock(t, offsetof(struct tcp_seal, out));
+	if (mlock(t, offsetof(struct tcp_seal, out)))
+		gx_debug("keys of data may be swapped out: %s", strerror(errno));
 	way_open(&t->tx, tx);
 	way_open(&t->rx, rx);
 	if (auth_ring_make(&t->tx.keys) || auth_ring_make(&t->rx.keys)) {

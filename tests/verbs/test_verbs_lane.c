@@ -2365,6 +2365,7 @@ static void ports__round(void **state)
 }
 
 /* Long, as it is the list of all cases and nothing else. */
+/* One piece, as long as it is: the list of all tests, by what they are about. */
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
