@@ -2,16 +2,17 @@
 /*
  * gxd, the pinned-core server: memory that peers may put to and get from. main() parses, opens,
  * prints a command line to paste on the client, and waits for a signal. The rest runs on gx's
- * threads and on the service's worker (gxd_service.c). `gxd stats` asks a running gxd for its
- * counters; `gxd nic` is in gxd_nic.c.
+ * threads and on the service's worker (gxd_service.c). A sub-command has a file of its own.
  */
 #include "gxd/gxd_guard.h"
 #include "gxd/gxd_key.h"
 #include "gxd/gxd_nic.h"
 #include "gxd/gxd_service.h"
+#include "gxd/gxd_stats.h"
 
 #include "common/flag.h"
 #include "common/opt_argp.h"
+#include "common/opt_table.h"
 #include "common/version_text.h"
 
 #include <gx/log.h>
@@ -24,12 +25,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define GXD_LISTEN	 "127.0.0.1:7501"
-#define GXD_STATS	 "@gxd-7501"
 #define GXD_PORTS_MAX	 8
 #define GXD_UIDS_MAX	 16
 #define GXD_DRAIN_NS	 10000000000ull
@@ -51,8 +49,6 @@ struct gxd_opts {
 	unsigned nr_uids;
 	struct opt_ctx gx;   /* opt_gx_argp fills it; gxd_open() adds the rest */
 	struct opt_gx gx_to; /* points at gx */
-	bool stats_only;
-	const char *stats_of; /* gxd stats [SOCKET] */
 };
 
 struct gxd {
@@ -64,6 +60,32 @@ struct gxd {
 	_Atomic bool serving;
 	unsigned nr_signals; /* owner: control thread */
 };
+
+/* ---- Sub-commands ---- */
+
+static const struct command {
+	const char *name;
+	int (*main)(int argc, char **argv);
+	const struct argp *argp;
+} commands[] = {
+	{"keygen", gxd_keygen, &gxd_keygen_argp},
+	{"nic", gxd_nic, &gxd_nic_argp},
+	{"stats", gxd_stats, &gxd_stats_argp},
+};
+
+#define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+/* "keygen, nic, ..." */
+static const char *command_names(void)
+{
+	static char text[256];
+	size_t at = 0;
+
+	for (size_t i = 0; i < NR_COMMANDS && at < sizeof(text); i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", i ? ", " : "",
+				       commands[i].name);
+	return text;
+}
 
 /* ---- Options ---- */
 
@@ -170,21 +192,6 @@ static void opts_port(struct gxd_opts *o, const char *arg, struct argp_state *st
 			arg);
 }
 
-/* Arguments without dashes: none, or "stats [SOCKET]". */
-static error_t opts_positional(struct gxd_opts *o, const char *arg, struct argp_state *state)
-{
-	if (!o->stats_only && !strcmp(arg, "stats"))
-		o->stats_only = true;
-	else if (o->stats_only && !o->stats_of)
-		o->stats_of = arg;
-	else
-		argp_error(state,
-			   "what is '%s'? Only 'stats [SOCKET]', and 'nic plan' in "
-			   "front, are known",
-			   arg);
-	return 0;
-}
-
 /* Without --port gxd opens shm too. */
 static bool opts_have_shm(const struct gxd_opts *o)
 {
@@ -196,7 +203,7 @@ static bool opts_have_shm(const struct gxd_opts *o)
 
 static void opts_end(struct gxd_opts *o, struct argp_state *state)
 {
-	if (!o->stats_only && !o->nr_regions)
+	if (!o->nr_regions)
 		argp_error(state, "no memory to serve: give --mem, e.g. --mem kv=host:2G");
 	if (o->link && !strcmp(o->link, "local") && !opts_have_shm(o))
 		argp_error(state, "--link local: it goes with port shm; add --port shm");
@@ -255,7 +262,9 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		opts_uid(o, arg, state);
 		return 0;
 	case ARGP_KEY_ARG:
-		return opts_positional(o, arg, state);
+		argp_error(state, "what is '%s'? A sub-command comes first: %s", arg,
+			   command_names());
+		return 0;
 	case ARGP_KEY_END:
 		opts_end(o, state);
 		return 0;
@@ -266,59 +275,6 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 static void gxd_print_version(FILE *out, struct argp_state *state)
 {
 	version_print(out, "gxd");
-}
-
-/* ---- gxd stats ---- */
-
-static int stats_connect(const char *path)
-{
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	size_t len = strlen(path);
-	int fd, err;
-
-	if (len >= sizeof(un.sun_path)) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-	memcpy(un.sun_path, path, len);
-	if (path[0] == '@')
-		un.sun_path[0] = '\0';
-	else
-		len++;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || !connect(fd, (struct sockaddr *)&un,
-			       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)))
-		return fd;
-	err = errno;
-	close(fd);
-	errno = err;
-	return -1;
-}
-
-/* Text comes at once: shutdown() tells the server that no request follows. */
-static int stats_print(const char *path)
-{
-	char buf[16384];
-	ssize_t n;
-	int fd = stats_connect(path);
-
-	if (fd < 0) {
-		fprintf(stderr,
-			"gxd: no counters at %s: %s. Is gxd running? Its first lines name the "
-			"socket\n",
-			path, strerror(errno));
-		return GXD_FAILED;
-	}
-	shutdown(fd, SHUT_WR);
-	while ((n = read(fd, buf, sizeof(buf))) > 0)
-		if (fwrite(buf, 1, (size_t)n, stdout) != (size_t)n)
-			break;
-	close(fd);
-	if (fflush(stdout) || n) {
-		fprintf(stderr, "gxd: counters of %s: %s\n", path, strerror(errno));
-		return GXD_FAILED;
-	}
-	return GXD_OK;
 }
 
 /* ---- The server ---- */
@@ -478,7 +434,7 @@ static int gxd_listen(struct gxd *d)
 	return 0;
 }
 
-static void gxd_stats(struct gxd *d)
+static void gxd_stats_open(struct gxd *d)
 {
 	char path[32];
 	const char *at = d->opts.stats;
@@ -588,7 +544,7 @@ static int gxd_serve(struct gxd *d)
 	ret = gxd_listen(d);
 	if (ret)
 		return ret == -EINVAL ? GXD_USAGE : GXD_FAILED;
-	gxd_stats(d);
+	gxd_stats_open(d);
 	if (guard_seal())
 		return GXD_FAILED;
 	atomic_store(&d->serving, true);
@@ -628,27 +584,37 @@ static void gxd_signals_block(sigset_t *set, bool keys)
 		signal(deaf[i], SIG_IGN);
 }
 
+static const struct argp_child gxd_children[] = {{&opt_gx_argp}, {0}};
+static const struct argp gxd_argp = {
+	.options = gxd_options,
+	.parser = opts_parse,
+	.children = gxd_children,
+	.args_doc = "\nkeygen NAME\nstats [SOCKET]\nnic plan --dev IF --queues FIRST-LAST",
+	.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
+	       "polling cores."
+	       "\v`gxd stats` prints the counters of a running gxd (default "
+	       "socket @gxd-7501).\n"
+	       "`gxd keygen` makes a key; `gxd keygen --help` lists its rights.\n"
+	       "`gxd nic plan` prints how to set a network card up for payload straight "
+	       "into memory of a device; `gxd nic --help` lists its options.\n"
+	       "SIGTERM, SIGINT or SIGHUP: stop listening, wait up to 10 s for messages "
+	       "under "
+	       "way, end; a second one ends at once. SIGUSR1, SIGUSR2 and SIGALRM are "
+	       "ignored. With --key, SIGHUP has keys read again instead. Sizes take K, M, G, T, powers of two.\n"
+	       "Exit status: 0 ok, 1 failed, 2 usage.",
+};
+
+/* What shells complete, and man pages list. */
+static int main_list(void)
+{
+	opt_table("", &gxd_argp);
+	for (size_t i = 0; i < NR_COMMANDS; i++)
+		opt_table(commands[i].name, commands[i].argp);
+	return fflush(stdout) ? GXD_FAILED : GXD_OK;
+}
+
 int main(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&opt_gx_argp}, {0}};
-	static const struct argp argp = {
-		.options = gxd_options,
-		.parser = opts_parse,
-		.children = children,
-		.args_doc = "\nkeygen NAME\nstats [SOCKET]\nnic plan --dev IF --queues FIRST-LAST",
-		.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
-		       "polling cores."
-		       "\v`gxd stats` prints the counters of a running gxd (default "
-		       "socket " GXD_STATS ").\n"
-		       "`gxd keygen` makes a key; `gxd keygen --help` lists its rights.\n"
-		       "`gxd nic plan` prints how to set a network card up for payload straight "
-		       "into memory of a device; `gxd nic --help` lists its options.\n"
-		       "SIGTERM, SIGINT or SIGHUP: stop listening, wait up to 10 s for messages "
-		       "under "
-		       "way, end; a second one ends at once. SIGUSR1, SIGUSR2 and SIGALRM are "
-		       "ignored. With --key, SIGHUP has keys read again instead. Sizes take K, M, G, T, powers of two.\n"
-		       "Exit status: 0 ok, 1 failed, 2 usage.",
-	};
 	static struct gxd d = {.opts = {.listen = GXD_LISTEN, .gx_to = {.ctx = &d.opts.gx}}};
 	sigset_t set;
 	int ret;
@@ -659,18 +625,17 @@ int main(int argc, char **argv)
 	flag_log();
 	if (!getenv("GX_LOG"))
 		gx_log_level_set(GX_LOG_INFO);
-	if (argc > 1 && !strcmp(argv[1], "keygen"))
-		return gxd_keygen(argc - 1, argv + 1);
-	if (argc > 1 && !strcmp(argv[1], "nic"))
-		return gxd_nic(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], OPT_TABLE))
+		return main_list();
+	for (size_t i = 0; argc > 1 && i < NR_COMMANDS; i++)
+		if (!strcmp(argv[1], commands[i].name))
+			return commands[i].main(argc - 1, argv + 1);
 	if (opt_cpus_allowed(&d.opts.allowed)) {
 		fprintf(stderr, "gxd: no CPU affinity: %s\n", strerror(errno));
 		return GXD_FAILED;
 	}
 	opt_cpus_default(&d.opts.allowed, true, &d.opts.cpus);
-	argp_parse(&argp, argc, argv, 0, NULL, &d.opts);
-	if (d.opts.stats_only)
-		return stats_print(d.opts.stats_of ? d.opts.stats_of : GXD_STATS);
+	argp_parse(&gxd_argp, argc, argv, 0, NULL, &d.opts);
 	/* Before any thread starts: gx's control thread takes them. */
 	gxd_signals_block(&set, d.opts.gx.nr_keys);
 	sem_init(&d.signalled, 0, 0);

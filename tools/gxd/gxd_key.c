@@ -10,7 +10,6 @@
 
 #include <gx/auth.h>
 
-#include <argp.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -94,20 +93,21 @@ static error_t keygen_parse(int key, char *arg, struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
+const struct argp gxd_keygen_argp = {
+	.options = keygen_options,
+	.parser = keygen_parse,
+	.args_doc = "NAME",
+	.doc = "gxd keygen makes a key, by which a peer of another host may connect, in a file "
+	       "of mode 0600. Copy it to the peer by a way that nobody else reads, as scp. "
+	       "Both ends take it by --key FILE. A file is never overwritten; a new secret "
+	       "is a new file."
+	       "\vThe rights are those of the peer that shows the key to a server; the "
+	       "server's copy of the file holds. They are lines of the file, before the secret.\n"
+	       "Exit status: 0 ok, 1 failed, 2 usage.",
+};
+
 int gxd_keygen(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.options = keygen_options,
-		.parser = keygen_parse,
-		.args_doc = "NAME",
-		.doc = "gxd keygen makes a key, by which a peer of another host may connect, in a file "
-		       "of mode 0600. Copy it to the peer by a way that nobody else reads, as scp. "
-		       "Both ends take it by --key FILE. A file is never overwritten; a new secret "
-		       "is a new file."
-		       "\vThe rights are those of the peer that shows the key to a server; the "
-		       "server's copy of the file holds. They are lines of the file, before the secret.\n"
-		       "Exit status: 0 ok, 1 failed, 2 usage.",
-	};
 	struct keygen_opts o = {.key = GX_INIT(o.key)};
 	static char name[] = "gxd keygen";
 	char path[PATH_MAX];
@@ -115,7 +115,7 @@ int gxd_keygen(int argc, char **argv)
 
 	argp_err_exit_status = KEYGEN_USAGE;
 	argv[0] = name;
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	argp_parse(&gxd_keygen_argp, argc, argv, 0, NULL, &o);
 	snprintf(path, sizeof(path), "%s.key", o.key.name);
 	ret = gx_auth_make(o.file ? o.file : path, &o.key);
 	if (!ret) {

@@ -5,6 +5,10 @@
 #ifndef GXD_KEY_H
 #define GXD_KEY_H
 
+#include <argp.h>
+
+extern const struct argp gxd_keygen_argp;
+
 /**
  * gxd_keygen() - Run the command line behind "gxd". Main thread, before anything is open. No secret is
  * printed.

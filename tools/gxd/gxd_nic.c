@@ -11,7 +11,6 @@
 
 #include <gx/nic.h>
 
-#include <argp.h>
 #include <errno.h>
 #include <net/if.h>
 #include <stdbool.h>
@@ -221,19 +220,20 @@ static int plan_print(const struct nic_opts *o, const struct gx_nic *nic)
 	return ret || worst.name[0] ? NIC_FAILED : NIC_OK;
 }
 
+const struct argp gxd_nic_argp = {
+	.options = nic_options,
+	.parser = opts_parse,
+	.args_doc = "plan",
+	.doc = "gxd nic plan prints each step that gives receive queues of a network card "
+	       "to memory of a device (devmem TCP), in the words of ethtool and netlink, "
+	       "with the driver's answer. It changes nothing."
+	       "\vRoot sees the driver's answer to a binding. UNTRIED on hardware.\n"
+	       "Exit status: 0 each step is done or could be, 1 one is refused (stderr has "
+	       "the cure), 2 usage.",
+};
+
 int gxd_nic(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.options = nic_options,
-		.parser = opts_parse,
-		.args_doc = "plan",
-		.doc = "gxd nic plan prints each step that gives receive queues of a network card "
-		       "to memory of a device (devmem TCP), in the words of ethtool and netlink, "
-		       "with the driver's answer. It changes nothing."
-		       "\vRoot sees the driver's answer to a binding. UNTRIED on hardware.\n"
-		       "Exit status: 0 each step is done or could be, 1 one is refused (stderr has "
-		       "the cure), 2 usage.",
-	};
 	struct nic_opts o = {0};
 	struct gx_nic *nic;
 	char name[] = "gxd nic";
@@ -241,7 +241,7 @@ int gxd_nic(int argc, char **argv)
 
 	argp_err_exit_status = NIC_USAGE;
 	argv[0] = name;
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	argp_parse(&gxd_nic_argp, argc, argv, 0, NULL, &o);
 	ret = gx_nic_open(o.dev, &nic);
 	if (ret == -ENODEV)
 		return nic_unknown();

@@ -5,6 +5,10 @@
 #ifndef GXD_NIC_H
 #define GXD_NIC_H
 
+#include <argp.h>
+
+extern const struct argp gxd_nic_argp;
+
 /**
  * gxd_nic() - Run the command line behind "gxd". Main thread, before anything is open.
  * @argv: argv[0] is "nic"

@@ -7,6 +7,7 @@
 
 #include "common/child.h"
 #include "common/flag.h"
+#include "common/opt_table.h"
 #include "common/stop.h"
 #include "common/version_text.h"
 #include "gxperf/beside/gxperf_gpus.h"
@@ -286,13 +287,18 @@ static void print_version(FILE *out, struct argp_state *state)
 	version_print(out, "gxperf");
 }
 
+static struct argp command_argp(const struct command *cmd)
+{
+	return (struct argp){.parser = cmd->fn ? command_parse : NULL, /* plot is another program */
+			     .args_doc = cmd->args,
+			     .doc = cmd->doc,
+			     .children = cmd->groups};
+}
+
 static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 {
 	const struct command *cmd = command_find(c->perf.command);
-	const struct argp argp = {.parser = command_parse,
-				  .args_doc = cmd->args,
-				  .doc = cmd->doc,
-				  .children = cmd->groups};
+	const struct argp argp = command_argp(cmd);
 	char name[64];
 
 	/* The name in usage lines. */
@@ -300,6 +306,18 @@ static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 	argv[0] = name;
 	argp_parse(&argp, argc, argv, 0, NULL, c);
 	argv[0] = (char *)cmd->name;
+}
+
+/* What shells complete, and man pages list. */
+static int main_list(void)
+{
+	opt_table("", &top_argp);
+	for (size_t i = 0; i < NR_COMMANDS; i++) {
+		const struct argp argp = command_argp(&commands[i]);
+
+		opt_table(commands[i].name, &argp);
+	}
+	return fflush(stdout) ? PERF_FAILED : PERF_OK;
 }
 
 /* A program of its own draws, which lies beside this one. */
@@ -357,6 +375,8 @@ int main(int argc, char **argv)
 	argp_err_exit_status = PERF_USAGE;
 	signal(SIGPIPE, SIG_IGN);
 	flag_log();
+	if (argc > 1 && !strcmp(argv[1], OPT_TABLE))
+		return main_list();
 	if (opt_cpus_allowed(&c.allowed)) {
 		fprintf(stderr, "gxperf: no CPU affinity: %s\n", strerror(errno));
 		return PERF_FAILED;
