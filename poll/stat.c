@@ -67,27 +67,45 @@ static size_t stat_stem_len(const char *name, bool *gauge)
 	return *gauge ? len - cut : len;
 }
 
+/* Prometheus writes units as whole words, and times in seconds. Return: that word, which takes the
+ * place of the end of @name. */
+static const char *stat_unit(const char *name, int *len)
+{
+	if (*len > 2 && !strncmp(name + *len - 2, "_b", 2)) {
+		*len -= 2;
+		return "_bytes";
+	}
+	if (*len > 3 && !strncmp(name + *len - 3, "_ns", 3)) {
+		*len -= 3;
+		return "_seconds";
+	}
+	return "";
+}
+
 /* Prometheus wants one HELP and TYPE a metric, names of counters that end in _total, and all
  * samples of a metric together. */
 static void stat_prometheus(struct stat_buf *b, unsigned id, const struct gx_stats *const cores[],
 			    unsigned n)
 {
-	const char *name = gx_stat_name[id];
 	bool gauge;
-	int len = (int)stat_stem_len(name, &gauge);
-	const char *end = gauge ? "" : "_total";
-	char core[12];
+	int len = (int)stat_stem_len(gx_stat_name[id], &gauge);
+	const char *unit = stat_unit(gx_stat_name[id], &len);
+	char name[64], core[12];
 
-	/* Prometheus writes units as whole words. */
-	if (len > 2 && !strncmp(name + len - 2, "_b", 2)) {
-		len -= 2;
-		end = gauge ? "_bytes" : "_bytes_total";
+	snprintf(name, sizeof(name), "gx_%.*s%s%s", len, gx_stat_name[id], unit,
+		 gauge ? "" : "_total");
+	stat_append(b, "# HELP %s %s\n", name, gx_stat_help[id]);
+	stat_append(b, "# TYPE %s %s\n", name, gauge ? "gauge" : "counter");
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t v = gx_stat_get(cores[i], (enum gx_stat_id)id);
+
+		stat_append(b, "%s{core=\"%s\"} ", name, stat_core(i, n, core));
+		if (!strcmp(unit, "_seconds"))
+			stat_append(b, "%" PRIu64 ".%09" PRIu64 "\n", v / 1000000000,
+				    v % 1000000000);
+		else
+			stat_append(b, "%" PRIu64 "\n", v);
 	}
-	stat_append(b, "# HELP gx_%.*s%s %s\n", len, name, end, gx_stat_help[id]);
-	stat_append(b, "# TYPE gx_%.*s%s %s\n", len, name, end, gauge ? "gauge" : "counter");
-	for (unsigned i = 0; i < n; i++)
-		stat_append(b, "gx_%.*s%s{core=\"%s\"} %" PRIu64 "\n", len, name, end,
-			    stat_core(i, n, core), gx_stat_get(cores[i], (enum gx_stat_id)id));
 }
 
 /* Three columns: name, core, value. */

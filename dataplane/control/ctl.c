@@ -181,6 +181,7 @@ int ctl_open(struct gx *gx)
 		.op = GX_IO_TIMEOUT, .timeout_ns = CTL_TICK_NS, .done = tick_done, .arg = ctl};
 	gx->ctl = ctl;
 	gx_uring_run_wait(gx->uring, open_run, ctl);
+	ctl_run_open(ctl);
 	return 0;
 }
 
@@ -264,12 +265,15 @@ static bool ctl_settle(struct ctl *ctl, int (*fn)(void *arg), void *arg)
 void ctl_close(struct gx *gx)
 {
 	struct ctl *ctl = gx->ctl;
+	bool settled;
 
 	if (!ctl)
 		return;
 	gx_uring_run_wait(gx->uring, close_begin, ctl);
 	gx->ctl = NULL;
-	if (ctl_settle(ctl, close_step, ctl))
+	settled = ctl_settle(ctl, close_step, ctl);
+	ctl_run_close(ctl); /* its socket is gone by now */
+	if (settled)
 		free(ctl);
 	else /* better leak it than use it after free */
 		gx_err("control: sockets did not close in %u ms", CTL_SETTLE_TRIES);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Declarations for the files of the control half, the lowest first: ctl_addr.c (addresses),
- * ctl_listen.c (listening sockets), ctl_stats.c (the stats socket), ctl_tls.c (TLS), ctl_conn.c (a
- * bootstrap connection: frames out, and its end), ctl_fd.c (descriptors over a Unix socket), ctl_data.c
- * (data sockets), ctl_path.c (choice of link and port), ctl_hello.c (set-up), ctl_first.c (a client's
- * first bytes), ctl_frame.c (frames in) and ctl.c (open, close, listen, connect, tick). The control
- * thread owns everything here, unless a comment says otherwise.
+ * ctl_listen.c (listening sockets), ctl_stats.c (the stats socket), ctl_run.c (where it is found),
+ * ctl_tls.c (TLS), ctl_conn.c (a bootstrap connection: frames out, and its end), ctl_fd.c (descriptors
+ * over a Unix socket), ctl_data.c (data sockets), ctl_path.c (choice of link and port), ctl_hello.c
+ * (set-up), ctl_first.c (a client's first bytes), ctl_frame.c (frames in) and ctl.c (open, close,
+ * listen, connect, tick). The control thread owns everything here, unless a comment says otherwise.
  */
 #ifndef GX_CTL_H
 #define GX_CTL_H
@@ -236,6 +236,8 @@ struct ctl {
 	void (*joined)(struct ctl_conn *cc); /* ctl_data.c: all data sockets are there; frozen */
 	struct ctl_rate bad_rate, refused_rate, full_rate, closers_rate, fds_rate;
 	uint8_t frame[GX_HELLO_FRAME_MAX]; /* gx encodes frames here */
+	char run_lock[100]; /* ctl_run.c: path of the lock; the socket's is as long */
+	int run_fd;	    /* of it; -1: this context is not published */
 };
 
 /* -- ctl_addr.c; any thread -- */
@@ -413,7 +415,15 @@ void ctl_conn_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns);
 
 /* -- ctl_stats.c -- */
 
+/* As ctl_stats_listen(), for a path. @mode: of the socket; 0: as the umask has it. */
+int ctl_stats_publish(struct gx *gx, const char *path, mode_t mode);
 void ctl_stats_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_stats_close(struct ctl *ctl);
+
+/* -- ctl_run.c; the thread of gx_open() and gx_close() -- */
+
+/** ctl_run_open() - Publish the counters of the context, if there is a folder for that. */
+void ctl_run_open(struct ctl *ctl);
+void ctl_run_close(struct ctl *ctl);
 
 #endif

@@ -42,7 +42,7 @@ void ctl_bad(struct ctl *ctl, const char *fmt, ...)
 /* Keep a descriptor for the time when no other is left. */
 void listener_spare(struct gx_listener *l)
 {
-	if (l->spare < 0)
+	if (l->spare < 0 && listener_is_tcp(l))
 		l->spare = gx_fd_own(fcntl(l->fd, F_DUPFD_CLOEXEC, 0));
 }
 

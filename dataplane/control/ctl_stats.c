@@ -8,6 +8,7 @@
 #include "control/ctl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -283,6 +284,22 @@ static void stats_stale_remove(const struct sockaddr_un *addr, socklen_t len)
 	close(fd);
 }
 
+/* What bind() makes has the mode that the umask leaves. The socket alone is changed, whatever others put
+ * in its place meanwhile. Without /proc it keeps its mode. */
+static void stats_mode_set(const char *path, mode_t mode)
+{
+	int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	char self[32];
+	struct stat st;
+
+	if (fd < 0)
+		return;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	if (!fstat(fd, &st) && S_ISSOCK(st.st_mode) && st.st_uid == geteuid() && chmod(self, mode))
+		gx_debug("control: mode of %s: %s", path, strerror(errno));
+	close(fd);
+}
+
 /* Return: a listening socket, -errno. */
 static int stats_socket(const struct sockaddr_un *addr, socklen_t len)
 {
@@ -324,7 +341,7 @@ static int stats_fail(int err, const char *path)
 	}
 }
 
-int ctl_stats_listen(struct gx *gx, const char *path)
+int ctl_stats_publish(struct gx *gx, const char *path, mode_t mode)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	size_t n = strlen(path);
@@ -347,12 +364,19 @@ int ctl_stats_listen(struct gx *gx, const char *path)
 		free(l);
 		return stats_fail(fd, path);
 	}
+	if (mode)
+		stats_mode_set(addr.sun_path, mode);
 	l->fd = fd;
 	l->room = stats_room;
 	l->accepted = stats_accepted;
 	memcpy(l->path, addr.sun_path, sizeof(l->path));
 	ret = ctl_listener_start(gx->ctl, l);
 	return ret ? stats_fail(ret, path) : 0;
+}
+
+int ctl_stats_listen(struct gx *gx, const char *path)
+{
+	return ctl_stats_publish(gx, path, 0);
 }
 
 void ctl_stats_tick(struct ctl *ctl, uint64_t now_ns)

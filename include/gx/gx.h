@@ -439,6 +439,8 @@ int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value);
 /**
  * gx_stats_listen() - Serve gx_stats() on a Unix socket: plain text, or HTTP with Prometheus text
  * when the request begins with "GET". @path: "@name" is abstract. Return: 0, -errno. [control]
+ * gx_open() makes such a socket for `gxd metrics` to find, in /run/gx, where that exists and may be
+ * written. GX_RUN_DIR in the environment names another folder; "": none.
  */
 int gx_stats_listen(struct gx *gx, const char *path);
 /**

@@ -11,7 +11,7 @@
 
 #include <stdatomic.h>
 
-/* name, help. The name of a gauge ends in _now. */
+/* name, help. The name of a gauge ends in _now; before that a unit: _b bytes, _ns. */
 #define GX_STAT_LIST(X)                                                                            \
 	X(TURNS, turns, "turns of the loop")                                                       \
 	X(CYCLES_BUSY, cycles_busy, "TSC cycles of turns that did work")                           \
@@ -49,7 +49,7 @@
 	X(CC_CREDIT_NS, cc_credit_ns, "the same: the receiver's credit was")                       \
 	X(CC_CORE_NS, cc_core_ns, "the same: this core had no CPU when a packet was due")          \
 	X(CC_RATE, cc_rate_now, "bytes a second that their paths carry, as far as known")          \
-	X(CC_RTT, cc_rtt_now, "round trip of one of them, the last that was told, ns")             \
+	X(CC_RTT, cc_rtt_ns_now, "round trip of one of them, the last that was told")              \
 	X(CREDIT_STALL, credit_stall, "turns in which a message waited for credit")                \
 	X(CREDIT_LAPSED, credit_lapsed,                                                            \
 	  "buffers that a peer was granted and let lie: others have them")                         \

@@ -34,6 +34,8 @@ static int print_two(enum gx_stat_format format, char *to, size_t room)
 	gx_stat_set(&a, GX_STAT_RX_PKTS, 7);
 	gx_stat_set(&b, GX_STAT_RX_PKTS, UINT64_MAX);
 	gx_stat_set(&b, GX_STAT_MSGS_ACTIVE, 3);
+	gx_stat_set(&a, GX_STAT_CC_APP_NS, 3000000007);
+	gx_stat_set(&a, GX_STAT_CC_RTT, 20000);
 	return gx_stat_print(cores, 2, format, to, room);
 }
 
@@ -94,6 +96,10 @@ static void gx_stat_print__prometheus_units(void **state)
 	print_two(GX_STAT_PROMETHEUS, buf, sizeof(buf));
 	assert_non_null(strstr(buf, "# TYPE gx_quarantined_bytes gauge\n"));
 	assert_null(strstr(buf, "_b{"));
+	assert_null(strstr(buf, "_ns"));
+	assert_non_null(strstr(buf, "# TYPE gx_cc_app_seconds_total counter\n"
+				    "gx_cc_app_seconds_total{core=\"0\"} 3.000000007\n"));
+	assert_non_null(strstr(buf, "\ngx_cc_rtt_seconds{core=\"0\"} 0.000020000\n"));
 }
 
 static void gx_stat_print__build_and_start(void **state)

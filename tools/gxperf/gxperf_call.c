@@ -315,7 +315,7 @@ int perf_mark(struct perf *perf, struct perf_mark *m)
 		m->limit_ns[i] = own_stat(perf, name);
 	}
 	m->rate_b_s = own_stat(perf, "cc_rate_now");
-	m->rtt_ns = own_stat(perf, "cc_rtt_now");
+	m->rtt_ns = own_stat(perf, "cc_rtt_ns_now");
 	if (perf->opts->stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))
 		m->cpu_ns += (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 	for (unsigned i = 0; i < perf->nr_threads && !perf->opts->stripe; i++)
