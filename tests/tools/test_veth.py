@@ -44,8 +44,8 @@ def enter():
 class Other:
     """The other host: a namespace that lives as long as a process in it."""
 
-    def __init__(self):
-        self.proc = subprocess.Popen(["unshare", "-n", "sleep", "600"], stdin=subprocess.DEVNULL)
+    def __init__(self, lasts="600"):
+        self.proc = subprocess.Popen(["unshare", "-n", "sleep", lasts], stdin=subprocess.DEVNULL)
         mine = os.readlink("/proc/self/ns/net")
         for _ in range(100):
             if os.readlink(f"/proc/{self.proc.pid}/ns/net") != mine:
