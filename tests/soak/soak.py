@@ -8,7 +8,7 @@ One host is two network namespaces joined by a veth pair. gxd serves clients of 
 memory for its clients and takes it back, so both servers live all the time. A round: two clients of gxd and one of soak_peer, by
 links, sizes and commands that a random number chooses, and one fault among them. Each client must end as the fault allows, in time;
 payload is compared by the clients and by soak_peer. Then nobody is connected, and the servers are sampled: resident memory,
-descriptors, threads, mappings. What was said last each minute stands on stdout; the end is a table and a sentence.
+descriptors, threads, mappings; judge() has the rule. Each minute a line says how it goes; the end is a table and a sentence.
 
 Exit status: 0 flat and nothing wrong, 1 something was not, 2 usage, 77 network namespaces are refused.
 """
@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tools"))
@@ -132,7 +133,7 @@ class Soak:
         self.program = str(build / "tests" / "soak_peer")
         self.keys, self.server, self.peer = folder / "keys", None, None
         self.samples, self.counts, self.bad = {"gxd": [], "soak_peer": []}, collections.Counter(), []
-        self.began = time.monotonic()
+        self.began, self.ended = time.monotonic(), threading.Event()
 
     def start(self):
         links_make(self.other)
@@ -268,8 +269,13 @@ class Soak:
         print(f"{(time.monotonic() - self.began) / 60:6.1f} min: {self.counts['rounds']} rounds, {self.peer.rounds()} registrations, "
               f"{len(self.bad)} bad; {states}", flush=True)
 
+    def progress_each_minute(self):
+        while not self.ended.wait(60):
+            self.progress()
+
     def run(self, hours, rest):
-        faults, said = [name[6:] for name in dir(self) if name.startswith("fault_")], self.began
+        faults = [name[6:] for name in dir(self) if name.startswith("fault_")]
+        threading.Thread(target=self.progress_each_minute, daemon=True).start()
         while time.monotonic() < self.began + hours * 3600:
             self.rnd.shuffle(faults)
             for fault in faults:
@@ -277,10 +283,8 @@ class Soak:
                 self.round(fault)
                 for why in self.bad[before:]:
                     print("BAD", why, flush=True)
-                if time.monotonic() - said >= 60:
-                    said = time.monotonic()
-                    self.progress()
                 time.sleep(rest)
+        self.ended.set()
         self.progress()
 
     def table(self):
