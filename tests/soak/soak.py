@@ -36,8 +36,9 @@ TIMEOUT_S = 10      # of peers; soak_peer.c has the same
 RUN_S = 3           # a client measures for so long
 END_S = 90          # a client has ended by then, whatever happened, on a machine that is busy
 FIRST_ROUNDS = 8    # not judged: caches fill
-COMMANDS = ("put", "get", "send", "lat", "blocks")
 SIZES = ("1", "4K", "64K", "1000003", "4M")
+# Commands of gxperf, and sizes that all fit into gxd's region at once.
+COMMANDS = {"put": SIZES, "get": SIZES, "send": SIZES, "lat": ("1", "64", "4K"), "blocks": ("1K", "4K")}
 Sample = collections.namedtuple("Sample", "at_s rss_kib fds threads maps")
 GROW_KIB = 1024     # of resident memory, or 2 %
 
@@ -163,9 +164,9 @@ class Soak:
 
     def gxperf(self, key="stays", seconds=RUN_S, way=None):
         there, link = way or self.way()
-        command, size = self.rnd.choice(COMMANDS), self.rnd.choice(SIZES)
+        command = self.rnd.choice(list(COMMANDS))
         words = [self.tools.gxperf_path, command, self.server.addr, "--mem", "kv", "--key", str(self.keys / f"{key}.key"), "--cores", CLIENT_CPU,
-                 "--timeout", str(TIMEOUT_S), "--link", link, "-D", str(seconds), "-s", "4K" if command == "blocks" else size]
+                 "--timeout", str(TIMEOUT_S), "--link", link, "-D", str(seconds), "-s", self.rnd.choice(COMMANDS[command])]
         if command == "blocks":
             words += ["--blocks", "256"]
         self.counts[f"{command} by {link}"] += 1

@@ -4,14 +4,16 @@
  * prints a command line to paste on the client, and waits for a signal. The rest runs on gx's
  * threads and on the service's worker (gxd_service.c). A sub-command has a file of its own.
  */
+#include "gxd/gxd_check.h"
 #include "gxd/gxd_guard.h"
 #include "gxd/gxd_key.h"
 #include "gxd/gxd_nic.h"
+#include "gxd/gxd_notify.h"
+#include "gxd/gxd_opts.h"
 #include "gxd/gxd_service.h"
 #include "gxd/gxd_stats.h"
 
 #include "common/flag.h"
-#include "common/opt_argp.h"
 #include "common/opt_table.h"
 #include "common/version_text.h"
 
@@ -27,29 +29,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GXD_LISTEN	 "127.0.0.1:7501"
-#define GXD_PORTS_MAX	 8
-#define GXD_UIDS_MAX	 16
 #define GXD_DRAIN_NS	 10000000000ull
 #define GXD_SILENT_NS	 1000000000ull /* log a set-up that takes longer */
 /* Quiet looks in a row, 20 ms apart: no packet from any client. Over the local link a busy client
  * asks whether we live every eighth of its --timeout, 5 s. */
 #define GXD_DRAIN_LOOKS	 50
 #define GXD_DESCRIBE_MAX 16384
-
-enum { GXD_OK = 0, GXD_FAILED = 1, GXD_USAGE = 2 };
-
-struct gxd_opts {
-	const char *listen, *stats, *bind, *link, *user;
-	struct opt_ports ports;
-	struct opt_cpus cpus, allowed;
-	struct service_region regions[SERVICE_REGIONS_MAX];
-	unsigned nr_regions;
-	unsigned uids[GXD_UIDS_MAX];
-	unsigned nr_uids;
-	struct opt_ctx gx;   /* opt_gx_argp fills it; gxd_open() adds the rest */
-	struct opt_gx gx_to; /* points at gx */
-};
 
 struct gxd {
 	struct gxd_opts opts;
@@ -58,7 +43,9 @@ struct gxd {
 	int port;	 /* that gxd listens at */
 	sem_t signalled; /* the control thread posts, main waits */
 	_Atomic bool serving;
-	unsigned nr_signals; /* owner: control thread */
+	unsigned nr_signals;	      /* owner: control thread */
+	uint64_t looked_ns;	      /* gxd_look()'s last time */
+	uint64_t turns[OPT_CPUS_MAX]; /* of each core by then */
 };
 
 /* ---- Sub-commands ---- */
@@ -68,6 +55,7 @@ static const struct command {
 	int (*main)(int argc, char **argv);
 	const struct argp *argp;
 } commands[] = {
+	{"check", gxd_check, &gxd_check_argp},
 	{"keygen", gxd_keygen, &gxd_keygen_argp},
 	{"nic", gxd_nic, &gxd_nic_argp},
 	{"stats", gxd_stats, &gxd_stats_argp},
@@ -85,191 +73,6 @@ static const char *command_names(void)
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", i ? ", " : "",
 				       commands[i].name);
 	return text;
-}
-
-/* ---- Options ---- */
-
-enum {
-	KEY_LISTEN = 256,
-	KEY_CORES,
-	KEY_PORT,
-	KEY_MEM,
-	KEY_ALLOW_UID,
-	KEY_BUSY,
-	KEY_STATS,
-	KEY_BIND,
-	KEY_LINK,
-	KEY_LOG_LEVEL,
-	KEY_USER,
-};
-
-static const struct argp_option gxd_options[] = {
-	{NULL, 0, NULL, 0, "What is served:", 1},
-	{"mem", KEY_MEM, "NAME=PLACE:SIZE", 0,
-	 "A region that peers may put to and get from; PLACE is host or cuda:N. Repeat for more",
-	 1},
-	{"listen", KEY_LISTEN, "HOST:PORT", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
-	{"port", KEY_PORT, "NAME[:ARGS]", 0,
-	 "Packet port to open: shm, udp, udp:port=N (its data ports: two a core, from N on; "
-	 "default any that are free), dpdk:DEVARGS. Behind each, cc=rate, swift or none: its "
-	 "congestion control. Repeat in order of preference; default shm, udp",
-	 1},
-	{"link", KEY_LINK, "LINK", 0,
-	 "packet, tcp: clients on this host may not map our memory; local: they must be able to "
-	 "(needs port shm); verbs: RDMA clients are served by the first device (--rdma names one); "
-	 "default: they may map it, where port shm is opened. A client may always take packet or "
-	 "tcp",
-	 1},
-	{"bind", KEY_BIND, "HOST", 0,
-	 "Address of network ports; default: that of --listen, or 127.0.0.1 where that is every "
-	 "address",
-	 1},
-	{NULL, 0, NULL, 0, "How:", OPT_GX_GROUP},
-	{"cores", KEY_CORES, "LIST", 0,
-	 "CPUs to poll on, e.g. 0 or 0,2-3; 'any': all this process may use. Default: the first "
-	 "half of "
-	 "them, at most 4 (gxperf takes the last half)",
-	 OPT_GX_GROUP},
-	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", OPT_GX_GROUP},
-	{"busy", KEY_BUSY, NULL, 0, "Cores never sleep, even when idle", OPT_GX_GROUP},
-	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0, "A peer silent for this long is lost; default 5",
-	 OPT_GX_GROUP},
-	{NULL, 0, NULL, 0, "Who may, and who looks:", 5},
-	{"allow-uid", KEY_ALLOW_UID, "UID", 0, "A user of this host who is served, besides our own",
-	 5},
-	{"key", OPT_GX_KEY, "FILE", 0,
-	 "Serve peers of other hosts that show this key, encrypted: a file of gxd keygen, a folder of "
-	 "*.key files, or fd:N, an inherited descriptor. Repeat for more. SIGHUP reads them again",
-	 5},
-	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 5},
-	{"stats", KEY_STATS, "SOCKET", 0,
-	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 5},
-	{"user", KEY_USER, "NAME", 0,
-	 "Serve as this user: gxd, started as root, opens what it needs and gives up root's rights",
-	 5},
-	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0,
-	 "What stderr is told: err, warn, info, debug. Default: GX_LOG of the environment, or info",
-	 5},
-	{0},
-};
-
-static void opts_mem(struct gxd_opts *o, const char *arg, struct argp_state *state)
-{
-	struct service_region *r = &o->regions[o->nr_regions];
-	char plain[128];
-
-	if (o->nr_regions == SERVICE_REGIONS_MAX)
-		argp_error(state, "--mem: more than %d regions", SERVICE_REGIONS_MAX);
-	if (opt_mem(arg, &r->opt)) {
-		opt_plain(arg, plain, sizeof(plain));
-		argp_error(state,
-			   "--mem: '%s' is not NAME=PLACE:SIZE, e.g. kv=host:2G or kv=cuda:0:4G; a "
-			   "name has up to %d printable ASCII characters, a size is whole (1536M)",
-			   plain, OPT_NAME_MAX - 1);
-	}
-	for (unsigned i = 0; i < o->nr_regions; i++)
-		if (!strcmp(o->regions[i].opt.name, r->opt.name))
-			argp_error(state, "--mem: two regions are named '%s'", r->opt.name);
-	o->nr_regions++;
-}
-
-static void opts_uid(struct gxd_opts *o, const char *arg, struct argp_state *state)
-{
-	if (o->nr_uids == GXD_UIDS_MAX)
-		argp_error(state, "--allow-uid: more than %d users", GXD_UIDS_MAX);
-	if (opt_u32(arg, 0, UINT32_MAX - 1, &o->uids[o->nr_uids++]))
-		argp_error(state, "--allow-uid: '%s' is not the number of a user", arg);
-}
-
-static void opts_port(struct gxd_opts *o, const char *arg, struct argp_state *state)
-{
-	if (o->ports.nr >= GXD_PORTS_MAX)
-		argp_error(state, "--port: more than %d ports", GXD_PORTS_MAX);
-	if (opt_ports(arg, &o->ports))
-		argp_error(
-			state,
-			"--port: '%s' is not shm, udp or dpdk:DEVICE,... (behind a colon something stands)",
-			arg);
-}
-
-/* Without --port gxd opens shm too. */
-static bool opts_have_shm(const struct gxd_opts *o)
-{
-	for (unsigned i = 0; i < o->ports.nr; i++)
-		if (!strcmp(o->ports.v[i].name, "shm"))
-			return true;
-	return !o->ports.nr;
-}
-
-static void opts_end(struct gxd_opts *o, struct argp_state *state)
-{
-	if (!o->nr_regions)
-		argp_error(state, "no memory to serve: give --mem, e.g. --mem kv=host:2G");
-	if (o->link && !strcmp(o->link, "local") && !opts_have_shm(o))
-		argp_error(state, "--link local: it goes with port shm; add --port shm");
-}
-
-static void opts_log_level(const char *arg, struct argp_state *state)
-{
-	int level = gx_log_level_parse(arg);
-
-	if (level < 0)
-		argp_error(state, "--log-level: '%s' is not err, warn, info or debug", arg);
-	gx_log_level_set((enum gx_log_level)level);
-}
-
-static error_t opts_parse(int key, char *arg, struct argp_state *state)
-{
-	struct gxd_opts *o = state->input;
-
-	if (!opt_gx_take(key, arg, &o->gx, state))
-		return 0;
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &o->gx_to;
-		return 0;
-	case KEY_BUSY:
-		o->gx.cores.busy = true;
-		return 0;
-	case KEY_LISTEN:
-		o->listen = arg;
-		return 0;
-	case KEY_BIND:
-		o->bind = arg;
-		return 0;
-	case KEY_STATS:
-		o->stats = arg;
-		return 0;
-	case KEY_LOG_LEVEL:
-		opts_log_level(arg, state);
-		return 0;
-	case KEY_LINK:
-		opt_link_take(arg, &o->link, state);
-		return 0;
-	case KEY_USER:
-		o->user = arg;
-		return 0;
-	case KEY_MEM:
-		opts_mem(o, arg, state);
-		return 0;
-	case KEY_CORES:
-		opt_cores_take(arg, &o->allowed, &o->cpus, state);
-		return 0;
-	case KEY_PORT:
-		opts_port(o, arg, state);
-		return 0;
-	case KEY_ALLOW_UID:
-		opts_uid(o, arg, state);
-		return 0;
-	case ARGP_KEY_ARG:
-		argp_error(state, "what is '%s'? A sub-command comes first: %s", arg,
-			   command_names());
-		return 0;
-	case ARGP_KEY_END:
-		opts_end(o, state);
-		return 0;
-	}
-	return ARGP_ERR_UNKNOWN;
 }
 
 static void gxd_print_version(FILE *out, struct argp_state *state)
@@ -316,14 +119,25 @@ static void gxd_die(int signo)
 	raise(signo);
 }
 
+static void gxd_reload(struct gxd *d)
+{
+	int ret;
+
+	notify_say("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)(gx_now() / 1000));
+	ret = gx_auth_reload(d->gx); /* which logs what it could not take */
+	if (!ret)
+		gx_log(GX_LOG_INFO, "the keys were read again");
+	notify_say("READY=1\nSTATUS=%s", ret ? "not all keys could be read again: see the log"
+					     : "the keys were read again");
+}
+
 /* Control thread. The first signal wakes main; at the second the process ends without main. */
 static void gxd_on_signal(void *arg, int signo)
 {
 	struct gxd *d = arg;
 
 	if (signo == SIGHUP && d->opts.gx.nr_keys) {
-		if (!gx_auth_reload(d->gx)) /* which logs what it could not take */
-			gx_log(GX_LOG_INFO, "the keys were read again");
+		gxd_reload(d);
 		return;
 	}
 	if (!atomic_load(&d->serving))
@@ -506,6 +320,49 @@ static bool gxd_busy(struct gxd *d, uint64_t *pkts_seen)
 	return gxd_sum(d, "msgs_active_now") || pkts != seen || service_busy(d->svc);
 }
 
+/* Once in a period: tell systemd how it goes, and feed its watchdog if each core has turned since. A core
+ * that sleeps turns ten times a second. */
+static void gxd_look(struct gxd *d)
+{
+	uint64_t now = gx_now(), turns;
+	int stuck = -1;
+
+	if (now - d->looked_ns < notify_period_ns())
+		return;
+	for (unsigned i = 0; i < gx_nr_cores(d->gx); i++) {
+		if (gx_core_stat(gx_core(d->gx, i), "turns", &turns))
+			continue;
+		if (turns == d->turns[i])
+			stuck = (int)i;
+		d->turns[i] = turns;
+	}
+	if (stuck >= 0)
+		gx_log(GX_LOG_ERR, "core %d has not turned for %.1f s: the watchdog is not fed",
+		       stuck, (double)(now - d->looked_ns) / 1e9);
+	d->looked_ns = now;
+	notify_say("%sSTATUS=%u connections, %llu messages under way",
+		   stuck < 0 ? "WATCHDOG=1\n" : "", service_clients(d->svc),
+		   (unsigned long long)gxd_sum(d, "msgs_active_now"));
+}
+
+/* Until a signal comes. */
+static void gxd_wait(struct gxd *d)
+{
+	struct timespec end;
+
+	while (!notify_period_ns()) {
+		if (!sem_wait(&d->signalled))
+			return;
+	}
+	do {
+		gxd_look(d);
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		end.tv_nsec += (long)(notify_period_ns() % 1000000000u);
+		end.tv_sec += (time_t)(notify_period_ns() / 1000000000u) + end.tv_nsec / 1000000000;
+		end.tv_nsec %= 1000000000;
+	} while (sem_clockwait(&d->signalled, CLOCK_MONOTONIC, &end));
+}
+
 static void gxd_drain(struct gxd *d)
 {
 	uint64_t end = gx_now() + GXD_DRAIN_NS;
@@ -514,9 +371,12 @@ static void gxd_drain(struct gxd *d)
 
 	gx_log(GX_LOG_INFO, "draining: no new connections, at most %u s for messages under way",
 	       (unsigned)(GXD_DRAIN_NS / 1000000000u));
+	notify_say("STOPPING=1\nSTATUS=draining: messages under way");
 	gx_listen_stop(d->gx);
 	while (quiet < GXD_DRAIN_LOOKS && service_clients(d->svc) && gx_now() < end) {
 		quiet = gxd_busy(d, &pkts_seen) ? 0 : quiet + 1;
+		if (notify_period_ns())
+			gxd_look(d);
 		usleep(20000);
 	}
 	gx_log(GX_LOG_INFO, "%s", gx_now() < end ? "drained" : "still busy; ending all the same");
@@ -549,8 +409,9 @@ static int gxd_serve(struct gxd *d)
 		return GXD_FAILED;
 	atomic_store(&d->serving, true);
 	gxd_describe(d);
-	while (sem_wait(&d->signalled) && errno == EINTR)
-		;
+	d->looked_ns = gx_now();
+	notify_say("READY=1\nSTATUS=serving");
+	gxd_wait(d);
 	gxd_drain(d);
 	return GXD_OK;
 }
@@ -584,26 +445,6 @@ static void gxd_signals_block(sigset_t *set, bool keys)
 		signal(deaf[i], SIG_IGN);
 }
 
-static const struct argp_child gxd_children[] = {{&opt_gx_argp}, {0}};
-static const struct argp gxd_argp = {
-	.options = gxd_options,
-	.parser = opts_parse,
-	.children = gxd_children,
-	.args_doc = "\nkeygen NAME\nstats [SOCKET]\nnic plan --dev IF --queues FIRST-LAST",
-	.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
-	       "polling cores."
-	       "\v`gxd stats` prints the counters of a running gxd (default "
-	       "socket @gxd-7501).\n"
-	       "`gxd keygen` makes a key; `gxd keygen --help` lists its rights.\n"
-	       "`gxd nic plan` prints how to set a network card up for payload straight "
-	       "into memory of a device; `gxd nic --help` lists its options.\n"
-	       "SIGTERM, SIGINT or SIGHUP: stop listening, wait up to 10 s for messages "
-	       "under "
-	       "way, end; a second one ends at once. SIGUSR1, SIGUSR2 and SIGALRM are "
-	       "ignored. With --key, SIGHUP has keys read again instead. Sizes take K, M, G, T, powers of two.\n"
-	       "Exit status: 0 ok, 1 failed, 2 usage.",
-};
-
 /* What shells complete, and man pages list. */
 static int main_list(void)
 {
@@ -615,7 +456,7 @@ static int main_list(void)
 
 int main(int argc, char **argv)
 {
-	static struct gxd d = {.opts = {.listen = GXD_LISTEN, .gx_to = {.ctx = &d.opts.gx}}};
+	static struct gxd d;
 	sigset_t set;
 	int ret;
 
@@ -630,12 +471,11 @@ int main(int argc, char **argv)
 	for (size_t i = 0; argc > 1 && i < NR_COMMANDS; i++)
 		if (!strcmp(argv[1], commands[i].name))
 			return commands[i].main(argc - 1, argv + 1);
-	if (opt_cpus_allowed(&d.opts.allowed)) {
-		fprintf(stderr, "gxd: no CPU affinity: %s\n", strerror(errno));
-		return GXD_FAILED;
-	}
-	opt_cpus_default(&d.opts.allowed, true, &d.opts.cpus);
-	argp_parse(&gxd_argp, argc, argv, 0, NULL, &d.opts);
+	d.opts.commands = command_names();
+	ret = gxd_opts_take(&gxd_argp, argc, argv, &d.opts);
+	if (ret)
+		return ret;
+	notify_open();
 	/* Before any thread starts: gx's control thread takes them. */
 	gxd_signals_block(&set, d.opts.gx.nr_keys);
 	sem_init(&d.signalled, 0, 0);
