@@ -7,6 +7,7 @@
 #include "gxd/gxd_check.h"
 #include "gxd/gxd_guard.h"
 #include "gxd/gxd_key.h"
+#include "gxd/gxd_metrics.h"
 #include "gxd/gxd_nic.h"
 #include "gxd/gxd_notify.h"
 #include "gxd/gxd_opts.h"
@@ -55,9 +56,8 @@ static const struct command {
 	int (*main)(int argc, char **argv);
 	const struct argp *argp;
 } commands[] = {
-	{"check", gxd_check, &gxd_check_argp},
-	{"keygen", gxd_keygen, &gxd_keygen_argp},
-	{"nic", gxd_nic, &gxd_nic_argp},
+	{"check", gxd_check, &gxd_check_argp},	     {"keygen", gxd_keygen, &gxd_keygen_argp},
+	{"metrics", gxd_metrics, &gxd_metrics_argp}, {"nic", gxd_nic, &gxd_nic_argp},
 	{"stats", gxd_stats, &gxd_stats_argp},
 };
 

@@ -208,12 +208,13 @@ const struct argp gxd_argp = {
 	.parser = opts_parse,
 	.children = gxd_children,
 	.args_doc =
-		"\ncheck [OPTION...]\nkeygen NAME\nstats [SOCKET]\nnic plan --dev IF --queues FIRST-LAST",
+		"\ncheck [OPTION...]\nkeygen NAME\nmetrics --listen HOST:PORT\nstats [SOCKET]\nnic plan --dev IF --queues FIRST-LAST",
 	.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
 	       "polling cores."
 	       "\v`gxd stats` prints the counters of a running gxd (default "
 	       "socket @gxd-7501).\n"
 	       "`gxd check` reads options as gxd does and says what would be served, or why not.\n"
+	       "`gxd metrics` serves the counters of all gx processes of this host to Prometheus.\n"
 	       "`gxd keygen` makes a key; `gxd keygen --help` lists its rights.\n"
 	       "`gxd nic plan` prints how to set a network card up for payload straight "
 	       "into memory of a device; `gxd nic --help` lists its options.\n"
