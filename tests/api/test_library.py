@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What a program that is not in this tree meets: the symbols that libgx.so shows, the installed files by pkg-config, shared and
-static, and the headers as C++. Arguments: the build folder, the source folder, flags of the build (sanitizers)."""
+static, the same by CMake, and the headers as C++. Arguments: the build folder, the source folder, flags of the build (sanitizers)."""
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,14 @@ int main()
 		return 1;
 	return o.size != sizeof(o) || op.note_len || op.mem || gx_strerror(0)[0] != 'd';
 }
+"""
+
+CMAKE = """
+cmake_minimum_required(VERSION 3.13)
+project(outside C)
+find_package(gx 0.2 REQUIRED)
+add_executable(outside SOURCE/docs/example.c)
+target_link_libraries(outside PRIVATE gx::gx)
 """
 
 
@@ -66,6 +75,23 @@ def program(where, name, text_or_path, static):
     return exe
 
 
+def cmake(where, lib, prefix):
+    """The program of the documentation by find_package(gx)."""
+    if not shutil.which("cmake"):
+        return print("no CMake here: find_package(gx) is not tried")
+    folder = os.path.join(where, "outside")
+    os.mkdir(folder)
+    with open(os.path.join(folder, "CMakeLists.txt"), "w") as f:
+        f.write(CMAKE.replace("SOURCE", source))
+    flag = " ".join(flags)
+    out("cmake", "-S", folder, "-B", folder + "/build", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_FLAGS={flag}", "-DCMAKE_C_COMPILER=cc")
+    out("cmake", "--build", folder + "/build")
+    uses = out("ldd", folder + "/build/outside")
+    if f"libgx.so.0 => {lib}/" not in uses:
+        sys.exit(f"by CMake: {uses}")
+    return print("by CMake: docs/example.c links")
+
+
 def main():
     names = shared()
     with tempfile.TemporaryDirectory() as tmp:
@@ -90,6 +116,7 @@ def main():
             program(lib, "example", os.path.join(source, "docs", "example.c"), static)
             out(program(lib, "all.cpp", cpp, static))
             print(f"by pkg-config{' --static' if static else ''}: docs/example.c and C++ link")
+        cmake(tmp, lib, os.path.dirname(os.path.dirname(lib) if "linux-gnu" in lib else lib))
 
 
 main()
