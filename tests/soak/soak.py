@@ -46,7 +46,8 @@ GROW_KIB = 1024     # of resident memory, or 2 %
 def judge(samples):
     """What is not flat, in words. The rule: behind the first rounds, no sample of the second half has more descriptors or threads than
     the most of the first half; mappings: no more than 8 more; and the median of the last quarter's resident memory is at most 1 MiB,
-    or 2 %, above the median of the second quarter's."""
+    or 2 %, above the median of the second quarter's. A context's table of keys takes some of that: each registration takes the next of
+    65,472 places, 22 bytes, until all were used once."""
     s = samples[FIRST_ROUNDS:]
     if len(s) < 8:
         return [f"only {len(s)} rounds to judge, 8 are needed"]

@@ -118,10 +118,13 @@ def watchdog(tools, folder):
             return
         ptrace(PTRACE_INTERRUPT, tid)
         os.waitpid(tid, WALL)
-        s.hear("nothing", 0.7 * PERIOD_S) # what was said before, and a look that saw turns before it stood
-        expect(not s.hear("WATCHDOG=1", 2.5 * PERIOD_S), "fed while a core stands:", s.log())
+        try:
+            s.hear("nothing", 0.7 * PERIOD_S) # what was said before, and a look that saw turns before it stood
+            fed = s.hear("WATCHDOG=1", 2.5 * PERIOD_S)
+        finally:
+            ptrace(PTRACE_DETACH, tid) # else the process could not be ended
+        expect(not fed, "fed while a core stands:", s.log())
         expect("core 0 has not turned for" in s.log(), s.log())
-        ptrace(PTRACE_DETACH, tid)
         s.must_hear("WATCHDOG=1")
     finally:
         s.end()

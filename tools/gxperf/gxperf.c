@@ -30,6 +30,8 @@
 
 static const struct argp_child info_groups[] = {
 	{&perf_info_argp}, {&perf_server_argp}, {&perf_conn_argp}, {&perf_report_argp}, {0}};
+static const struct argp_child doctor_groups[] = {
+	{&perf_server_argp}, {&perf_conn_argp}, {&perf_report_argp}, {0}};
 static const struct argp_child put_groups[] = {
 	{&perf_server_argp}, {&perf_conn_argp}, {&perf_traffic_argp}, {&perf_place_argp},
 	{&perf_file_argp},   {&perf_tune_argp}, {&perf_report_argp},  {0}};
@@ -66,6 +68,11 @@ static const struct command {
 	{"info", perf_info, info_groups, "[HOST:PORT]",
 	 "What this host has for gx; with an address, what the server there offers.", true, false,
 	 .stop = STOP_KILL},
+	{"doctor", perf_doctor, doctor_groups, "[HOST:PORT]",
+	 "What makes gx slow on this host, or refuses it, and the cure; with an address, on the way "
+	 "to the server there too. "
+	 "Exit status: 0 nothing, 1 something is slow, 2 usage, 4 gx, or the server, is refused.",
+	 true, false, .stop = STOP_KILL},
 	{"put", perf_put, put_groups, "HOST:PORT", "Put data into the server's memory.", true, true,
 	 .stop = STOP_ROW},
 	{"get", perf_put, put_groups, "HOST:PORT", "Get data from the server's memory.", true, true,
@@ -262,6 +269,7 @@ static const struct argp top_argp = {
 	.args_doc = "COMMAND [OPTION...]",
 	.doc = "gxperf measures gx, and checks what it moved.\v"
 	       "  info [HOST:PORT]  what this host has, what the server offers\n"
+	       "  doctor [HOST:PORT]  what makes gx slow here, or refuses it, and the cure\n"
 	       "  put HOST:PORT     put data into the server's memory; --file puts a file\n"
 	       "  get HOST:PORT     get data from it\n"
 	       "  send HOST:PORT    send tagged messages\n"

@@ -141,6 +141,7 @@ struct perf {
 	enum gx_unpack_mode server_unpack;
 	unsigned server_sms;
 	char *server_describe;
+	char server_version[32];
 	struct gx_mem *mem[PERF_MEMS_MAX]; /* perf_alloc() made these */
 	unsigned nr_mems;
 };
@@ -222,6 +223,7 @@ int perf_put(const struct perf_opts *opts, struct report *report);  /* put, get,
 int perf_file(const struct perf_opts *opts, struct report *report); /* put, get with --file */
 int perf_lat(const struct perf_opts *opts, struct report *report);
 int perf_blocks(const struct perf_opts *opts, struct report *report);
+int perf_doctor(const struct perf_opts *opts, struct report *report);
 int perf_info(const struct perf_opts *opts, struct report *report);
 int perf_demo(const struct perf_opts *opts, struct report *report);
 

@@ -478,6 +478,7 @@ static int conn_hello(struct perf *perf)
 	} else {
 		perf->server_sms = (unsigned)sms;
 		perf->server_describe = strdup(describe);
+		snprintf(perf->server_version, sizeof(perf->server_version), "%s", version);
 	}
 	js_free(reply);
 	return ret;
