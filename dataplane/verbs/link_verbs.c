@@ -8,6 +8,7 @@
  */
 #include "verbs/link_verbs.h"
 #include "verbs/verbs.h"
+#include "auth/auth.h"
 
 #include "gx_internal/link.h"
 
@@ -384,6 +385,9 @@ static void verbs_describe(struct gx *gx, struct gx_text *text)
 	for (unsigned i = 0; rails && i < GX_GPUS_MAX; i++)
 		if (gx->gpu[i] && verbs_rails_near_text(rails, gx->gpu[i], line, sizeof(line)))
 			core_say(text, "%s\n", line);
+	if (rails && (auth_serves(gx) || auth_shows(gx)))
+		core_say(text, "verbs    for peers of this host alone, as there is a key: what an "
+			       "RDMA device moves cannot be encrypted\n");
 }
 
 /* ---- a core ---- */

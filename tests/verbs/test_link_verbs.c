@@ -50,6 +50,28 @@ static void connect__takes_it(void **state)
 	rig_free(r);
 }
 
+static int key_find(void *arg, const char *name, struct gx_auth_key *key)
+{
+	return -ENOENT;
+}
+
+/* Who gives a key is told at the start for whom the devices are. */
+static void describe__key(void **state)
+{
+	static struct gx_auth_opts auth = {.size = sizeof(auth), .find = key_find};
+	static struct gx_rail rail = {.device = "script0"};
+	struct gx_verbs_opts verbs = {.size = sizeof(verbs), .rails = &rail, .nr_rails = 1};
+	struct rig *r = rig_new_of((struct gx_opts){.verbs = &verbs},
+				   (struct gx_opts){.verbs = &verbs, .auth = &auth});
+	char text[8192];
+
+	assert_true(gx_describe(r->server.gx, text, sizeof(text)) > 0);
+	assert_non_null(strstr(text, "cannot be encrypted"));
+	assert_true(gx_describe(r->client.gx, text, sizeof(text)) > 0);
+	assert_null(strstr(text, "encrypted"));
+	rig_free(r);
+}
+
 static void connect__refusals(void **state)
 {
 	struct rig *r = rig_new("script0", NULL);
@@ -851,6 +873,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(connect__takes_it),
+		cmocka_unit_test(describe__key),
 		cmocka_unit_test(connect__refusals),
 		cmocka_unit_test(connect__way_is_cut),
 		cmocka_unit_test(connect__is_refused_otherwise),
