@@ -28,6 +28,10 @@ struct auth_key {
  * nor child of a fork. NULL: no memory. auth_mem_put(): wipes and frees it; NULL is fine. */
 void *auth_mem_get(void);
 void auth_mem_put(void *p);
+/** auth_mem_lock() - The first @secret_b bytes at @p are secrets: not in swap, as far as the process
+ * may lock memory; nothing of @len bytes is in a core dump. @p: of gx_pages_get(), so a child of a
+ * fork has nothing of it. */
+void auth_mem_lock(void *p, size_t len, size_t secret_b);
 #define AUTH_MEM_B 8192
 
 /* -- auth_file.c; any thread -- */

@@ -15,6 +15,10 @@
 
 #define AUTH_SECRET_B 32
 
+/* A phase ends after so many packets or records, or so much time. */
+#define AUTH_PHASE_NRS (1ull << 22)
+#define AUTH_PHASE_NS  60000000000ull
+
 /* Of one direction, in one phase. */
 struct auth_secret {
 	uint8_t b[AUTH_SECRET_B];

@@ -24,9 +24,6 @@ void conn_state_set(struct gx_conn *c, enum gx_conn_state state)
 	pthread_mutex_unlock(&c->gx->wait_lock);
 }
 
-int (*conn_test_secret)(const struct gx_conn *c, const struct auth_way *way,
-			struct auth_secret *out);
-
 struct gx_conn *conn_new(struct gx *gx, bool server)
 {
 	struct gx_conn *c = calloc(1, sizeof(*c));
@@ -37,7 +34,6 @@ struct gx_conn *conn_new(struct gx *gx, bool server)
 	c->id = ++gx->conn_ids;
 	c->peer_pool = -1;
 	c->server = server;
-	c->secret = conn_test_secret;
 	c->link = gx_links[0]; /* until one is chosen */
 	c->next = gx->conns;
 	gx->conns = c;

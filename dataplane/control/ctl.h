@@ -269,18 +269,20 @@ bool listener_is_tcp(const struct gx_listener *l);
 
 /* -- ctl_tls.c -- */
 
+/* Bytes between TLS and the socket. */
+struct ctl_tls {
+	struct auth_tls *t;
+	uint32_t len, pos; /* of out: all; those that are sent */
+	bool ended;	   /* this end says no more */
+	uint8_t in[4096], out[4096];
+};
+
 /** ctl_tls_open() - From now on @cc is TLS, by cc->key. @name: of the key. Return: a verdict. */
 int ctl_tls_open(struct ctl_conn *cc, const char *name);
 void ctl_tls_free(struct ctl_conn *cc);
-uint8_t *ctl_tls_room(struct ctl_conn *cc, uint32_t *room); /* to receive into */
-/* As auth_tls.h has them. */
-int ctl_tls_put(struct ctl_conn *cc, const uint8_t *b, uint32_t len);
-int ctl_tls_step(struct ctl_conn *cc);
-int ctl_tls_read(struct ctl_conn *cc, uint8_t *b, uint32_t room);
-int ctl_tls_write(struct ctl_conn *cc, const uint8_t *b, uint32_t len);
-/** ctl_tls_out() - The next bytes to send. Return: how many. They stay until ctl_tls_sent() of all. */
+/** ctl_tls_out() - The next bytes to send. Return: how many. They stay until .pos is past
+ * all. */
 uint32_t ctl_tls_out(struct ctl_conn *cc, uint8_t **b);
-void ctl_tls_sent(struct ctl_conn *cc, uint32_t len);
 void ctl_tls_end(struct ctl_conn *cc); /* this end says no more. Once or more */
 /* struct gx_conn.secret */
 int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out);

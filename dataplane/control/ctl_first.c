@@ -94,10 +94,10 @@ static void first_tls(struct ctl_conn *cc, const char *name)
 	if (ret != -ENOMEM)
 		ret = ctl_tls_open(cc, name);
 	if (!ret)
-		ret = ctl_tls_put(cc, cc->in, cc->in_len);
+		ret = auth_tls_put(cc->tls->t, cc->in, cc->in_len);
 	cc->in_len = 0;
 	if (!ret)
-		ret = ctl_tls_step(cc);
+		ret = auth_tls_step(cc->tls->t);
 	if (ret == 1) {
 		client_let_in(cc);
 		ctl_conn_send(cc);
@@ -161,7 +161,7 @@ void ctl_first_limit(struct ctl_conn *cc)
 
 int ctl_first_answer(struct ctl_conn *cc)
 {
-	switch (ctl_tls_step(cc)) {
+	switch (auth_tls_step(cc->tls->t)) {
 	case 1:
 		ctl_conn_goto(cc, CTL_HELLO);
 		cc->conn->secret = ctl_tls_secret;

@@ -204,7 +204,7 @@ static void conn_take(struct ctl_conn *cc, uint32_t len)
 		conn_in_grow(cc, need);
 }
 
-/* Take what TLS has decrypted. Return: the last result of ctl_tls_read(). */
+/* Take what TLS has decrypted. Return: the last result of auth_tls_read(). */
 static int conn_tls_parse(struct ctl_conn *cc)
 {
 	int n = 0;
@@ -212,7 +212,7 @@ static int conn_tls_parse(struct ctl_conn *cc)
 	while (cc->state > CTL_TLS && ctl_conn_is_live(cc)) {
 		uint32_t need;
 
-		n = ctl_tls_read(cc, cc->in + cc->in_len, cc->in_room - cc->in_len);
+		n = auth_tls_read(cc->tls->t, cc->in + cc->in_len, cc->in_room - cc->in_len);
 		if (n <= 0)
 			break;
 		cc->in_len += (uint32_t)n;
@@ -234,8 +234,7 @@ static int conn_answer(struct ctl_conn *cc)
 /* Bytes came into the room of TLS. */
 static void conn_tls_take(struct ctl_conn *cc, uint32_t len)
 {
-	uint32_t room;
-	int ret = ctl_tls_put(cc, ctl_tls_room(cc, &room), len);
+	int ret = auth_tls_put(cc->tls->t, cc->tls->in, len);
 
 	if (ret)
 		ret = gx_refuse(GX_REASON_NO_MEMORY, ret, "out of memory");
@@ -285,8 +284,10 @@ static void conn_rx_arm(struct ctl_conn *cc)
 	uint8_t *b = cc->in + cc->in_len;
 	uint32_t room = cc->in_room - cc->in_len;
 
-	if (cc->tls)
-		b = ctl_tls_room(cc, &room);
+	if (cc->tls) {
+		b = cc->tls->in;
+		room = sizeof(cc->tls->in);
+	}
 	cc->rx = (struct gx_io){.op = GX_IO_RECV,
 				.fd = cc->fd,
 				.buf = b,

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TLS of a bootstrap connection: rooms for bytes between its socket and auth_tls.c. ctl_conn.c sends
- * with it, ctl_frame.c receives and does the handshake. On the control thread.
+ * TLS of a bootstrap connection, between its socket and auth_tls.c. ctl_conn.c sends with it,
+ * ctl_frame.c receives and does the handshake. On the control thread.
  */
 #include "control/ctl.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define TLS_ROOM_B 4096
-
-struct ctl_tls {
-	struct auth_tls *t;
-	uint32_t len, pos; /* of out: all; those that are sent */
-	bool ended;	   /* this end says no more */
-	uint8_t in[TLS_ROOM_B], out[TLS_ROOM_B];
-};
 
 int ctl_tls_open(struct ctl_conn *cc, const char *name)
 {
@@ -47,32 +38,6 @@ void ctl_tls_free(struct ctl_conn *cc)
 	cc->tls = NULL;
 }
 
-uint8_t *ctl_tls_room(struct ctl_conn *cc, uint32_t *room)
-{
-	*room = TLS_ROOM_B;
-	return cc->tls->in;
-}
-
-int ctl_tls_put(struct ctl_conn *cc, const uint8_t *b, uint32_t len)
-{
-	return auth_tls_put(cc->tls->t, b, len);
-}
-
-int ctl_tls_step(struct ctl_conn *cc)
-{
-	return auth_tls_step(cc->tls->t);
-}
-
-int ctl_tls_read(struct ctl_conn *cc, uint8_t *b, uint32_t room)
-{
-	return auth_tls_read(cc->tls->t, b, room);
-}
-
-int ctl_tls_write(struct ctl_conn *cc, const uint8_t *b, uint32_t len)
-{
-	return auth_tls_write(cc->tls->t, b, len);
-}
-
 uint32_t ctl_tls_out(struct ctl_conn *cc, uint8_t **b)
 {
 	struct ctl_tls *s = cc->tls;
@@ -83,11 +48,6 @@ uint32_t ctl_tls_out(struct ctl_conn *cc, uint8_t **b)
 	}
 	*b = s->out + s->pos;
 	return s->len - s->pos;
-}
-
-void ctl_tls_sent(struct ctl_conn *cc, uint32_t len)
-{
-	cc->tls->pos += len;
 }
 
 void ctl_tls_end(struct ctl_conn *cc)

@@ -345,9 +345,6 @@ struct gx {
 
 /* For tests: the CPU backend of contexts opened after this finishes copies so late. */
 extern uint64_t ctx_host_delay_ns;
-/* For tests: gx_conn.secret of connections made after this. */
-extern int (*conn_test_secret)(const struct gx_conn *c, const struct auth_way *way,
-			       struct auth_secret *out);
 
 /* -- errors in words: one text a thread; core.c -- */
 

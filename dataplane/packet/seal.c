@@ -10,23 +10,21 @@
  * allowed that.
  */
 #include "packet/seal.h"
+#include "auth/auth.h"
 #include "core/le.h"
 #include "packet/pkt.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#define SEAL_PHASE_PKTS (1ull << 22)
-#define SEAL_PHASE_NS	60000000000ull
-#define SEAL_OLD_PTOS	3 /* for which the last phase's packets are taken */
-#define SEAL_AAD_B	GX_WIRE_TAG_AT
-#define SEAL_CRC_B	4 /* mode MAC: the CRC of the payload is authenticated behind the header */
+#define SEAL_OLD_PTOS 3 /* for which the last phase's packets are taken */
+#define SEAL_AAD_B    GX_WIRE_TAG_AT
+#define SEAL_CRC_B    4 /* mode MAC: the CRC of the payload is authenticated behind the header */
 
 _Static_assert(GX_WIRE_TAG_AT + GX_GCM_TAG_B == GX_WIRE_HDR_B, "the tag ends the header");
 _Static_assert(GX_WIRE_PHASE_AT < SEAL_AAD_B, "nobody changes the phase");
 
-uint64_t seal_phase_pkts = SEAL_PHASE_PKTS;
+uint64_t seal_phase_pkts = AUTH_PHASE_NRS;
 
 /* ---- keys, on the control thread ---- */
 
@@ -56,14 +54,6 @@ void seal_link_close(struct seal_link *l)
 		gx_pages_put(l, l->len);
 }
 
-/* Secrets stay out of swap and core dumps. A process that may lock no memory runs all the same. */
-static void seal_lock(struct seal *s)
-{
-	madvise(s, sizeof(*s), MADV_DONTDUMP);
-	if (mlock(s, sizeof(*s)))
-		gx_debug("keys of data may be swapped out: %s", strerror(errno));
-}
-
 static int seal_secrets(const struct pkt_ep *e, struct seal *s)
 {
 	const struct gx_conn *c = e->ep.conn;
@@ -91,7 +81,7 @@ int seal_open(struct pkt_ep *e, uint64_t rx_psn)
 	s->tx.nr = SEAL_TX_PHASES;
 	s->rx.phase = s->rx_slot;
 	s->rx.nr = SEAL_RX_PHASES;
-	seal_lock(s);
+	auth_mem_lock(s, sizeof(*s), sizeof(*s));
 	s->window[1].next = rx_psn;
 	ret = seal_secrets(e, s);
 	return ret ? ret : seal_make(s);
@@ -275,7 +265,7 @@ bool seal_take(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hd
 static bool phase_is_due(const struct seal *s, uint64_t now_ns)
 {
 	return s->tx_pkts >= seal_phase_pkts || s->rx_phase > s->tx_phase ||
-	       (s->tx_pkts && now_ns - s->tx_since_ns >= SEAL_PHASE_NS);
+	       (s->tx_pkts && now_ns - s->tx_since_ns >= AUTH_PHASE_NS);
 }
 
 /* Has the peer shown that it has the keys of the next phase, and have we those to follow it? */

@@ -5,18 +5,16 @@
  * the polling core, but for what makes and frees keys.
  */
 #include "tcp/tcp_seal.h"
+#include "auth/auth.h"
 #include "core/le.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#define PHASE_RECS (1ull << 22)
-#define PHASE_NS   60000000000ull
-#define DIRECT_B   2048 /* so many bytes in one piece go into records of their own */
-#define REC_TYPE   1	/* in the nonce */
+#define DIRECT_B 2048 /* so many bytes in one piece go into records of their own */
+#define REC_TYPE 1    /* in the nonce */
 
-uint64_t tcp_seal_phase_recs = PHASE_RECS;
+uint64_t tcp_seal_phase_recs = AUTH_PHASE_NRS;
 
 /* ---- keys, on the control thread ---- */
 
@@ -33,10 +31,7 @@ struct tcp_seal *tcp_seal_new(const struct auth_secret *tx, const struct auth_se
 
 	if (!t)
 		return NULL;
-	/* As far as the process may lock memory, and not the records. */
-	madvise(t, sizeof(*t), MADV_DONTDUMP);
-	if (mlock(t, offsetof(struct tcp_seal, out)))
-		gx_debug("keys of data may be swapped out: %s", strerror(errno));
+	auth_mem_lock(t, sizeof(*t), offsetof(struct tcp_seal, out));
 	way_open(&t->tx, tx);
 	way_open(&t->rx, rx);
 	if (auth_ring_make(&t->tx.keys) || auth_ring_make(&t->rx.keys)) {
@@ -144,7 +139,7 @@ static void tx_phase(struct tcp_seal_way *w, uint64_t now_ns)
 {
 	if (!w->since_ns)
 		w->since_ns = now_ns;
-	if ((w->nr - w->phase_nr < tcp_seal_phase_recs && now_ns - w->since_ns < PHASE_NS) ||
+	if ((w->nr - w->phase_nr < tcp_seal_phase_recs && now_ns - w->since_ns < AUTH_PHASE_NS) ||
 	    !auth_ring_has(&w->keys, w->phase + 1))
 		return;
 	way_go_on(w);

@@ -8,8 +8,8 @@
  *
  * usage: seal PORT QUANTUM CPU-OF-THE-SENDER CPU-OF-THE-RECEIVER [ROUNDS]
  */
-#include "auth/auth_data.h"
 #include "core/core.h"
+#include "kit/common_key.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -55,12 +55,6 @@ static void pin(int cpu)
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	check(sched_setaffinity(0, sizeof(set), &set), "CPU");
-}
-
-static int same_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out)
-{
-	memset(out->b, 1 + way->dir, sizeof(out->b));
-	return 0;
 }
 
 /* ---- this CPU ---- */
@@ -125,6 +119,7 @@ static void side_open(struct side *s, int mode, bool server)
 	const struct gx_port_name ports[] = {{.name = port}};
 	struct gx_packet_opts packet = GX_INIT(packet);
 	struct gx_opts opts = GX_INIT(opts);
+	struct common_key key;
 
 	packet.integrity = GX_INTEGRITY_MODE_NONE + mode;
 	packet.crc_by = GX_CRC_BY_CPU;
@@ -135,7 +130,11 @@ static void side_open(struct side *s, int mode, bool server)
 		opts.packet = &packet;
 	}
 	opts.server = server;
+	if (mode >= GX_INTEGRITY_MAC)
+		opts.auth = common_key_open(&key, server);
 	check(gx_open(&opts, &s->gx[mode]), "open");
+	if (opts.auth)
+		common_key_close(&key);
 	s->core[mode] = gx_core(s->gx[mode], 0);
 	check(gx_mem_alloc(s->gx[mode], GX_MEM_HOST, 0, DEPTH * PUT_B, &s->mem[mode]), "memory");
 	memset(gx_mem_addr(s->mem[mode]), 1, DEPTH * PUT_B);
@@ -151,7 +150,6 @@ static void pair_open(int mode)
 	check(gx_mem_share(to.mem[mode], "m", GX_ACCESS_PUT), "region");
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", gx_listen(to.gx[mode], "127.0.0.1:0"));
 	how.link = tcp ? "tcp" : "packet";
-	conn_test_secret = mode >= GX_INTEGRITY_MAC ? same_secret : NULL;
 	check(gx_connect(from.gx[mode], addr, &how, &conn[mode]), "connect");
 	check(gx_conn_wait(conn[mode], 5000000000ull), "connect");
 	region[mode] = (struct gx_region)GX_INIT(region[mode]);

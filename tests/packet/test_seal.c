@@ -7,9 +7,11 @@
 #include "sim/sim_rig.h"
 
 #include "core/le.h"
+#include "kit/common_fork.h"
 #include "local/local.h"
 #include "packet/seal.h"
 
+#include "gx/auth.h"
 #include "gx_internal/link.h"
 
 #include <errno.h>
@@ -289,6 +291,17 @@ static void packet_make(struct pkt_ep *e, const struct answer *a, const void *pa
 	seal_packet(e, tx, a->type, a->number, GX_HALF_CTL);
 }
 
+/* Secrets that the test knows, in place of those out of TLS. Both ends have the same. */
+static void secrets_known(struct auth_ring *r, uint8_t dir)
+{
+	memset(r->secret.b, 0x5a, sizeof(r->secret.b));
+	r->secret.b[0] = AUTH_PACKET;
+	r->secret.b[1] = dir;
+	r->secret.b[2] = 0; /* lane */
+	atomic_store(&r->made, 0);
+	assert_int_equal(auth_ring_make(r), 0);
+}
+
 static void record__known_answers(void **state)
 {
 	struct rig *r = seal_open_rig(&(struct rig_cfg){.integrity = 3});
@@ -298,6 +311,7 @@ static void record__known_answers(void **state)
 
 	for (unsigned i = 0; i < sizeof(count); i++)
 		count[i] = (uint8_t)i;
+	secrets_known(&e->seal->tx, 1);
 	for (uint32_t phase = 0; phase < 3; phase++) {
 		atomic_store(&e->seal->tx.over, phase);
 		assert_int_equal(seal_make(e->seal), 0);
@@ -824,6 +838,39 @@ static void phase__thousands_under_load(void **state)
 	assert_true(ns[1] < ns[0] + ns[0] / 50);
 }
 
+/* ---- a child of fork() ---- */
+
+/* HMAC-SHA256 of the key of common_key.h, with a key of zeros: TLS's early secret (RFC 8446 7.1), turned
+ * over. */
+static const struct fork_needle early = {{0x8a, 0x8a, 0x33, 0x77, 0xaa, 0xf4, 0xa6, 0xae,
+					  0x51, 0xa7, 0x01, 0xc5, 0xe2, 0x31, 0x1d, 0x67,
+					  0xd8, 0xe0, 0x97, 0xcf, 0x4e, 0xa1, 0xee, 0x72,
+					  0xcd, 0x0f, 0x82, 0xf3, 0x17, 0xc0, 0x08, 0x75}};
+
+/* It has no key of data, and no secret that the next could be made of: it can't go on with the numbers
+ * of its parent. Nor has it the key of the peer, in whatever form. The parent goes on as if there were
+ * no child, and keeps nothing of the key in the end. */
+static void fork__child_has_no_keys(void **state)
+{
+	struct rig *r = seal_open_rig(&(struct rig_cfg){.integrity = 3});
+	struct seal *s = rig_ep(r, 0, 0)->seal;
+	uint8_t key[GX_AUTH_SECRET_B];
+	struct fork_needle needles[5] = {[4] = early};
+
+	memset(key, 0x5a, sizeof(key));
+	needles[0] = fork_needle(s->tx_slot[0].key.b);
+	needles[1] = fork_needle(s->tx.secret.b);
+	needles[2] = fork_needle(s->rx.secret.b);
+	needles[3] = fork_needle(key);
+	explicit_bzero(key, sizeof(key));
+	put_whole(r, 100000);
+	assert_int_equal(fork_look(needles, 3), 7);
+	assert_int_equal(fork_has(s, needles, 5), 0);
+	put_whole(r, 100000);
+	seal_close_rig(r);
+	assert_int_equal(fork_look(needles, 5), 0);
+}
+
 /* ---- set-up ---- */
 
 static int refuse_secret(const struct gx_conn *c, const struct auth_way *way,
@@ -878,6 +925,7 @@ int main(int argc, char *argv[])
 		rig_test(phase__waits_for_the_peer),
 		rig_test(phase__of_a_minute),
 		rig_test(phase__thousands_under_load),
+		rig_test(fork__child_has_no_keys),
 		rig_test(modes__say_who_encrypts),
 		cmocka_unit_test(modes__need_a_key),
 	};

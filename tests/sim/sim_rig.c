@@ -5,8 +5,8 @@
  */
 #include "sim/sim_rig.h"
 
-#include "auth/auth_data.h"
 #include "kit/common_gx.h"
+#include "kit/common_key.h"
 #include "submit/submit.h"
 
 #include <assert.h>
@@ -110,6 +110,7 @@ static void rig_node_open(struct rig *r, int node)
 {
 	const struct rig_cfg *c = &r->cfg;
 	struct gx_opts opts = GX_INIT(opts);
+	struct common_key key;
 	char net[32];
 	const struct gx_port_name port = {.name = "sim", .args = net},
 				  ports[RIG_PORTS] = {port, port, port, port};
@@ -130,10 +131,14 @@ static void rig_node_open(struct rig *r, int node)
 	if (node == 1)
 		opts.on_conn = rig_on_conn;
 	opts.arg = r;
+	if (c->integrity > GX_INTEGRITY_CRC)
+		opts.auth = common_key_open(&key, node == 1);
 	ctx_host_delay_ns = c->gpu_delay_ns;
 	if (gx_open(&opts, &r->gx[node]))
 		fail_msg("gx_open: %s", gx_error());
 	ctx_host_delay_ns = 0;
+	if (opts.auth)
+		common_key_close(&key);
 	r->core[node] = gx_core(r->gx[node], 0);
 	assert_int_equal(gx_mem_alloc(r->gx[node], GX_MEM_HOST, 0, c->mem_b, &r->mem[node]), 0);
 	if (c->gpu)
@@ -218,22 +223,11 @@ static void rig_connect_all(struct rig *r)
 	assert_true(rig_attached(r));
 }
 
-/* Both ends have the same secrets, and those of two ways differ. */
-static int rig_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out)
-{
-	memset(out->b, 0x5a, sizeof(out->b));
-	out->b[0] = way->kind;
-	out->b[1] = way->dir;
-	out->b[2] = (uint8_t)way->lane;
-	return 0;
-}
-
 struct rig *rig_open(const struct rig_cfg *cfg)
 {
 	struct rig *r = calloc(1, sizeof(*r));
 
 	rig_current = r;
-	conn_test_secret = cfg->integrity > GX_INTEGRITY_CRC ? rig_secret : NULL;
 	r->cfg = *cfg;
 	r->cfg.sim.seed += rig_seed;
 	if (!r->cfg.mem_b)
