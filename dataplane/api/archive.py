@@ -42,7 +42,7 @@ def main(libdir, cc):
         one_object(cc, archive, obj)
         out("objcopy", "--localize-hidden", "--wildcard", "--remove-section=.gnu.lto_*", "--remove-section=.gnu.debuglto_*", obj)
         archive.unlink()
-        out("ar", "rcs", archive, obj)
+        out("ar", "rcsD", archive, obj)
 
 
 main(sys.argv[1], sys.argv[2:])

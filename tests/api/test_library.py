@@ -56,7 +56,11 @@ def shared():
     others = sorted(n for n in names if not n.startswith("gx_") or n.startswith(LAB))
     if others or "gx_open" not in names or "gx_strerror" not in names:
         sys.exit(f"libgx.so shows {len(names)} symbols; not gx's: {' '.join(others[:20])}")
-    print(f"libgx.so shows {len(names)} symbols, all gx_")
+    with open(os.path.join(source, "debian", "libgx0.symbols")) as f:
+        known = {line.split("@")[0].strip() for line in f if line.startswith(" ")}
+    if known != set(names):
+        sys.exit(f"debian/libgx0.symbols, with the version that a call came in, does not have what libgx.so has: {' '.join(sorted(known ^ set(names)))}")
+    print(f"libgx.so shows {len(names)} symbols, all gx_, and debian/libgx0.symbols has them")
     return names
 
 

@@ -52,7 +52,7 @@ def read_tree(top):
         for path in sorted((top / folder).rglob("*")):
             if path.is_file() and not path.is_relative_to(top / VENDORED) and (path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".sh") or path.name in ("meson.build", "run")):
                 files[path.relative_to(top).as_posix()] = path.read_text(errors="replace")
-    for name in ("run", "meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md", "LICENSE"):
+    for name in ("run", "meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"):
         if (top / name).is_file():
             files[name] = (top / name).read_text()
     for path in sorted((top / "docs").rglob("*")):
