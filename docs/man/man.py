@@ -40,7 +40,10 @@ class Command:
     """A program (name "") or a sub-command, as its table has it."""
 
     def __init__(self, arguments, text):
-        self.arguments, self.text, self.more, self.headings, self.options = arguments, text, [], {}, []
+        self.arguments, self.more, self.headings, self.options = arguments, [], {}, []
+        self.text, _, exits = text.partition("Exit status: ")
+        if exits:  # it stands with the rest, not at the end
+            self.more.append(f"Exit status: {exits}")
 
     def what(self, page):
         """For NAME: the first sentence."""
