@@ -138,6 +138,20 @@ static void ep_end(struct gx_ep *ep, bool was_up, int err)
 	ep_ask(ep);
 }
 
+/* Tell the owner of what a peer tried without a right, the first time, and each time that it has become
+ * twice as much. */
+static void ep_say_denied(struct gx_conn *c, struct gx_ep *ep)
+{
+	uint32_t now = atomic_load_explicit(&ep->denied, memory_order_relaxed);
+
+	if (now <= ep->denied_said || now / 2 < ep->denied_said)
+		return;
+	gx_warn("peer %s: %u of its operations were denied so far%s%s: it may not put to, or get from, "
+		"what it names",
+		c->peer_name, now, c->auth[0] ? "; key " : "", c->auth);
+	ep->denied_said = now;
+}
+
 void conn_down(struct gx_conn *c, enum gx_reason reason, int err, const char *fmt, ...)
 {
 	bool was_up = conn_state(c) == GX_CONN_STATE_UP;
@@ -156,6 +170,8 @@ void conn_down(struct gx_conn *c, enum gx_reason reason, int err, const char *fm
 	}
 	if (c->link_open)
 		c->link->conn->stop(c);
+	for (unsigned i = 0; i < c->nr_lanes && was_up; i++)
+		ep_say_denied(c, c->ep[i]);
 	for (unsigned i = 0; i < c->nr_lanes; i++)
 		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
 	conn_state_set(c, GX_CONN_STATE_DOWN);
@@ -265,6 +281,7 @@ void conn_tick(struct gx_conn *c)
 		if (conn_state(c) != GX_CONN_STATE_UP)
 			continue;
 		ep_say_quantum(c, ep);
+		ep_say_denied(c, ep);
 		if (!fault)
 			continue;
 		conn_fault(c, ep, fault);

@@ -197,6 +197,11 @@ bool core_may(const struct gx_ep *ep, const struct gx_mem *mem, unsigned access)
 	return mem->access & access & rights;
 }
 
+void core_denied(struct gx_ep *ep)
+{
+	atomic_fetch_add_explicit(&ep->denied, 1, memory_order_relaxed);
+}
+
 int core_struct_take(const char *name, void *own, size_t own_b, const void *user)
 {
 	char why[GX_STRUCT_TEXT_MAX];

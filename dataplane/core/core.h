@@ -215,6 +215,8 @@ struct gx_ep {
 	_Atomic uint32_t quantum_b; /* core: quantum of what it sends; shrinks if the path narrows;
 				       0: its link has none */
 	uint32_t quantum_said;	    /* ctl: quantum_b that gx last reported */
+	_Atomic uint32_t denied;    /* core: operations of the peer that had no right to a region */
+	uint32_t denied_said;	    /* ctl: how many of these gx has reported */
 	_Atomic bool attached;	    /* core: it turns this ep */
 	_Atomic bool detached;	    /* core: nothing refers to the ep any more: ctl may free it */
 	const char *fault_why;	    /* core, before fault: its reason, a static text; NULL: fault
@@ -407,10 +409,13 @@ struct gx_mem *core_notes_mem(const struct gx_ep *ep); /* CORE_TOKEN_NOTES */
 unsigned core_rights(const struct gx_conn *c, const struct gx_mem *mem);
 bool core_may(const struct gx_ep *ep, const struct gx_mem *mem, unsigned access);
 
+/** core_denied() - Count that the peer has no right to what it asked for. */
+void core_denied(struct gx_ep *ep);
+
 /** core_region() - Check a region that the peer of @ep names. Is there one with this token, may that
  * peer do @access to it now, and is [@off, @off + @len) inside? Return: 0, -ENOENT, -ESTALE, -EACCES,
  * -ERANGE. */
-static inline int core_region(const struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off,
+static inline int core_region(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off,
 			      uint64_t len, struct gx_mem **out)
 {
 	struct gx_core *core = ep->core;
@@ -426,10 +431,14 @@ static inline int core_region(const struct gx_ep *ep, uint64_t token, unsigned a
 		gx_stat_add(&core->loop.stats, GX_STAT_STALE, 1);
 		return -ESTALE;
 	}
-	if (gx_unlikely(!(mem->access & access & ep->access)) && !core_may(ep, mem, access))
+	if (gx_unlikely(!(mem->access & access & ep->access)) && !core_may(ep, mem, access)) {
+		core_denied(ep);
 		return -EACCES;
-	if (mem->only && mem->only != ep->conn->id)
+	}
+	if (mem->only && mem->only != ep->conn->id) {
+		core_denied(ep);
 		return -EACCES;
+	}
 	if (off > mem->len || len > mem->len - off)
 		return -ERANGE;
 	*out = mem;

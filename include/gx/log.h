@@ -14,13 +14,21 @@ extern "C" {
 
 enum gx_log_level { GX_LOG_ERR, GX_LOG_WARN, GX_LOG_INFO, GX_LOG_DEBUG };
 
+/** enum gx_log_format - How a line looks on stderr. KEYS: time=2026-11-22T06:20:11.123Z level=warn
+ * name="gx" msg="text", and before msg what a line tells: peer="10.0.0.1:7501" pid=4711 (its address and
+ * port are the connection's), more=3. JSON: an object with the same keys. */
+enum gx_log_format { GX_LOG_TEXT, GX_LOG_KEYS, GX_LOG_JSON };
+
 /**
  * gx_log() - One line, without a newline at the end of @fmt. Lines below the level are dropped.
  *
  * A line goes to the sink of gx_log_sink(), or to stderr as
  * "2026-11-22T06:20:11.123Z gx: warn: text". Writing to stderr never waits for its reader: a line
- * for which a pipe, a socket or a terminal has no room, or no reader any more, is dropped and
- * counted, and the next line that finds room says how many were. errno stays as it is.
+ * for which a pipe, a socket, a terminal or a disk has no room, or no reader any more, is dropped and
+ * counted, and the next line that finds room says how many were. A line that comes again within 10 s is
+ * counted: the next line behind that time, or the end of the program, says how many times more it was
+ * said. Where stderr is journald's (JOURNAL_STREAM), its level stands in front, as "<4>". errno stays as
+ * it is.
  */
 void gx_log(enum gx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -29,6 +37,12 @@ void gx_log_level_set(enum gx_log_level level);
 
 /** gx_log_level_parse() - "err", "warn", "info", "debug". Return: the level, -EINVAL. */
 int gx_log_level_parse(const char *name);
+
+/** gx_log_format_set() - Default GX_LOG_TEXT, or the environment's GX_LOG_FORMAT=text|keys|json. */
+void gx_log_format_set(enum gx_log_format format);
+
+/** gx_log_format_parse() - "text", "keys", "json". Return: the format, -EINVAL. */
+int gx_log_format_parse(const char *name);
 
 /** gx_log_name_set() - The program's name in lines to stderr, default "gx". The caller keeps the
  * text for as long as the process lives. */

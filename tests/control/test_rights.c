@@ -276,11 +276,25 @@ static void regions__stars(void **state)
 	gx_conn_close(conn);
 }
 
-/* A region that comes while the connection is up; one of another name in its place. */
+/* Lines of the server's log about what was denied. */
+static _Atomic unsigned denied_lines;
+
+static void denied_line(void *arg, int level, const char *line)
+{
+	if (!strncmp(line, "peer ", 5) &&
+	    strstr(line, " of its operations were denied so far; key kv"))
+		denied_lines++;
+}
+
+/* A region that comes while the connection is up; one of another name in its place. The owner's log tells of
+ * what was denied, when it has become twice as much. */
 static void regions__later(void **state)
 {
 	struct gx_conn *conn = dial_by(BOTH, "new");
 	struct gx_mem *mem;
+
+	denied_lines = 0;
+	gx_log_sink(denied_line, NULL);
 
 	assert_int_equal(gx_mem_alloc(r.server, GX_MEM_HOST, 0, LEN, &mem), 0);
 	assert_int_equal(gx_mem_share(mem, "new", BOTH), 0);
@@ -289,8 +303,13 @@ static void regions__later(void **state)
 	assert_int_equal(gx_mem_alloc(r.server, GX_MEM_HOST, 0, LEN, &mem), 0);
 	assert_int_equal(gx_mem_share(mem, "news", BOTH), 0);
 	assert_int_equal(run(conn, GX_OP_PUT, mem->token, 8), -EACCES);
-	assert_int_equal(run(conn, GX_OP_GET, mem->token, LEN), -EACCES);
+	for (unsigned i = 0; i < 32; i++)
+		assert_int_equal(run(conn, GX_OP_GET, mem->token, LEN), -EACCES);
 	gx_conn_close(conn);
+	for (unsigned i = 0; i < 5000 && !denied_lines; i++)
+		usleep(1000);
+	gx_log_sink(NULL, NULL);
+	assert_in_range(denied_lines, 1, 6);
 }
 
 static int run_key(struct gx_conn *conn, enum gx_op_kind kind, const struct gx_key *key)

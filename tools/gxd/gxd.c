@@ -91,10 +91,10 @@ static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 
 	gx_conn_info(conn, &info);
 	if (event == GX_CONN_EVENT_UP)
-		gx_log(GX_LOG_INFO, "%s connected: %s, %s, %u lanes, %s (%s)", info.peer, info.link,
-		       info.port, info.lanes, opt_auth_text(&info, auth), info.why);
+		gx_log(GX_LOG_INFO, "peer %s connected: %s, %s, %u lanes, %s (%s)", info.peer,
+		       info.link, info.port, info.lanes, opt_auth_text(&info, auth), info.why);
 	else
-		gx_log(err ? GX_LOG_WARN : GX_LOG_INFO, "%s %s%s", info.peer,
+		gx_log(err ? GX_LOG_WARN : GX_LOG_INFO, "peer %s %s%s", info.peer,
 		       err ? "is lost: " : "has left", err ? why : "");
 	service_on_conn(d->svc, conn, event);
 }
@@ -466,6 +466,8 @@ int main(int argc, char **argv)
 	flag_log();
 	if (!getenv("GX_LOG"))
 		gx_log_level_set(GX_LOG_INFO);
+	if (!getenv("GX_LOG_FORMAT"))
+		gx_log_format_set(GX_LOG_KEYS);
 	if (argc > 1 && !strcmp(argv[1], OPT_TABLE))
 		return main_list();
 	for (size_t i = 0; argc > 1 && i < NR_COMMANDS; i++)

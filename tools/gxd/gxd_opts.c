@@ -25,6 +25,7 @@ enum {
 	KEY_LOG_LEVEL,
 	KEY_USER,
 	KEY_CONFIG,
+	KEY_LOG_FORMAT,
 };
 
 static const struct argp_option gxd_options[] = {
@@ -77,6 +78,10 @@ static const struct argp_option gxd_options[] = {
 	 5},
 	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0,
 	 "What stderr is told: err, warn, info, debug. Default: GX_LOG of the environment, or info",
+	 5},
+	{"log-format", KEY_LOG_FORMAT, "FORMAT", 0,
+	 "How lines on stderr look: keys (time=, level=, peer=, msg=), json, or text. Default: GX_LOG_FORMAT "
+	 "of the environment, or keys",
 	 5},
 	{0},
 };
@@ -146,6 +151,15 @@ static void opts_log_level(const char *arg, struct argp_state *state)
 	gx_log_level_set((enum gx_log_level)level);
 }
 
+static void opts_log_format(const char *arg, struct argp_state *state)
+{
+	int format = gx_log_format_parse(arg);
+
+	if (format < 0)
+		argp_error(state, "--log-format: '%s' is not keys, json or text", arg);
+	gx_log_format_set((enum gx_log_format)format);
+}
+
 static error_t opts_parse(int key, char *arg, struct argp_state *state)
 {
 	struct gxd_opts *o = state->input;
@@ -170,6 +184,9 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_LOG_LEVEL:
 		opts_log_level(arg, state);
+		return 0;
+	case KEY_LOG_FORMAT:
+		opts_log_format(arg, state);
 		return 0;
 	case KEY_LINK:
 		opt_link_take(arg, &o->link, state);

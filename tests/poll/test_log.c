@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The log: its lines, and that it never waits for whoever reads it. Each test puts a pipe, a
+ * The log: its lines and formats, those that come again, and that it never waits for whoever reads it. Each test puts a pipe, a
  * socket or a file in the place of stderr.
  */
 #include "gx_internal/base.h"
@@ -14,7 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <jansson.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,7 +35,9 @@ static int stderr_back(void **state)
 {
 	dup2(real_stderr, STDERR_FILENO);
 	gx_log_level_set(GX_LOG_WARN);
+	gx_log_format_set(GX_LOG_TEXT);
 	gx_log_name_set("gx");
+	unsetenv("JOURNAL_STREAM");
 	return 0;
 }
 
@@ -97,10 +101,13 @@ static void log__long_line_is_cut(void **state)
 	close(fds[1]);
 }
 
+/* Different ones, as those that come again are counted. */
 static void *warn_lines(void *n)
 {
+	static unsigned nr;
+
 	for (unsigned i = 0; i < *(unsigned *)n; i++)
-		gx_warn("%4u %900s", i, "nobody reads this");
+		gx_warn("%4u %900s", nr++, "nobody reads this");
 	return NULL;
 }
 
@@ -272,12 +279,161 @@ static void log_sink__lines(void **state)
 	close(fds[1]);
 }
 
+/* Lines that push all former ones out of those that are remembered, so that their counts are written. */
+static void others(void)
+{
+	static unsigned nr;
+
+	for (unsigned i = 0; i < 8; i++)
+		gx_warn("other %u", nr++);
+}
+
+/* A flood of few different lines: each once, and how often it came. */
+static void log__flood_is_counted(void **state)
+{
+	static char buf[1 << 16];
+	unsigned long more = 0;
+	int fds[2];
+	char *at;
+
+	assert_int_equal(pipe(fds), 0);
+	others();
+	stderr_set(fds[1]);
+	for (unsigned i = 0; i < 30000; i++)
+		gx_warn("flood %u", i % 3);
+	read_all(fds[0], buf, sizeof(buf));
+	assert_int_equal(lines_of(buf), 3);
+	assert_null(strstr(buf, "times more"));
+	others();
+	stderr_back(state);
+	read_all(fds[0], buf, sizeof(buf));
+	assert_int_equal(lines_of(buf), 8 + 3);
+	for (at = buf; (at = strstr(at, " gx: warn: flood ")); at++)
+		more += strtoul(strstr(at, "(said ") + 6, NULL, 10);
+	assert_int_equal(more, 30000 - 3);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/* One line through @format. */
+static void said(enum gx_log_format format, const char *line, char *buf, size_t room)
+{
+	void *none = NULL;
+	int fds[2];
+
+	assert_int_equal(pipe(fds), 0);
+	others();
+	stderr_set(fds[1]);
+	gx_log_format_set(format);
+	gx_warn("%s", line);
+	stderr_back(&none);
+	read_all(fds[0], buf, room);
+	assert_int_equal(lines_of(buf), 1);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+static void log__keys(void **state)
+{
+	char buf[8192];
+
+	said(GX_LOG_KEYS, "peer 10.0.0.1:7501 pid 4711: it said \"a\\b\"", buf, sizeof(buf));
+	assert_memory_equal(buf, "time=20", 7);
+	assert_non_null(strstr(buf,
+			       "Z level=warn name=\"gx\" peer=\"10.0.0.1:7501\" pid=4711 "
+			       "msg=\"peer 10.0.0.1:7501 pid 4711: it said \\\"a\\\\b\\\"\"\n"));
+	said(GX_LOG_KEYS, "peer [fe80::1]:7501: lost", buf, sizeof(buf));
+	assert_non_null(strstr(buf, " peer=\"[fe80::1]:7501\" msg="));
+	said(GX_LOG_KEYS, "peer of nobody", buf, sizeof(buf));
+	assert_null(strstr(buf, " peer="));
+	said(GX_LOG_KEYS, "peer ", buf, sizeof(buf));
+	assert_null(strstr(buf, " peer="));
+}
+
+/* Whatever a peer has in its name, it is one object with the text. */
+static void log__json(void **state)
+{
+	static char buf[8192], line[1024];
+	json_t *doc;
+
+	said(GX_LOG_JSON, "peer 10.0.0.1:7501 pid 4711: \"\n\t\x01\x7f\xff\\", buf, sizeof(buf));
+	doc = json_loads(buf, 0, NULL);
+	assert_non_null(doc);
+	assert_string_equal(json_string_value(json_object_get(doc, "msg")),
+			    "peer 10.0.0.1:7501 pid 4711: \"\n\t\x01\x7f?\\");
+	assert_string_equal(json_string_value(json_object_get(doc, "level")), "warn");
+	assert_string_equal(json_string_value(json_object_get(doc, "peer")), "10.0.0.1:7501");
+	assert_int_equal(json_integer_value(json_object_get(doc, "pid")), 4711);
+	json_decref(doc);
+	memset(line, '"', sizeof(line) - 1);
+	said(GX_LOG_JSON, line, buf, sizeof(buf));
+	doc = json_loads(buf, 0, NULL);
+	assert_non_null(doc);
+	json_decref(doc);
+}
+
+static void log__journal(void **state)
+{
+	char buf[4096], env[64];
+	struct stat st;
+	int fds[2];
+
+	assert_int_equal(pipe(fds), 0);
+	assert_int_equal(fstat(fds[1], &st), 0);
+	snprintf(env, sizeof(env), "%llu:%llu", (unsigned long long)st.st_dev,
+		 (unsigned long long)st.st_ino);
+	others();
+	setenv("JOURNAL_STREAM", env, 1);
+	stderr_set(fds[1]);
+	gx_err("of the journal");
+	gx_warn("of the journal");
+	setenv("JOURNAL_STREAM", "1:1", 1); /* another file than stderr */
+	gx_warn("of a file");
+	stderr_back(state);
+	read_all(fds[0], buf, sizeof(buf));
+	assert_memory_equal(buf, "<3>20", 5);
+	assert_non_null(strstr(buf, "\n<4>20"));
+	assert_null(strchr(strstr(buf, "\n<4>20") + 2, '<'));
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/* A disk without room: lines are counted, and the next one says so. */
+static void log__full_disk(void **state)
+{
+	uint64_t before = gx_log_dropped();
+	int fds[2], full = open("/dev/full", O_WRONLY);
+	char buf[4096];
+
+	if (full < 0)
+		skip();
+	stderr_set(full);
+	for (unsigned i = 0; i < 3; i++)
+		gx_warn("to the full disk");
+	stderr_back(state);
+	assert_int_equal(gx_log_dropped() - before, 3);
+	assert_int_equal(pipe(fds), 0);
+	stderr_set(fds[1]);
+	gx_log_format_set(GX_LOG_KEYS);
+	gx_warn("there is room again");
+	stderr_back(state);
+	read_all(fds[0], buf, sizeof(buf));
+	assert_int_equal(lines_of(buf), 2);
+	assert_non_null(strstr(buf, "msg=\"3 lines of this log were dropped\""));
+	close(full);
+	close(fds[0]);
+	close(fds[1]);
+}
+
 static void log_level_parse__names(void **state)
 {
 	assert_int_equal(gx_log_level_parse("err"), GX_LOG_ERR);
 	assert_int_equal(gx_log_level_parse("debug"), GX_LOG_DEBUG);
 	assert_int_equal(gx_log_level_parse("loud"), -EINVAL);
 	assert_int_equal(gx_log_level_parse(""), -EINVAL);
+	assert_int_equal(gx_log_format_parse("keys"), GX_LOG_KEYS);
+	assert_int_equal(gx_log_format_parse("json"), GX_LOG_JSON);
+	assert_int_equal(gx_log_format_parse("xml"), -EINVAL);
 }
 
 int main(void)
@@ -291,6 +447,11 @@ int main(void)
 		cmocka_unit_test_teardown(log__closed_stderr, stderr_back),
 		cmocka_unit_test_teardown(log__reader_has_gone, stderr_back),
 		cmocka_unit_test_teardown(log_sink__lines, stderr_back),
+		cmocka_unit_test_teardown(log__flood_is_counted, stderr_back),
+		cmocka_unit_test_teardown(log__keys, stderr_back),
+		cmocka_unit_test_teardown(log__json, stderr_back),
+		cmocka_unit_test_teardown(log__journal, stderr_back),
+		cmocka_unit_test_teardown(log__full_disk, stderr_back),
 		cmocka_unit_test(log_level_parse__names),
 	};
 
