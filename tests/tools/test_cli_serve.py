@@ -153,15 +153,34 @@ def log_nobody_reads(tools):
 
 @case
 def log_lines(tools):
-    """Each has a time, a level, and says who came and who left."""
-    with Server(tools) as s:
-        tools.perf("put", s.addr, "-s", "64K", "-n", "4").clean()
-        s.wait_log("has left")
-        log = s.log()
-        for line in log.splitlines():
-            expect(re.match(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z gxd: (err|warn|info|debug): ", line), line)
-        expect(re.search(r"info: 127\.0\.0\.1:\d+ pid \d+ connected: ", log), log)
-        expect(re.search(r"info: 127\.0\.0\.1:\d+ pid \d+ has left", log), log)
+    """Each has a time, a level, and says who came and who left: as keys, or as it is asked for."""
+    time_re = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    for args, line_re, came in (((), rf'time={time_re} level=(err|warn|info|debug) name="gxd" ', r' peer="127\.0\.0\.1:\d+" pid=\d+ msg="peer .* connected: '),
+                                (("--log-format", "text"), rf"{time_re} gxd: (err|warn|info|debug): ", r"info: peer 127\.0\.0\.1:\d+ pid \d+ connected: "),
+                                (("--log-format", "json"), r"\{", r'"peer": "127\.0\.0\.1:\d+", "pid": \d+, ')):
+        with Server(tools, *args) as s:
+            tools.perf("put", s.addr, "-s", "64K", "-n", "4").clean()
+            s.wait_log("has left")
+            log = s.log()
+            for line in log.splitlines():
+                expect(re.match(line_re, line), line)
+                if "json" in args:
+                    doc = json.loads(line)
+                    expect(re.fullmatch(time_re, doc["time"]) and doc["level"] == "info" and doc["name"] == "gxd" and doc["msg"], line)
+            expect(re.search(came, log), log)
+
+
+@case
+def log_on_a_full_disk(tools):
+    """gxd serves on, and counts the lines."""
+    with open("/dev/full", "w") as full, subprocess.Popen([tools.gxd_path, "--listen", "127.0.0.1:0", "--mem", "kv=host:1M", "--cores", SERVER_CPU],
+                                                          stdout=subprocess.PIPE, stderr=full, text=True, env=tools.env) as proc:
+        addr = re.match(r"gxperf put (\S+)", proc.stdout.readline()).group(1)
+        tools.perf("put", addr, "-s", "64K", "-n", "4").clean()
+        stats = tools.gxd("stats", "@gxd-" + addr.split(":")[1]).must(OK).out
+        expect(int(re.search(r"log_dropped control (\d+)", stats).group(1)) > 5, stats)
+        proc.terminate()
+        expect(proc.wait(timeout=20) == 0)
 
 
 @case
