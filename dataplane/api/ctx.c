@@ -140,7 +140,7 @@ static int port_open(struct gx *gx, const struct gx_port_name *named)
 					  gx->opts.bind_host ? gx->opts.bind_host : "127.0.0.1",
 				  .server = gx->opts.server};
 	size_t len;
-	int ret, cc;
+	int ret, cc, paths;
 
 	if (!named->name || named->reserved)
 		return gx_fail(-EINVAL,
@@ -155,6 +155,9 @@ static int port_open(struct gx *gx, const struct gx_port_name *named)
 	cc = core_port_cc(s->name);
 	if (cc < 0)
 		return gx_fail(cc, "port '%s': cc is rate, swift or none", s->name);
+	paths = core_port_paths(s->name);
+	if (paths < 0)
+		return gx_fail(paths, "port '%s': paths is 1 to %d", s->name, GX_PATHS_MAX);
 	memcpy(s->device, s->name, strcspn(s->name, ",")); /* the rest is 0 */
 	if (s->name[strlen(named->name)])
 		cfg.args = s->name + strlen(named->name) + 1;
@@ -165,6 +168,7 @@ static int port_open(struct gx *gx, const struct gx_port_name *named)
 	if (ret)
 		return gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
 	s->port->cc = (enum gx_port_cc)cc;
+	s->port->spread = (unsigned)paths;
 	snprintf(s->match, sizeof(s->match), "%s", s->port->speaks ? s->port->speaks : s->device);
 	gx->nr_ports++;
 	return 0;

@@ -511,9 +511,11 @@ static int connect_port(struct ctl_conn *cc, const struct gx_connect_opts *o)
 		size_t len = o->ports[n].name ? core_port_text(&o->ports[n], text, sizeof(text))
 					      : sizeof(text);
 		int control = len < sizeof(text) ? core_port_cc(text) : 0;
+		int paths = len < sizeof(text) ? core_port_paths(text) : 0;
 		int i = len < sizeof(text) ? connect_port_find(cc, text, strlen(text)) : -1;
 
-		if (i < 0 || (control && control != (int)gx->port[i].port->cc))
+		if (i < 0 || (control && control != (int)gx->port[i].port->cc) ||
+		    (paths && paths != (int)gx->port[i].port->spread))
 			return gx_fail(-ENODEV,
 				       "port %.64s is not opened here%s: name it in gx_opts.ports",
 				       o->ports[n].name ? text : "without a name",

@@ -66,27 +66,55 @@ size_t core_port_text(const struct gx_port_name *p, char *buf, size_t room)
 				args ? p->args : "");
 }
 
+/* The word of @text that begins with @key, from the character before it on. Return: NULL: there is none;
+ * else its value is copied, as far as it has room. */
+static char *port_word(char *text, const char *key, char value[8])
+{
+	char *at = strchr(text, ':');
+
+	while (at && strncmp(at + 1, key, strlen(key)))
+		at = strchr(at + 1, ',');
+	if (at)
+		snprintf(value, 8, "%.*s", (int)strcspn(at + 1 + strlen(key), ","),
+			 at + 1 + strlen(key));
+	return at;
+}
+
+/* What stands behind it comes behind what stands before it. */
+static void port_word_cut(char *at)
+{
+	char *end = at + 1 + strcspn(at + 1, ",");
+
+	if (*end && *at == ':')
+		at++, end++;
+	memmove(at, end, strlen(end) + 1);
+}
+
 int core_port_cc(char *text)
 {
 	static const char *const name[] = {[GX_PORT_CC_NONE] = "none",
 					   [GX_PORT_CC_RATE] = "rate",
 					   [GX_PORT_CC_SWIFT] = "swift"};
-	char *at = strchr(text, ':'), *end;
+	char value[8], *at = port_word(text, "cc=", value);
 
-	while (at && strncmp(at + 1, "cc=", 3))
-		at = strchr(at + 1, ',');
 	if (!at)
 		return GX_PORT_CC_AUTO;
-	end = at + 1 + strcspn(at + 1, ",");
-	for (int i = GX_PORT_CC_NONE; i <= GX_PORT_CC_SWIFT; i++) {
-		if ((size_t)(end - at) != 4 + strlen(name[i]) ||
-		    strncmp(at + 4, name[i], strlen(name[i])))
-			continue;
-		/* What stands behind it comes behind what stands before it. */
-		if (*end && *at == ':')
-			at++, end++;
-		memmove(at, end, strlen(end) + 1);
-		return i;
-	}
+	for (int i = GX_PORT_CC_NONE; i <= GX_PORT_CC_SWIFT; i++)
+		if (!strcmp(value, name[i])) {
+			port_word_cut(at);
+			return i;
+		}
 	return -EINVAL;
+}
+
+int core_port_paths(char *text)
+{
+	char value[8], *at = port_word(text, "paths=", value);
+
+	if (!at)
+		return 0;
+	if (value[0] < '1' || value[0] > '0' + GX_PATHS_MAX || value[1])
+		return -EINVAL;
+	port_word_cut(at);
+	return value[0] - '0';
 }

@@ -17,7 +17,9 @@ bool tx_ack(struct pkt_ep *e)
 		return false;
 	}
 	len = ack_fill(e, b);
-	if (len)
+	if (len && path_in_doubt(e))
+		path_ack(e, b, len);
+	else if (len)
 		tx_ctl_packet(e, GX_PKT_ACK, 0, e->ack.apsn++, 0, b, len);
 	return len > 0;
 }
@@ -52,6 +54,8 @@ void tx_acked(struct pkt_ep *e)
 {
 	struct flow_pkt p;
 
+	if (gx_unlikely(e->paths))
+		paths_told(e->paths, e->flow, e->now_ns);
 	if (gx_unlikely(e->pace.cc))
 		pace_told(&e->pace, e->flow, e->now_ns);
 	while (flow_next_acked(e->flow, &p)) {

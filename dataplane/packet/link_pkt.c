@@ -406,6 +406,16 @@ static int ep_pace(struct pkt_ep *e, const struct flow_cfg *flow)
 	return cc_open(&cfg, &e->pace.cc);
 }
 
+static int ep_paths(struct pkt_ep *e, const struct flow_cfg *flow)
+{
+	const struct gx_port *port = e->link->port;
+	struct paths_cfg cfg = {.places = 2 * flow->window,
+				.nr = port->caps.paths,
+				.spread = GX_MAX(port->spread, 1u)};
+
+	return cfg.nr > 1 ? paths_open(&cfg, &e->paths) : 0;
+}
+
 /* A long path holds many packets: as many as the port has buffers, which is what the peer grants
  * where it has as many. */
 static uint32_t ep_window(const struct pkt_ep *e)
@@ -455,6 +465,8 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		ret = flow_open(&cfg, &e->flow);
 	if (!ret)
 		ret = ep_pace(e, &cfg);
+	if (!ret)
+		ret = ep_paths(e, &cfg);
 	if (!ret && ep->conn->agreed.integrity > GX_INTEGRITY_CRC)
 		ret = seal_open(e, remote->psn);
 	if (ret)
@@ -492,6 +504,7 @@ static void pkt_ep_free(struct gx_ep *ep)
 	if (e->flow)
 		flow_close(e->flow);
 	cc_close(e->pace.cc);
+	paths_close(e->paths);
 	seal_close(e->seal);
 	gx_pages_put(e->tx.resend, resend_b(e));
 	gx_pages_put(e->tx.words, windows_b(e));

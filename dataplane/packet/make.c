@@ -140,7 +140,7 @@ void tx_send(struct link_pkt *l, unsigned n)
 	gx_stat_add(pkt_stats(l), GX_STAT_TX_BYTES, bytes);
 }
 
-void tx_probe(struct pkt_ep *e, uint32_t padded_b)
+void tx_probe(struct pkt_ep *e, uint32_t padded_b, uint8_t flags)
 {
 	uint64_t psn;
 
@@ -150,14 +150,16 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b)
 	psn = flow_sent(e->flow, e->now_ns,
 			&(struct flow_pkt){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
 	gx_stat_add(pkt_stats(e->link), GX_STAT_PROBE_TX, 1);
+	if (e->paths)
+		path_sent(e, padded_b ? GX_HALF_DATA : GX_HALF_CTL);
+	flags |= GX_PKT_ACK_NOW;
 	if (!padded_b) {
-		tx_ctl_packet(e, GX_PKT_PROBE, GX_PKT_ACK_NOW, psn, 0, e->link->ctl_buf, 0);
+		tx_ctl_packet(e, GX_PKT_PROBE, flags, psn, 0, e->link->ctl_buf, 0);
 		return;
 	}
 	e->link->tx[0] =
 		(struct gx_tx){.data = e->link->pad, .len = padded_b, .cookie = UINT32_MAX};
-	tx_hdr(e, &e->link->tx[0],
-	       &(struct gx_wire_hdr){.type = GX_PKT_PROBE, .flags = GX_PKT_ACK_NOW}, psn,
+	tx_hdr(e, &e->link->tx[0], &(struct gx_wire_hdr){.type = GX_PKT_PROBE, .flags = flags}, psn,
 	       GX_HALF_DATA);
 	tx_send(e->link, 1);
 }

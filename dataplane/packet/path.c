@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which quantum does the path carry? A connection begins in doubt: it sends padded probes until the
+ * Which quantum does the path carry, and which of several paths (paths.h) do packets take?
+ *
+ * The quantum: a connection begins in doubt: it sends padded probes until the
  * peer acknowledges one, and takes a smaller quantum if the peer acknowledges none. Later, large
  * packets that are lost in a row put the quantum in doubt again. Runs on the polling core.
  */
@@ -129,14 +131,106 @@ void link_acked(struct pkt_ep *e, const struct flow_pkt *p)
 	}
 }
 
-void link_lost(struct pkt_ep *e, const struct flow_pkt *p)
+/* Not while nobody knows whether it is the path that is dead. */
+static void link_doubt(struct pkt_ep *e)
 {
-	if (!e->path.probed || e->path.proving || p->len <= PKT_LARGE_B)
-		return;
-	e->path.hole_b = GX_MIN(e->path.hole_b, (uint32_t)p->len);
-	if (++e->path.hole_lost < PKT_LARGE_LOST)
+	if (e->path.hole_lost < PKT_LARGE_LOST || e->path.proving ||
+	    (e->paths && paths_asks(e->paths, GX_HALF_DATA)))
 		return;
 	e->path.proving = true;
 	e->path.prove_tries = 0;
 	e->path.prove_ns = e->now_ns;
+}
+
+void link_lost(struct pkt_ep *e, const struct flow_pkt *p)
+{
+	if (!e->path.probed || e->path.proving || p->len <= PKT_LARGE_B ||
+	    p->sent_ns < e->path.moved_ns)
+		return;
+	e->path.hole_b = GX_MIN(e->path.hole_b, (uint32_t)p->len);
+	e->path.hole_lost++;
+	link_doubt(e);
+}
+
+/* ---- Several paths ---- */
+
+static void path_set(struct pkt_ep *e, enum gx_half half, unsigned path)
+{
+	if (path == e->path.by[half])
+		return;
+	e->path.by[half] = (uint8_t)path;
+	e->link->q->ops->path(e->link->q, half, e->port_peer, path);
+}
+
+void path_take(struct pkt_ep *e, enum gx_half half)
+{
+	path_set(e, half, paths_pick(e->paths, half));
+}
+
+/* Probes that are due, as far as the port has room: before the data, which may fill it for good. */
+static void path_probe(struct pkt_ep *e, enum gx_half half)
+{
+	const struct gx_port_ops *ops = e->link->q->ops;
+	uint8_t flags = e->path.seeks ? GX_PKT_SEEK : 0;
+
+	for (; e->path.probe[half]; e->path.probe[half] &= e->path.probe[half] - 1) {
+		if (!ops->tx_room(e->link->q, half, e->port_peer))
+			break;
+		path_set(e, half, (unsigned)__builtin_ctz(e->path.probe[half]));
+		tx_probe(e, half == GX_HALF_DATA ? PKT_SMALL_B : 0, flags);
+	}
+	path_take(e, half);
+}
+
+/* The peer hears nothing of us. So acknowledgements go by all paths for a while, and by probes we learn
+ * which of them it hears. Not more often than slow timers run, whatever the peer says. */
+static void path_seek(struct pkt_ep *e)
+{
+	e->path.seek_due = false;
+	if (e->now_ns - e->path.sought_ns < PKT_TICK_NS)
+		return;
+	e->path.sought_ns = e->now_ns;
+	e->path.probe[GX_HALF_CTL] |= paths_seek(e->paths, e->now_ns, GX_HALF_CTL);
+}
+
+/* Nobody knows by which path the peer hears us: by each of them. */
+void path_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len)
+{
+	for (unsigned i = 0; i < e->link->port->caps.paths && ctl_room(e); i++) {
+		path_set(e, GX_HALF_CTL, i);
+		tx_ctl_packet(e, GX_PKT_ACK, 0, e->ack.apsn++, 0, b, len);
+	}
+	path_take(e, GX_HALF_CTL);
+}
+
+/* A round may end, or a new one begin. What was lost on the path that was left was not too large. */
+static void path_look(struct pkt_ep *e)
+{
+	uint64_t moves = paths_moves(e->paths, GX_HALF_DATA);
+	uint32_t probe[2];
+
+	e->path.seeks = paths_tick(e->paths, e->now_ns, probe);
+	e->path.probe[GX_HALF_CTL] |= probe[GX_HALF_CTL];
+	e->path.probe[GX_HALF_DATA] |= probe[GX_HALF_DATA];
+	path_take(e, GX_HALF_CTL);
+	if (paths_moves(e->paths, GX_HALF_DATA) != moves) {
+		e->path.moved_ns = e->now_ns;
+		hole_forget(e);
+	} else {
+		link_doubt(e);
+	}
+}
+
+void tick_paths(struct pkt_ep *e)
+{
+	if (e->path.seek_due)
+		path_seek(e);
+	if (e->now_ns >= paths_due(e->paths) &&
+	    (flow_outstanding(e->flow) || paths_asks(e->paths, GX_HALF_CTL) ||
+	     paths_asks(e->paths, GX_HALF_DATA)))
+		path_look(e);
+	if (e->path.probe[GX_HALF_CTL])
+		path_probe(e, GX_HALF_CTL);
+	if (e->path.probe[GX_HALF_DATA])
+		path_probe(e, GX_HALF_DATA);
 }

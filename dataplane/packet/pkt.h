@@ -13,6 +13,8 @@
 #include "packet/flow.h"
 #include "packet/msg.h"
 #include "packet/pace.h"
+#include "packet/path.h"
+#include "packet/paths.h"
 #include "packet/pull.h"
 #include "packet/state.h"
 #include "copy/stage.h"
@@ -238,22 +240,6 @@ struct share {
 /* State of an endpoint, by the file that writes it. owner: core, except where a comment names
  * another. */
 
-/* path.c: which quantum the path carries. */
-struct pkt_path {
-	bool probed;	   /* nobody knows the port's path: quanta are proven, and losses watched */
-	bool proven;	   /* the quantum passed the path (padded probe), or need not */
-	bool proving;	   /* padded probes of the quantum are under way */
-	bool prove_due;	   /* two are due: one of the quantum, one of PKT_SMALL_B */
-	bool small_passed; /* the peer acknowledged a small probe that went out with the last padded
-			      one, or later */
-	uint32_t prove_tries;
-	uint64_t prove_ns;    /* when the next padded probe is due */
-	uint32_t prove_waits; /* waits in which no small probe came through */
-	uint64_t try_ns;      /* when the last one that counts went out */
-	uint32_t hole_b;      /* smallest of the large packets lost in a row; UINT32_MAX: none */
-	uint32_t hole_lost;   /* number of them */
-};
-
 /* timer.c: times of timers, and whether the peer is there. rx.c and ack.c note that they heard it.
  */
 struct pkt_timer {
@@ -369,6 +355,7 @@ struct pkt_ep {
 	struct link_pkt *link;
 	struct flow *flow;
 	struct pace pace;	/* congestion control of the flow; .cc is NULL on memory links */
+	struct paths *paths;	/* NULL: the port has one */
 	struct msg_shape shape; /* of outgoing messages */
 	struct msg_shape rx_shape[PKT_SHAPES]; /* of incoming ones, by their OPEN's quantum */
 	unsigned nr_rx_shapes;
@@ -597,10 +584,11 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t op, uint64_t pkt,
 		  const struct tx_how *how); /* the caller has set tx->data */
 void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint64_t psn, uint32_t mid,
 		   const void *data, uint32_t len);
-void tx_probe(struct pkt_ep *e, uint32_t padded_b); /* 0: a keepalive; else data of that size */
-void tx_send(struct link_pkt *l, unsigned n);	    /* link->tx[0 .. n) */
-uint32_t ack_bound(const struct pkt_ep *e);	    /* bytes of the next ACK, at most */
-uint32_t ack_fill(struct pkt_ep *e, uint8_t *b);    /* bytes of the ACK that is due; 0: none is */
+void tx_probe(struct pkt_ep *e, uint32_t padded_b, uint8_t flags); /* 0: a keepalive; else data of
+								      that size */
+void tx_send(struct link_pkt *l, unsigned n);			   /* link->tx[0 .. n) */
+uint32_t ack_bound(const struct pkt_ep *e);	 /* bytes of the next ACK, at most */
+uint32_t ack_fill(struct pkt_ep *e, uint8_t *b); /* bytes of the ACK that is due; 0: none is */
 unsigned ctl_room(struct pkt_ep *e); /* packets of the control half that the port takes now */
 
 /* ---- rec.c: control records on their way out ---- */
@@ -721,18 +709,23 @@ void match_serve_gets(struct pkt_ep *e);
 void match_lease(struct pkt_ep *e, const struct pkt_op *op); /* it is done: the peer gets a word */
 void match_unserve(struct pkt_ep *e, uint32_t op); /* nothing of it was sent: a request again */
 
-/* ---- path.c: which quantum the path carries ---- */
+/* ---- path.c, path.h: which quantum the path carries, and which path packets take ---- */
 
-void link_proven(struct pkt_ep *e, uint32_t quantum);	     /* a padded probe came through */
-void link_acked(struct pkt_ep *e, const struct flow_pkt *p); /* while link_watches() */
-void link_lost(struct pkt_ep *e, const struct flow_pkt *p);  /* was its size the cause? */
 /* Does this acknowledgement tell something about the path? */
 static inline bool link_watches(const struct pkt_ep *e, const struct flow_pkt *p)
 {
 	return gx_unlikely(e->path.proving || p->len >= e->path.hole_b);
 }
-void tick_prove(struct pkt_ep *e);
-void hole_forget(struct pkt_ep *e);
+/* The psns since the last call leave by path.by[half]. */
+static inline void path_sent(struct pkt_ep *e, enum gx_half half)
+{
+	paths_sent(e->paths, e->flow, half, e->path.by[half]);
+}
+/* Does nobody know which path of control packets the peer hears? */
+static inline bool path_in_doubt(const struct pkt_ep *e)
+{
+	return gx_unlikely(e->paths) && paths_asks(e->paths, GX_HALF_CTL);
+}
 
 /* ---- ack.c: acknowledgements, ours and the peer's ---- */
 

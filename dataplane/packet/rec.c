@@ -101,11 +101,14 @@ bool tx_recs(struct pkt_ep *e)
 		if (!n)
 			break;
 		/* A due ACK rides behind the records, which saves both ends a packet. */
-		if (len + ack_bound(e) <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum))
+		if (len + ack_bound(e) <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum) &&
+		    !path_in_doubt(e))
 			ack = ack_fill(e, e->link->ctl_buf + len);
 		psn = flow_sent(
 			e->flow, e->now_ns,
 			&(struct flow_pkt){.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL});
+		if (gx_unlikely(e->paths))
+			path_sent(e, GX_HALF_CTL);
 		tx_ctl_packet(e, GX_PKT_CTL, 0, psn, ack, e->link->ctl_buf, len + ack);
 		worked = true;
 	}

@@ -245,9 +245,10 @@ static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct
 	return !h->mid || rx_ack(e, (const uint8_t *)rx->data + recs, h->mid);
 }
 
-/* The peer may have missed something, so the next ACK tells all. */
+/* The peer may have missed something, so the next ACK tells all. It may hear nothing of us. */
 static void rx_probe(struct pkt_ep *e, const struct gx_wire_hdr *h)
 {
+	e->path.seek_due |= h->flags & GX_PKT_SEEK;
 	e->rx.done_due = e->rx.done_used;
 	flow_rx_take(e->flow, e->now_ns, h->psn, false, true);
 }

@@ -34,8 +34,8 @@ static void tx_prove(struct pkt_ep *e)
 	if (e->link->q->ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer) < 2)
 		return;
 	e->path.prove_due = false;
-	tx_probe(e, e->shape.quantum);
-	tx_probe(e, PKT_SMALL_B);
+	tx_probe(e, e->shape.quantum, 0);
+	tx_probe(e, PKT_SMALL_B, 0);
 }
 
 static bool tx_ep(struct pkt_ep *e)
@@ -46,6 +46,8 @@ static bool tx_ep(struct pkt_ep *e)
 		return link_fail_progress(e);
 	if (e->now_ns >= e->timer.tick_ns || e->now_ns >= flow_due(e->flow))
 		link_tick(e);
+	if (gx_unlikely(e->paths))
+		tick_paths(e);
 	if (e->rx.landed_head != PKT_NONE)
 		worked |= rx_landed(e);
 	if (e->match.gets_head != e->match.gets_tail)

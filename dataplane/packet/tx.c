@@ -422,6 +422,10 @@ bool tx_data(struct pkt_ep *e)
 		n = tx_turns_wary(e, n, GX_MIN(max, n + credit));
 	else
 		n = tx_turns(e, n, GX_MIN(max, n + credit));
+	if (gx_unlikely(e->paths)) {
+		path_take(e, GX_HALF_DATA);
+		path_sent(e, GX_HALF_DATA);
+	}
 	if (n)
 		tx_send(e->link, n);
 	if (gx_unlikely(e->pace.cc))

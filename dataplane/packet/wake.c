@@ -221,6 +221,8 @@ int link_pkt_look(void *link, struct gx_look *look)
 		else
 			look->until_ns =
 				GX_MIN(look->until_ns, GX_MIN(e->timer.tick_ns, flow_due(e->flow)));
+		if (e->paths && (flow_outstanding(e->flow) || path_in_doubt(e)))
+			look->until_ns = GX_MIN(look->until_ns, paths_due(e->paths));
 		/* Paced data waits: the time of the next packet. */
 		if (e->pace.cc && tx_has_first(e))
 			look->until_ns = GX_MIN(look->until_ns, cc_due(e->pace.cc));

@@ -18,7 +18,7 @@
 #define HDR_CRC_AT	   22
 #define HDR_CRC_PAYLOAD_AT 26
 #define HDR_ZERO_AT	   30
-#define HDR_FLAGS	   (GX_PKT_EOM | GX_PKT_ACK_NOW)
+#define HDR_FLAGS	   (GX_PKT_EOM | GX_PKT_ACK_NOW | GX_PKT_SEEK)
 
 #define ACK_FIXED_B  32
 #define REC_OPEN_B   48

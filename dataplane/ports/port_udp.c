@@ -36,8 +36,10 @@ struct udp_addr {
 	uint16_t port;	/* data; control is the next one */
 	uint32_t scope; /* IPv6 */
 	uint8_t ip[16];
+	uint16_t spare[UDP_SPARES]; /* its packets may come from these ports as well; 0: none */
+	uint16_t zeros;
 };
-_Static_assert(sizeof(struct udp_addr) == 24, "no holes");
+_Static_assert(sizeof(struct udp_addr) == 40, "no holes");
 
 /* ---- Port ---- */
 
@@ -69,6 +71,7 @@ static int udp_caps(struct udp_port *p, const struct gx_port_cfg *cfg)
 					  .rx_slots = p->nr_slots,
 					  .flags = GX_PORT_SHARED_POOL};
 	p->p.caps.flags |= loopback ? GX_PORT_LOCAL : GX_PORT_NEEDS_PROBE;
+	p->p.caps.paths = loopback ? 0 : GX_PATHS_MAX;
 	return 0;
 }
 
@@ -166,10 +169,10 @@ static int udp_socket(const union udp_name *name)
 }
 
 /* The receiver counts marks in any case. Only rate heeds them, so only its packets may be marked. */
-static void udp_ecn(const struct udp_queue *q, enum gx_port_cc cc)
+static void udp_ecn(const struct udp_queue *q, enum gx_port_cc cc, int fd)
 {
 	bool v4 = q->name.sa.sa_family == AF_INET;
-	int on = 1, ect = UDP_ECT, fd = q->half[GX_HALF_DATA].fd;
+	int on = 1, ect = UDP_ECT;
 
 	if (setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, &on,
 		       sizeof(on)))
@@ -250,6 +253,29 @@ static int udp_bind_pair(struct udp_queue *q, const union udp_name *want)
 	return ret;
 }
 
+/* Sockets for other source ports: whoever shares load by ports sends their packets another way. With
+ * IPv6 the kernel makes a flow label of the ports as well (net.ipv6.auto_flowlabels). A control packet
+ * may leave by the socket of a data packet: the peer tells them by the port that they go to. */
+static int udp_spares(struct udp_queue *q)
+{
+	for (unsigned i = 0; i < UDP_SPARES; i++) {
+		union udp_name name = q->name;
+		socklen_t len = sizeof(name);
+		int fd;
+
+		udp_port_set(&name, 0);
+		fd = udp_socket(&name);
+		if (fd < 0)
+			return fd;
+		q->spare_fd[i] = fd;
+		udp_filter_all(fd);
+		udp_ecn(q, gx_port_cc(q->q.port), fd);
+		getsockname(fd, &name.sa, &len);
+		q->spare[i] = (uint16_t)udp_port_get(&name);
+	}
+	return 0;
+}
+
 static void udp_half_init(struct udp_half *h)
 {
 	h->fd = -1;
@@ -269,6 +295,8 @@ static int udp_queue_alloc(struct udp_port *p, struct udp_queue *q)
 
 	udp_half_init(&q->half[0]);
 	udp_half_init(&q->half[1]);
+	for (unsigned i = 0; i < UDP_SPARES; i++)
+		q->spare_fd[i] = -1;
 	q->nr_slots = p->nr_slots;
 	q->slot_b = p->slot_b;
 	q->free_slot = calloc(q->nr_slots, sizeof(*q->free_slot));
@@ -306,6 +334,9 @@ static void udp_queue_free(struct udp_port *p, struct udp_queue *q)
 	for (unsigned h = 0; h < 2; h++)
 		if (q->half[h].fd >= 0)
 			gx_fd_close(q->half[h].fd);
+	for (unsigned i = 0; i < UDP_SPARES; i++)
+		if (q->spare_fd[i] >= 0)
+			gx_fd_close(q->spare_fd[i]);
 	if (q->slots)
 		gx_arena_unmap(p->arena, q->slots, q->slots_len);
 	free(q->free_slot);
@@ -344,15 +375,21 @@ static int udp_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *s
 		if (ret)
 			udp_why_bind(&name, ret);
 	}
-	if (ret) {
-		udp_queue_free(p, q);
-		return ret;
-	}
 	q->q.ops = &gx_port_udp_ops;
 	q->q.port = gp;
 	q->q.stats = stats;
 	q->q.rx_base = q->slots;
-	udp_ecn(q, gx_port_cc(gp));
+	if (!ret && gp->caps.paths) {
+		ret = udp_spares(q);
+		if (ret)
+			gx_port_why_set("port udp: no socket for another source port: %s",
+					strerror(-ret));
+	}
+	if (ret) {
+		udp_queue_free(p, q);
+		return ret;
+	}
+	udp_ecn(q, gx_port_cc(gp), q->half[GX_HALF_DATA].fd);
 	udp_filter(q);
 	*out = &q->q;
 	return 0;
@@ -379,6 +416,7 @@ static int udp_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_
 		return -ENOSPC;
 	}
 	q->peer[i] = (struct udp_peer){.used = true};
+	memcpy(addr.spare, q->spare, sizeof(addr.spare));
 	if (addr.family == 4) {
 		memcpy(addr.ip, &q->name.in.sin_addr, 4);
 	} else {
@@ -412,7 +450,7 @@ static bool udp_addr_get(const struct udp_queue *q, const struct gx_port_addr *r
 	}
 	udp_port_set(name, addr.port);
 	return addr.family == (q->name.sa.sa_family == AF_INET ? 4 : 6) && !addr.zero &&
-	       addr.port && addr.port < UINT16_MAX && !udp_is_any(name);
+	       !addr.zeros && addr.port && addr.port < UINT16_MAX && !udp_is_any(name);
 }
 
 /* The address must be that of the bootstrap connection. Otherwise a client could make us send to
@@ -451,6 +489,7 @@ static int udp_peer_connect(struct gx_port_queue *gq, uint32_t index,
 	}
 	peer->to[GX_HALF_DATA] = peer->to[GX_HALF_CTL] = name;
 	udp_port_set(&peer->to[GX_HALF_CTL], udp_port_get(&name) + 1);
+	memcpy(peer->spare, raddr->b + offsetof(struct udp_addr, spare), sizeof(peer->spare));
 	peer->connected = true;
 	udp_filter(q);
 	return 0;
@@ -480,6 +519,7 @@ const struct gx_port_ops gx_port_udp_ops = {
 	.rx_release = udp_rx_release,
 	.tx_room = udp_tx_room,
 	.tx_burst = udp_tx_burst,
+	.path = udp_path,
 	.tx_reap = udp_tx_reap,
 	.fault = udp_fault,
 	.sleep_open = udp_sleep_open,

@@ -25,10 +25,17 @@ union udp_name {
 	struct sockaddr_in6 in6;
 };
 
+#define UDP_SPARES (GX_PATHS_MAX - 1) /* sockets that only send: other source ports */
+
 struct udp_peer {
 	bool used, attached, connected;
+	uint8_t path
+		[2]; /* enum gx_half; owner: poll core; 0: by the half's own socket, else by a spare */
 	uint16_t next; /* owner: poll core; 1 + the next attached one of its bucket, 0: none */
-	union udp_name to[2]; /* enum gx_half */
+	union udp_name to[2];	    /* enum gx_half */
+	uint16_t spare[UDP_SPARES]; /* its other source ports, both halves'; 0: none */
+	uint16_t spare_next
+		[UDP_SPARES]; /* as next, in spare_bucket: 1 + peer * UDP_SPARES + number */
 };
 
 /* Arguments of the batched calls, kept from call to call. owner: poll core */
@@ -77,10 +84,13 @@ struct udp_queue {
 	uint32_t nr_slots, slot_b;
 	uint32_t *free_slot; /* owner: poll core; stack */
 	uint32_t nr_free;
-	uint8_t *held;		      /* owner: poll core; [nr_slots] */
-	uint8_t *ctl_buf;	      /* owner: poll core; GX_BURST_MAX payloads */
-	_Atomic int fault;	      /* sticky */
-	uint16_t bucket[UDP_BUCKETS]; /* owner: poll core; 1 + an attached peer, by address */
+	uint8_t *held;			    /* owner: poll core; [nr_slots] */
+	uint8_t *ctl_buf;		    /* owner: poll core; GX_BURST_MAX payloads */
+	_Atomic int fault;		    /* sticky */
+	uint16_t bucket[UDP_BUCKETS];	    /* owner: poll core; 1 + an attached peer, by address */
+	uint16_t spare_bucket[UDP_BUCKETS]; /* the same by address and spare port, see spare_next */
+	int spare_fd[UDP_SPARES];	    /* frozen after open; -1: none */
+	uint16_t spare[UDP_SPARES];	    /* their ports */
 	struct udp_peer peer[GX_PEERS_MAX];
 };
 
@@ -136,6 +146,8 @@ int udp_mtu(const union udp_name *name, bool *loopback);
 
 /** udp_filter() - Make the kernel drop packets from the UDP port of no peer. */
 void udp_filter(struct udp_queue *q);
+/** udp_filter_all() - Make it drop all that comes to @fd, which only sends. */
+void udp_filter_all(int fd);
 
 /* -- udp_rxtx.c: slots of gx_port_ops [core] -- */
 
@@ -146,6 +158,7 @@ void udp_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsigned n)
 unsigned udp_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t index);
 unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
 		      unsigned n);
+void udp_path(struct gx_port_queue *gq, enum gx_half half, uint32_t index, unsigned path);
 unsigned udp_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n);
 int udp_fault(struct gx_port_queue *gq);
 int udp_sleep_open(struct gx_port_queue *gq, int fd);

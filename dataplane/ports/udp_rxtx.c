@@ -22,9 +22,7 @@
 
 /* ---- Known peers ---- */
 
-/* The hash takes the IP address and the data port. The control port is the next one, so both halves
- * of a peer share a bucket, and the processes of one host do not. */
-static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name, enum gx_half half)
+static uint32_t udp_hash(const union udp_name *name, unsigned port)
 {
 	uint32_t key = name->in.sin_addr.s_addr, ip6[4];
 
@@ -32,11 +30,18 @@ static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name, enu
 		memcpy(ip6, &name->in6.sin6_addr, sizeof(ip6));
 		key = ip6[0] ^ ip6[1] ^ ip6[2] ^ ip6[3];
 	}
-	key += udp_port_get(name) - (half == GX_HALF_CTL);
+	key += port;
 	key *= 0x9e3779b1u; /* 2^32 by the golden ratio: Knuth, TAOCP 6.4 */
 	/* Take the high bits. The last byte of an IPv4 address is the highest byte of @key and
 	 * changes no others. */
-	return &q->bucket[key >> (32 - UDP_BUCKETS_LOG)];
+	return key >> (32 - UDP_BUCKETS_LOG);
+}
+
+/* The hash takes the IP address and the data port. The control port is the next one, so both halves
+ * of a peer share a bucket, and the processes of one host do not. */
+static uint16_t *udp_bucket(struct udp_queue *q, const union udp_name *name, enum gx_half half)
+{
+	return &q->bucket[udp_hash(name, udp_port_get(name) - (half == GX_HALF_CTL))];
 }
 
 static bool udp_same_name(const union udp_name *a, const union udp_name *b)
@@ -44,6 +49,24 @@ static bool udp_same_name(const union udp_name *a, const union udp_name *b)
 	if (a->sa.sa_family != b->sa.sa_family || udp_port_get(a) != udp_port_get(b))
 		return false;
 	return udp_same_host(a, &b->sa);
+}
+
+/* Is it from a spare port that one of our peers has named? */
+static __attribute__((noinline)) bool udp_is_spare(const struct udp_queue *q,
+						   const union udp_name *from)
+{
+	unsigned port = udp_port_get(from);
+	uint16_t at = q->spare_bucket[udp_hash(from, port)];
+
+	while (at) {
+		const struct udp_peer *peer = &q->peer[(at - 1) / UDP_SPARES];
+		unsigned i = (at - 1u) % UDP_SPARES;
+
+		if (peer->spare[i] == port && udp_same_host(&peer->to[GX_HALF_DATA], &from->sa))
+			return true;
+		at = peer->spare_next[i];
+	}
+	return false;
 }
 
 /* Is message @i from one of our peers? A stranger could only guess a connection id; but without
@@ -55,10 +78,15 @@ static bool udp_is_known(struct udp_queue *q, enum gx_half half, unsigned i)
 
 	while (at && !udp_same_name(&q->peer[at - 1].to[half], from))
 		at = q->peer[at - 1].next;
-	if (at)
+	if (at || udp_is_spare(q, from))
 		return true;
 	gx_stat_add(q->q.stats, GX_STAT_RX_STRAY, 1);
 	return false;
+}
+
+static uint16_t *udp_spare_bucket(struct udp_queue *q, const struct udp_peer *peer, unsigned i)
+{
+	return &q->spare_bucket[udp_hash(&peer->to[GX_HALF_DATA], peer->spare[i])];
 }
 
 void udp_peer_attach(struct gx_port_queue *gq, uint32_t index)
@@ -70,6 +98,27 @@ void udp_peer_attach(struct gx_port_queue *gq, uint32_t index)
 	peer->attached = true;
 	peer->next = *bucket;
 	*bucket = (uint16_t)(index + 1);
+	for (unsigned i = 0; i < UDP_SPARES; i++) {
+		bucket = udp_spare_bucket(q, peer, i);
+		if (!peer->spare[i])
+			continue;
+		peer->spare_next[i] = *bucket;
+		*bucket = (uint16_t)(index * UDP_SPARES + i + 1);
+	}
+}
+
+static void udp_spares_detach(struct udp_queue *q, uint32_t index)
+{
+	struct udp_peer *peer = &q->peer[index];
+
+	for (unsigned i = 0; i < UDP_SPARES; i++) {
+		uint16_t *at = udp_spare_bucket(q, peer, i);
+
+		while (*at && *at != index * UDP_SPARES + i + 1)
+			at = &q->peer[(*at - 1) / UDP_SPARES].spare_next[(*at - 1) % UDP_SPARES];
+		if (*at)
+			*at = peer->spare_next[i];
+	}
 }
 
 void udp_peer_detach(struct gx_port_queue *gq, uint32_t index)
@@ -78,6 +127,7 @@ void udp_peer_detach(struct gx_port_queue *gq, uint32_t index)
 	uint16_t *at = udp_bucket(q, &q->peer[index].to[GX_HALF_DATA], GX_HALF_DATA);
 
 	q->peer[index].attached = false;
+	udp_spares_detach(q, index);
 	while (*at && *at != index + 1)
 		at = &q->peer[*at - 1].next;
 	if (*at)
@@ -466,17 +516,17 @@ static void udp_tx_message(struct udp_queue *q, enum gx_half half, unsigned i, s
 	memcpy(CMSG_DATA(CMSG_FIRSTHDR(msg)), &seg_b, sizeof(seg_b));
 }
 
-/* Return: messages. */
+/* As far as packets leave by one socket. Return: messages. */
 static unsigned udp_tx_prepare(struct udp_queue *q, enum gx_half half, const struct gx_tx pkts[],
 			       unsigned n)
 {
 	struct udp_half *h = &q->half[half];
-	unsigned nr = 0, k;
+	unsigned path = n ? q->peer[pkts[0].peer].path[half] : 0, nr = 0, k;
 
 	for (unsigned i = 0; i < n; i += k) {
 		const struct udp_peer *peer = &q->peer[pkts[i].peer];
 
-		if (!peer->attached || !peer->connected)
+		if (!peer->attached || !peer->connected || peer->path[half] != path)
 			break;
 		k = udp_train(h, &pkts[i], n - i);
 		udp_tx_message(q, half, nr++, h->tx_iov[i], &pkts[i], k);
@@ -495,30 +545,33 @@ static bool udp_gso_off(struct udp_half *h, unsigned k)
 	return true;
 }
 
-/* Send until the kernel is full. The kernel may refuse a packet for good (too long for the path,
- * unreachable): it is lost, as in a network. An error of an earlier packet is cleared. */
-unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
-		      unsigned n)
+/* Send until the kernel is full, as far as packets leave by one socket. The kernel may refuse a packet
+ * for good (too long for the path, unreachable): it is lost, as in a network. An error of an earlier
+ * packet is cleared. *@full: the kernel takes no more. */
+static unsigned udp_tx_same(struct udp_queue *q, enum gx_half half, const struct gx_tx pkts[],
+			    unsigned n, bool *full)
 {
-	struct udp_queue *q = udp_queue_of(gq);
 	struct udp_half *h = &q->half[half];
-	unsigned sent = 0, at = 0, errors = 0, nr;
+	unsigned path = q->peer[pkts[0].peer].path[half];
+	unsigned sent = 0, at = 0, errors = 0, nr = udp_tx_prepare(q, half, pkts, n);
+	int fd = path ? q->spare_fd[path - 1] : h->fd;
 
-	n = GX_MIN(n, (unsigned)GX_BURST_MAX);
-	nr = udp_tx_prepare(q, half, pkts, n);
+	*full = !nr;
 	while (at < nr) {
-		int took = sendmmsg(h->fd, h->tx + at, nr - at, MSG_DONTWAIT | MSG_NOSIGNAL);
+		int took = sendmmsg(fd, h->tx + at, nr - at, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		for (; took > 0; took--)
 			sent += h->tx_pkts[at++];
 		if (took == 0)
 			continue;
+		*full = true;
 		if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM || errno == EINTR)
 			break;
 		if (errno == EBADF || errno == ENOTSOCK || errno == EFAULT) {
 			atomic_store_explicit(&q->fault, -errno, memory_order_relaxed);
 			break;
 		}
+		*full = false;
 		if (udp_gso_off(h, h->tx_pkts[at])) {
 			nr = udp_tx_prepare(q, half, pkts + sent, n - sent);
 			at = 0;
@@ -527,6 +580,25 @@ unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct 
 		}
 	}
 	return sent;
+}
+
+unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
+		      unsigned n)
+{
+	struct udp_queue *q = udp_queue_of(gq);
+	unsigned sent = 0;
+	bool full = false;
+
+	n = GX_MIN(n, (unsigned)GX_BURST_MAX);
+	while (sent < n && !full)
+		sent += udp_tx_same(q, half, pkts + sent, n - sent, &full);
+	return sent;
+}
+
+void udp_path(struct gx_port_queue *gq, enum gx_half half, uint32_t index, unsigned path)
+{
+	assert(path < GX_PATHS_MAX);
+	udp_queue_of(gq)->peer[index].path[half] = (uint8_t)path;
 }
 
 unsigned udp_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n)

@@ -25,6 +25,7 @@
 #define GX_PORT_ADDR_MAX   160
 #define GX_PEER_ANY	   UINT32_MAX /* rx: the port does not know the sender */
 #define GX_PEERS_MAX	   1024	      /* peers of a queue */
+#define GX_PATHS_MAX	   8	      /* source ports of a half */
 
 enum gx_half { GX_HALF_CTL, GX_HALF_DATA };
 
@@ -51,6 +52,8 @@ struct gx_port_caps {
 	uint32_t payload_best; /* preferred quantum, multiple of 16 */
 	uint32_t rx_slots;     /* data buffers for receiving */
 	uint32_t flags;	       /* enum gx_port_flag */
+	uint32_t
+		paths; /* source ports that ->path chooses from, GX_PATHS_MAX at most; 0: no choice */
 };
 
 /* Address of one end, which the hello carries to the other as opaque bytes. At most two
@@ -203,6 +206,9 @@ struct gx_port_ops {
 	 * attached) the payload. */
 	unsigned (*tx_burst)(struct gx_port_queue *q, enum gx_half half, const struct gx_tx pkts[],
 			     unsigned n);
+	/* [core] From now on packets of @half to @peer leave by source port number @path, below
+	 * caps.paths, so that routers may take another way for them. 0 at first. With caps.paths. */
+	void (*path)(struct gx_port_queue *q, enum gx_half half, uint32_t peer, unsigned path);
 	/* [core] Cookies of packets whose payload the port no longer references. */
 	unsigned (*tx_reap)(struct gx_port_queue *q, uint32_t cookies[], unsigned n);
 	/* [core] Sticky fault of the queue: 0 or -errno. */
@@ -226,6 +232,7 @@ struct gx_port {
 	const char *speaks; /* must be equal at both ends, e.g. "dpdk:ethernet"; NULL: the option up
 			       to its first comma. Frozen after open */
 	enum gx_port_cc cc; /* the caller of ->open sets it. Frozen then */
+	unsigned spread;    /* source ports that data leaves by at a time; 0: one. Likewise */
 };
 
 /** gx_port_cc() - The congestion control of what leaves by @p, AUTO resolved. */

@@ -31,7 +31,8 @@
 
 enum gx_pkt_type { GX_PKT_DATA = 1, GX_PKT_CTL, GX_PKT_ACK, GX_PKT_PROBE };
 
-enum gx_pkt_flag { GX_PKT_EOM = 1, GX_PKT_ACK_NOW = 2 };
+/* SEEK: of a PROBE: its sender hears nothing, so the receiver is to try all its paths. */
+enum gx_pkt_flag { GX_PKT_EOM = 1, GX_PKT_ACK_NOW = 2, GX_PKT_SEEK = 4 };
 
 enum gx_integrity { GX_INTEGRITY_NONE, GX_INTEGRITY_CRC, GX_INTEGRITY_MAC, GX_INTEGRITY_GCM };
 

@@ -39,10 +39,37 @@ static void port_cc__is_taken_out(void **state)
 	}
 }
 
+static void port_paths__is_taken_out(void **state)
+{
+	static const struct {
+		const char *text, *rest;
+		int paths;
+	} row[] = {
+		{"udp", "udp", 0},
+		{"udp:port=7601", "udp:port=7601", 0},
+		{"udp:paths=1", "udp", 1},
+		{"udp:paths=8,port=7601", "udp:port=7601", 8},
+		{"udp:port=7601,paths=4", "udp:port=7601", 4},
+		{"udp:paths=", "udp:paths=", -EINVAL},
+		{"udp:paths=0", "udp:paths=0", -EINVAL},
+		{"udp:paths=9", "udp:paths=9", -EINVAL},
+		{"udp:paths=44444444444", "udp:paths=44444444444", -EINVAL},
+		{"udp:paths=4x", "udp:paths=4x", -EINVAL},
+	};
+	char text[64];
+
+	for (unsigned i = 0; i < sizeof(row) / sizeof(*row); i++) {
+		snprintf(text, sizeof(text), "%s", row[i].text);
+		assert_int_equal(core_port_paths(text), row[i].paths);
+		assert_string_equal(text, row[i].rest);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(port_cc__is_taken_out),
+		cmocka_unit_test(port_paths__is_taken_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,8 +124,23 @@ static void conserved(struct rig *r, struct rig_sender *s)
 	r->hash = (r->hash ^ st.window_b ^ st.in_flight_b << 20) * 0x9e3779b97f4a7c15ull;
 }
 
-static void send_one(struct rig *r, struct rig_sender *s, uint32_t content, uint32_t len,
-		     uint8_t kind, bool resend)
+static struct way_fate way_of(struct rig *r, struct rig_sender *s, enum gx_half half,
+			      uint32_t bytes)
+{
+	unsigned i = s->by[half];
+	struct way_fate fate =
+		way_take(i ? &r->more[i] : &r->way, r->now_ns, bytes, s->cfg.kind == CC_RATE);
+
+	if (!s->paths)
+		return fate;
+	if (r->now_ns >= r->paths.dead[i].from_ns && r->now_ns < r->paths.dead[i].to_ns)
+		fate.drop = WAY_DARK;
+	paths_sent(s->paths, s->tx, half, i);
+	return fate;
+}
+
+static void send_by(struct rig *r, struct rig_sender *s, enum gx_half half, uint32_t content,
+		    uint32_t len, uint8_t kind, bool resend)
 {
 	struct flow_pkt p = {.pkt = content, .len = (uint16_t)len, .kind = kind, .resend = resend};
 	uint32_t bytes = len + RIG_HDR_B;
@@ -133,7 +148,7 @@ static void send_one(struct rig *r, struct rig_sender *s, uint32_t content, uint
 			       .who = (uint32_t)(s - r->s),
 			       .psn = (uint32_t)flow_sent(s->tx, r->now_ns, &p),
 			       .content = kind == 1 ? content : UINT32_MAX};
-	struct way_fate fate = way_take(&r->way, r->now_ns, bytes, s->cfg.kind == CC_RATE);
+	struct way_fate fate = way_of(r, s, half, bytes);
 
 	s->out_b += bytes;
 	if (fate.drop != WAY_PASSES)
@@ -143,6 +158,42 @@ static void send_one(struct rig *r, struct rig_sender *s, uint32_t content, uint
 	event_put(r, ev);
 	if (fate.dup)
 		event_put(r, ev);
+}
+
+static void send_one(struct rig *r, struct rig_sender *s, uint32_t content, uint32_t len,
+		     uint8_t kind, bool resend)
+{
+	enum gx_half half = kind == 1 ? GX_HALF_DATA : GX_HALF_CTL;
+
+	if (s->paths)
+		s->by[half] = paths_pick(s->paths, half);
+	if (!s->first_ns[s->by[half]] && kind == 1)
+		s->first_ns[s->by[half]] = r->now_ns;
+	s->data_ns[s->by[half]] = kind == 1 ? r->now_ns : s->data_ns[s->by[half]];
+	send_by(r, s, half, content, len, kind, resend);
+}
+
+/* As tick_paths() of path.c. */
+static void paths_turn(struct rig *r, struct rig_sender *s)
+{
+	uint32_t probe[2];
+
+	if (!s->paths || !flow_outstanding(s->tx) || r->now_ns < paths_due(s->paths))
+		return;
+	paths_tick(s->paths, r->now_ns, probe);
+	for (unsigned h = 0; h < 2; h++)
+		for (; probe[h]; probe[h] &= probe[h] - 1) {
+			s->by[h] = (unsigned)__builtin_ctz(probe[h]);
+			send_by(r, s, h, 0, 64, 3, false);
+		}
+}
+
+static void told(struct rig *r, struct rig_sender *s)
+{
+	if (s->paths)
+		paths_told(s->paths, s->tx, r->now_ns);
+	if (s->pace.cc)
+		pace_told(&s->pace, s->tx, r->now_ns);
 }
 
 static void taken_out(struct rig *r, struct rig_sender *s)
@@ -224,6 +275,8 @@ static uint64_t timer_next(struct rig *r, struct rig_sender *s, bool waits)
 {
 	uint64_t due = GX_MIN(flow_due(s->tx), flow_ack_due_ns(s->rx));
 
+	if (s->paths && flow_outstanding(s->tx))
+		due = GX_MIN(due, paths_due(s->paths));
 	if (waits && s->pace.cc)
 		due = GX_MIN(due, cc_due(s->pace.cc));
 	else if (waits)
@@ -264,8 +317,7 @@ static void turn(struct rig *r, struct rig_sender *s)
 	if (r->now_ns >= flow_due(s->tx)) {
 		unsigned what = flow_tick(s->tx, r->now_ns);
 
-		if (s->pace.cc)
-			pace_told(&s->pace, s->tx, r->now_ns);
+		told(r, s);
 		if (s->pace.cc && what & FLOW_RTO)
 			cc_timeout(s->pace.cc, r->now_ns);
 		taken_out(r, s);
@@ -276,6 +328,7 @@ static void turn(struct rig *r, struct rig_sender *s)
 		s->asked = true;
 		send_one(r, s, 0, 0, 3, false);
 	}
+	paths_turn(r, s);
 	waits = send_some(r, s);
 	if (s->pace.cc)
 		pace_sent(&s->pace, s->tx);
@@ -345,8 +398,7 @@ static void ack_came(struct rig *r, struct rig_sender *s, struct gx_wire_ack *ac
 {
 	assert_int_equal(flow_ack(s->tx, r->now_ns, ack), 0);
 	free(ack);
-	if (s->pace.cc)
-		pace_told(&s->pace, s->tx, r->now_ns);
+	told(r, s);
 	taken_out(r, s);
 	turn(r, s);
 }
@@ -429,6 +481,19 @@ void rig_open(struct rig *r, const struct way_cfg *way, const struct rig_sender_
 	}
 }
 
+void rig_paths(struct rig *r, const struct rig_paths_cfg *cfg)
+{
+	struct paths_cfg pc = {.places = 2 * WINDOW, .nr = cfg->nr, .spread = cfg->spread};
+
+	r->paths = *cfg;
+	way_close(&r->way);
+	assert_int_equal(way_open(&r->way, &cfg->way[0]), 0);
+	for (unsigned i = 1; i < cfg->nr; i++)
+		assert_int_equal(way_open(&r->more[i], &cfg->way[i]), 0);
+	for (unsigned i = 0; i < r->nr; i++)
+		assert_int_equal(paths_open(&pc, &r->s[i].paths), 0);
+}
+
 void rig_close(struct rig *r)
 {
 	while (r->nr_events)
@@ -437,11 +502,14 @@ void rig_close(struct rig *r)
 		flow_close(r->s[i].tx);
 		flow_close(r->s[i].rx);
 		cc_close(r->s[i].pace.cc);
+		paths_close(r->s[i].paths);
 		free(r->s[i].again);
 		free(r->s[i].seen);
 	}
 	free(r->heap);
 	way_close(&r->way);
+	for (unsigned i = 1; i < r->paths.nr; i++)
+		way_close(&r->more[i]);
 }
 
 void rig_run(struct rig *r, uint64_t until_ns)

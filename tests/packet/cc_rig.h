@@ -10,6 +10,7 @@
 
 #include "net/net_way.h"
 #include "packet/pace.h"
+#include "packet/paths.h"
 
 #define RIG_SENDERS 16
 #define RIG_HDR_B   60 /* of a packet, as on the wire */
@@ -40,6 +41,16 @@ struct rig_sender_cfg {
 			 came; 0: the truth */
 };
 
+/* Several paths instead of one: a way each, of which data takes spread at a time. What leaves by a dead
+ * one is lost. */
+struct rig_paths_cfg {
+	unsigned nr, spread;
+	struct way_cfg way[GX_PATHS_MAX];
+	struct {
+		uint64_t from_ns, to_ns;
+	} dead[GX_PATHS_MAX];
+};
+
 /* RFC 9438, and the delay that ends slow start in Linux (tcp_cubic.c: hystart_update). Packets. */
 struct rig_cubic {
 	double window, slow, before, estimate; /* slow: up to here it doubles */
@@ -51,9 +62,13 @@ struct rig_sender {
 	struct rig_cubic cubic;
 	struct flow *tx, *rx;
 	struct pace pace;
-	uint64_t out_b;		   /* under way, as the rig counts */
-	uint64_t next, resent;	   /* first transmissions; resends */
-	uint64_t got, got_b, late; /* contents that came once; since rig_count_anew() */
+	struct paths *paths; /* NULL: one way */
+	unsigned by[2];	     /* enum gx_half: the path of the next packets */
+	uint64_t first_ns[GX_PATHS_MAX],
+		data_ns[GX_PATHS_MAX]; /* first and last data sent by each */
+	uint64_t out_b;		       /* under way, as the rig counts */
+	uint64_t next, resent;	       /* first transmissions; resends */
+	uint64_t got, got_b, late;     /* contents that came once; since rig_count_anew() */
 	uint64_t first_got_ns, done_ns;
 	uint64_t last_gap_ns, got_ns; /* longest time without a new packet; last one */
 	uint64_t timer_ns;
@@ -67,7 +82,9 @@ struct rig_sender {
 };
 
 struct rig {
-	struct way way;
+	struct way way;		       /* path 0 */
+	struct way more[GX_PATHS_MAX]; /* with several paths: the others, at their number */
+	struct rig_paths_cfg paths;
 	struct rig_sender s[RIG_SENDERS];
 	unsigned nr;
 	uint64_t now_ns, since_ns, seed;
@@ -79,6 +96,7 @@ struct rig {
 
 void rig_open(struct rig *r, const struct way_cfg *way, const struct rig_sender_cfg *s, unsigned nr,
 	      uint64_t seed);
+void rig_paths(struct rig *r, const struct rig_paths_cfg *cfg); /* after rig_open() */
 void rig_close(struct rig *r);
 void rig_run(struct rig *r, uint64_t until_ns);
 void rig_count_anew(struct rig *r);

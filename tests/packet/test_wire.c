@@ -176,7 +176,7 @@ static void hdr_get__refuses(void **state)
 		unsigned at;
 		uint8_t value;
 	} bad[] = {
-		{0, 0x21}, {0, 0x41}, {0, 0x30}, {0, 0x35}, {0, 0x3f}, {1, 0x04},
+		{0, 0x21}, {0, 0x41}, {0, 0x30}, {0, 0x35}, {0, 0x3f}, {1, 0x0c},
 		{1, 0x08}, {1, 0x80}, {2, 0x35}, {3, 0x13}, {20, 37},  {20, 50},
 	};
 	struct gx_wire_hdr h;

@@ -40,6 +40,7 @@ struct sim_pkt {
 	uint64_t at_ns, order; /* when stage happens; ties by order */
 	enum sim_stage stage;
 	enum gx_half half;
+	uint8_t path;
 	uint32_t src_queue, dst_queue, dst_peer, dst_gen;
 	uint32_t hlen, len, cookie;
 	const void *attached; /* payload still at the sender, else NULL */
@@ -57,6 +58,7 @@ struct sim_rx {
 
 struct sim_peer {
 	bool used, attached, connected;
+	uint8_t path[2];		       /* enum gx_half */
 	uint32_t gen;			       /* counts the lives of this place */
 	uint32_t dst_queue, dst_peer, dst_gen; /* where it is */
 	uint32_t nr_out[2]; /* to this place: control packets that were not taken yet, data packets
@@ -277,6 +279,8 @@ static bool sim_lose(struct sim_net *net, const struct sim_pkt *pkt, uint64_t nu
 	bool lost = sim_chance(net, c->loss_ppm) ||
 		    ((c->dead >> pkt->src_queue | c->dead >> pkt->dst_queue) & 1);
 
+	lost |= c->dead_path[pkt->src_queue & 1][pkt->half] >> pkt->path & 1;
+	net->counts.by_path[pkt->src_queue & 1][pkt->half][pkt->path]++;
 	while (net->path_next < c->nr_path && c->path[net->path_next].at_ns <= pkt->at_ns)
 		net->cfg.path_payload_b = c->path[net->path_next++].payload_b;
 
@@ -637,6 +641,7 @@ static int sim_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 	p->p.caps = (struct gx_port_caps){.payload_max = slot_b,
 					  .payload_best = slot_b,
 					  .rx_slots = nr_slots,
+					  .paths = net->cfg.paths,
 					  .flags = net->cfg.own_slots ? 0 : GX_PORT_SHARED_POOL};
 	if (net->cfg.attach)
 		p->p.caps.flags |= GX_PORT_TX_ATTACH;
@@ -988,6 +993,7 @@ static void sim_tx_one(struct sim_queue *q, enum gx_half half, const struct gx_t
 	q->tx_free_ns = GX_MAX(q->tx_free_ns, net->now_ns) + sim_wire_ns(net, pkt);
 	pkt->at_ns = q->tx_free_ns;
 	pkt->stage = SIM_LEAVE;
+	pkt->path = q->peer[tx->peer].path[half];
 	sim_coming(net, pkt);
 	sim_heap_put(net, pkt);
 }
@@ -1008,6 +1014,16 @@ static unsigned sim_tx_burst(struct gx_port_queue *gq, enum gx_half half, const 
 			sim_tx_one(q, half, &pkts[i++]);
 	sim_exit(q->net);
 	return i;
+}
+
+static void sim_path(struct gx_port_queue *gq, enum gx_half half, uint32_t peer, unsigned path)
+{
+	struct sim_queue *q = sim_queue_of(gq);
+
+	assert(path < GX_PATHS_MAX);
+	sim_enter(q->net);
+	q->peer[peer].path[half] = (uint8_t)path;
+	sim_exit(q->net);
 }
 
 static unsigned sim_tx_reap(struct gx_port_queue *gq, uint32_t cookies[], unsigned n)
@@ -1051,6 +1067,7 @@ const struct gx_port_ops port_sim_ops = {
 	.rx_release = sim_rx_release,
 	.tx_room = sim_tx_room,
 	.tx_burst = sim_tx_burst,
+	.path = sim_path,
 	.tx_reap = sim_tx_reap,
 	.fault = sim_fault,
 	.sleep_open = gx_port_sleep_none,

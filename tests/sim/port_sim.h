@@ -51,8 +51,12 @@ struct sim_cfg {
 		liars; /* bit i: the packets of that queue are changed where it hurts, lie_ppm of them: a
 			   field of the header, or a number in the payload */
 	uint32_t lie_ppm;
-	bool peer_any; /* rx says GX_PEER_ANY, as most NICs do */
-	bool attach;   /* GX_PORT_TX_ATTACH: payload is read when the packet leaves */
+	uint32_t paths; /* gx_port_caps.paths; set before ports open */
+	uint8_t dead_path[2]
+			 [2]; /* [queue it leaves & 1][enum gx_half]: packets by these paths (bits)
+				    are lost */
+	bool peer_any;	      /* rx says GX_PEER_ANY, as most NICs do */
+	bool attach;	      /* GX_PORT_TX_ATTACH: payload is read when the packet leaves */
 	/* LOSSLESS and ORDERED: nothing is sent that the receiver has no room for. No impairments
 	 * with it. */
 	bool lossless;
@@ -67,7 +71,8 @@ struct sim_cfg {
 struct sim_counts {
 	uint64_t sent, lost, dup, reordered, corrupted, lies, rotten, blackhole, queue_drop, nobuf,
 		stray, delivered;
-	uint64_t bytes; /* payload delivered */
+	uint64_t bytes;			      /* payload delivered */
+	uint64_t by_path[2][2][GX_PATHS_MAX]; /* sent: [queue & 1][enum gx_half][path] */
 };
 
 /** sim_net_open() - Return: 0, -ENOMEM, -ENOSPC (16 nets at once). Time starts at 1 ms. */
