@@ -5,6 +5,7 @@
  * thread calls gx_loop_call(), start and stop.
  */
 #include "gx_internal/loop.h"
+#include "gx_internal/probe.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -153,6 +154,7 @@ bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns)
 	if (busy)
 		loop->idle_since_ns = 0;
 	loop_account(loop, busy);
+	GX_PROBE(turn, loop, busy);
 	return busy;
 }
 

@@ -4,6 +4,7 @@
  * calls on them are in api/conn_api.c. On the control thread.
  */
 #include "control/control.h"
+#include "gx_internal/probe.h"
 #include "control/rights.h"
 #include "core/note.h"
 #include "submit/submit.h"
@@ -120,6 +121,7 @@ void conn_up(struct gx_conn *c)
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_UP, 1);
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, 1);
 	conn_state_set(c, GX_CONN_STATE_UP);
+	GX_PROBE(conn_up, c, c->id, c->peer_name);
 	rights_tell(c);
 	if (c->gx->opts.on_conn)
 		c->gx->opts.on_conn(c->gx->opts.arg, c, GX_CONN_EVENT_UP, 0, "");
@@ -164,6 +166,7 @@ void conn_down(struct gx_conn *c, enum gx_reason reason, int err, const char *fm
 	va_end(ap);
 	c->err = err;
 	c->reason = reason;
+	GX_PROBE(conn_down, c, c->id, err, c->text);
 	if (was_up) {
 		gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_LOST, err != 0);
 		gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS, -1ull);

@@ -4,6 +4,7 @@
  * that all bytes are visible. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "gx_internal/probe.h"
 
 #include <errno.h>
 
@@ -133,6 +134,7 @@ static void in_landed(struct pkt_ep *e, struct in_msg *m)
 	in_cut_put(e, m);
 	bad_forget(e, m);
 	in_goto(m, IN_LANDED);
+	GX_PROBE(msg_landed, e, m->mid, m->len);
 	if (e->rx.landed_head == PKT_NONE && in_deliver(e, m))
 		return;
 	m->next = PKT_NONE;
@@ -535,6 +537,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	in_begin(e, m, rec->open.mid, IN_ACTIVE);
 	m->shape = shape;
 	m->len = rec->open.len;
+	GX_PROBE(msg_open, e, m->mid, m->len);
 	m->token = rec->open.token;
 	m->off = rec->open.off;
 	m->imm = rec->open.imm;

@@ -5,6 +5,7 @@
  * Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "gx_internal/probe.h"
 
 #include <string.h>
 
@@ -103,6 +104,7 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 	if (op->reported)
 		return;
 	op->reported = true;
+	GX_PROBE(op_done, e, i, status, len);
 	if (status && op->pulled)
 		pull_take_back(e, op); /* before the caller has the memory again */
 	e->ep.core->comps_due -= op_comps(op);

@@ -20,6 +20,7 @@
  * Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "gx_internal/probe.h"
 
 #define LOOKS_WHOLE 8 /* every so many looks at a quiet port are at both halves */
 
@@ -152,11 +153,14 @@ bool link_pkt_poll(void *link, uint64_t now_ns)
 		return false;
 	l->q->now_ns = now_ns;
 	worked = rx_reap(l, now_ns);
+	GX_PROBE(pkt_reap, l, worked);
 	if (!link_look_waits(l, now_ns) && link_look(l, now_ns)) {
 		worked = true;
 		rx_reap(l, now_ns);
 	}
+	GX_PROBE(pkt_rx, l, worked);
 	worked |= tx_poll(l, l->core->now_ns);
+	GX_PROBE(pkt_tx, l, worked);
 	link_release_flush(l);
 	if (worked && now_ns >= l->stats_ns) {
 		l->stats_ns = now_ns + PKT_TICK_NS;

@@ -4,6 +4,7 @@
  * within window and credit, lost packets first. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "gx_internal/probe.h"
 
 #include <errno.h>
 
@@ -183,6 +184,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	op->quantum = e->shape.quantum;
 	op->peer_crc_by_copy = op_peer_crc_by_copy(e, op);
 	op_open_rec(e, op, i, &old);
+	GX_PROBE(op_start, e, i, op->mid, op->len);
 	if (op->inlined || op->pulled) {
 		op_goto(op, OP_SENT);
 	} else {

@@ -4,6 +4,7 @@
  * control thread opens and closes those, for the caller of gx_queue_open().
  */
 #include "submit/queue.h"
+#include "gx_internal/probe.h"
 
 #include "gx_internal/link.h"
 #include "submit/list.h"
@@ -466,6 +467,7 @@ static __attribute__((noinline)) int rings_post(struct gx_queue *q, struct gx_ep
 
 GX_EXPORT int gx_post(struct gx_queue *q, struct gx_ep *ep, const struct gx_op ops[], unsigned n)
 {
+	GX_PROBE(post, q, ep, ops, n);
 	return gx_likely(q->core == ep->core) ? ep_post(ep, ops, n) : rings_post(q, ep, ops, n);
 }
 
