@@ -90,7 +90,8 @@ def cmake(where, lib, prefix):
     flag = " ".join(flags)
     out("cmake", "-S", folder, "-B", folder + "/build", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_FLAGS={flag}", "-DCMAKE_C_COMPILER=cc")
     out("cmake", "--build", folder + "/build")
-    uses = out("ldd", folder + "/build/outside")
+    # meson sets this, and it would go before what CMake has written.
+    uses = out("ldd", folder + "/build/outside", env={k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"})
     if f"libgx.so.0 => {lib}/" not in uses:
         sys.exit(f"by CMake: {uses}")
     return print("by CMake: docs/example.c links")

@@ -7,6 +7,7 @@ usage: sbom.py BUILD_DIR [FILE]     FILE: default is stdout
 The same build gives the same bytes where SOURCE_DATE_EPOCH is set.
 """
 import datetime
+import functools
 import hashlib
 import json
 import os
@@ -32,6 +33,7 @@ def introspect(build, what):
     return json.loads(out("meson", "introspect", build, f"--{what}") or "null")
 
 
+@functools.cache
 def dpkg_of(path):
     """The package that a file is of; dpkg knows some by the name before /usr was merged."""
     for name in (path, os.path.realpath(path), re.sub(r"^/usr", "", os.path.realpath(path))):
@@ -41,6 +43,7 @@ def dpkg_of(path):
     return None
 
 
+@functools.cache
 def package_of(name):
     """The description of a package of Debian."""
     fields = out("dpkg-query", "-W", "-f", "${Version}\t${source:Package}\t${source:Version}\t${Architecture}\n", name).splitlines()
