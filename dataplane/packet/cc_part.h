@@ -64,6 +64,14 @@ enum rate_phase {
 };
 enum rate_acks { ACKS_INIT, ACKS_REFILLING, ACKS_STARTING, ACKS_FEEDBACK, ACKS_STOPPING };
 
+/* Does the queue grow while this connection holds still? Spans of rounds, each with its least round
+ * trip; all zero before the first. owner: cc_beside.c */
+struct cc_trend {
+	uint64_t least_ns, before_ns; /* of this span, and of the one before; 0: none */
+	uint32_t rounds;	      /* of this span */
+	uint32_t spans, grew;	      /* compared with the one before; longer than that */
+};
+
 struct cc_rate {
 	enum rate_phase phase;
 	enum rate_acks acks;
@@ -104,7 +112,8 @@ struct cc_rate {
 	uint32_t rounds_since_probe;
 	uint32_t up_rounds, up_acks_b, up_each_b;
 	bool probe_samples;
-	bool up_alone;	      /* there was no queue when the probe began */
+	bool up_alone; /* there was no queue when the last probe began */
+	struct cc_trend trend;
 	uint32_t slow_rounds; /* in a row, with a queue and far below the rate: it has fallen */
 
 	/* acknowledgements that come in lumps */
@@ -175,6 +184,12 @@ struct cc {
 	struct cc_rate rate;
 	struct cc_swift swift;
 };
+
+/* An acknowledgement came, with a sample of the round trip (0: none); a round begins with it. */
+void cc_trend_look(struct cc_trend *t, uint64_t rtt_ns, uint64_t rtt_min_ns, bool round_start);
+bool cc_trend_grows(const struct cc_trend *t);
+/* So long takes cubic to have a window of so many packets again after a loss. */
+uint64_t cc_regrow_ns(uint64_t pkts, uint64_t rtt_ns);
 
 extern const struct cc_ops cc_rate_ops, cc_swift_ops;
 

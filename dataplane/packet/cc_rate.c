@@ -32,7 +32,8 @@
 #define RATE_MARK_CUT	  3  /* ... by a third of which inflight_lo shrinks */
 #define RATE_MARK_PCT	  50 /* of what is told: too much under way */
 #define RATE_MARK_ROUNDS  2  /* of startup above it: the pipe is full */
-#define RATE_HEADROOM_PCT 85 /* of inflight_hi while cruising (2.7) */
+#define RATE_HEADROOM_PCT 85 /* of inflight_hi while cruising (2.7), ... */
+#define RATE_YIELD_PCT	  70 /* gx: ... beside others: what cubic keeps after a loss (RFC 9438, 4.6) */
 #define RATE_MIN_PKTS	  4  /* window (2.9) */
 #define RATE_EXTRA_ROUNDS 10 /* of the filter of lumps (2.10) */
 #define RATE_RENO_ROUNDS  63 /* between probes at most (5.3.3.5.1) */
@@ -97,15 +98,17 @@ static uint64_t inflight_of(const struct cc *c, uint64_t b_s, uint32_t pct)
 	return c->rate.phase == RATE_UP ? b + 2ull * c->packet_b : b;
 }
 
+/* gx: a probe beside others ends when they have lost packets, too. Cubic then keeps 0.7 of its window;
+ * who kept more would take the rest from it, probe by probe. */
 static uint64_t inflight_headroom(const struct cc *c)
 {
 	const struct cc_rate *r = &c->rate;
+	uint32_t pct = r->up_alone ? RATE_HEADROOM_PCT : RATE_YIELD_PCT;
 
 	if (r->inflight_hi == CC_NEVER)
 		return CC_NEVER;
-	return GX_MAX(
-		GX_MIN(percent(r->inflight_hi, RATE_HEADROOM_PCT), r->inflight_hi - c->packet_b),
-		window_min(c));
+	return GX_MAX(GX_MIN(percent(r->inflight_hi, pct), r->inflight_hi - c->packet_b),
+		      window_min(c));
 }
 
 static uint64_t inflight_target(const struct cc *c)
@@ -200,11 +203,25 @@ static void up_start(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	up_raise_slope(c);
 }
 
+/* gx: beside others whose windows grow the next probe waits, or cubic would lose again before it has
+ * what it had. At 1 Gb/s and 10 ms that takes 9 s, not 63 round trips. Others that do not grow need
+ * no such pause, and connections of gx become equal the faster for probing. */
+static bool others_grow(const struct cc *c, uint64_t now_ns)
+{
+	const struct cc_rate *r = &c->rate;
+	uint64_t b = GX_MIN(r->inflight_hi, bdp(c, max_bw(r), RATE_WINDOW));
+
+	return r->phase == RATE_CRUISE && !r->up_alone && cc_trend_grows(&r->trend) &&
+	       now_ns < r->cycle_ns + cc_regrow_ns(b / c->packet_b, c->rtt_ns);
+}
+
 static bool is_time_to_probe(struct cc *c, uint64_t now_ns)
 {
 	struct cc_rate *r = &c->rate;
 	uint64_t rounds = GX_MAX(inflight_target(c) / c->packet_b, (uint64_t)RATE_FEW_ROUNDS);
 
+	if (others_grow(c, now_ns))
+		return false;
 	if (now_ns < r->cycle_ns + r->wait_ns &&
 	    r->rounds_since_probe < GX_MIN(rounds, (uint64_t)RATE_RENO_ROUNDS))
 		return false;
@@ -633,7 +650,8 @@ static void window_bound(struct cc *c)
 	const struct cc_rate *r = &c->rate;
 	uint64_t bound = CC_NEVER;
 
-	if (r->phase == RATE_CRUISE || r->phase == RATE_RTT)
+	if (r->phase == RATE_CRUISE || r->phase == RATE_RTT ||
+	    (r->phase == RATE_DOWN && !r->up_alone))
 		bound = inflight_headroom(c);
 	else if (in_cycle(r))
 		bound = r->inflight_hi;
@@ -669,6 +687,7 @@ static void rate_begin(struct cc *c, uint64_t now_ns)
 			      .rtt_probe_ns = CC_NEVER,
 			      .probe_stamp_ns = now_ns,
 			      .rtt_stamp_ns = now_ns,
+			      .up_alone = true,
 			      .round_b = c->sent_b,
 			      .alpha_q = RATE_ONE,
 			      .alpha_told_b = c->told_b,
@@ -704,6 +723,10 @@ static void rate_told(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	full_look(c, s);
 	startup_step(c, now_ns);
 	long_term(c, now_ns, s);
+	if (r->phase != RATE_CRUISE)
+		r->trend = (struct cc_trend){0};
+	else
+		cc_trend_look(&r->trend, s->rtt_ns, r->rtt_min_ns, r->round_start);
 	cycle_step(c, now_ns, s);
 	rtt_update(c, now_ns, s);
 	rtt_step(c, now_ns);

@@ -459,6 +459,8 @@ static void sender_open(struct rig_sender *s, const struct rig_sender_cfg *cfg, 
 			    .seed = seed};
 
 	*s = (struct rig_sender){.cfg = *cfg, .cubic = {.window = 10, .slow = 1e9}};
+	if (cfg->cubic_slow)
+		s->cubic.slow = cfg->cubic_slow;
 	assert_int_equal(flow_open(&fc, &s->tx), 0);
 	fc.ack_every = cfg->ack_every;
 	assert_int_equal(flow_open(&fc, &s->rx), 0);
@@ -537,6 +539,16 @@ void rig_count_anew(struct rig *r)
 double rig_b_s(const struct rig *r, unsigned i)
 {
 	return (double)r->s[i].got_b * 1e9 / (double)(r->now_ns - r->since_ns);
+}
+
+double rig_part(const struct rig *r, double link_bps)
+{
+	double sum = 0;
+
+	for (unsigned i = 0; i < r->nr; i++)
+		sum += rig_b_s(r, i) * 8 * (r->s[i].cfg.payload_b + RIG_HDR_B) /
+		       r->s[i].cfg.payload_b;
+	return sum / link_bps;
 }
 
 double rig_jain(const struct rig *r)

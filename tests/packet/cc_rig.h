@@ -21,6 +21,7 @@
 struct rig_sender_cfg {
 	enum cc_kind kind;
 	bool cubic;		/* with kind CC_NONE: as the kernel's TCP has it, not gx */
+	uint32_t cubic_slow;	/* its slow start ends at so many packets; 0: by what it meets */
 	uint32_t payload_b;	/* of a packet */
 	uint64_t rtt_ns;	/* without queues */
 	uint64_t start_ns;	/* it begins to send, ... */
@@ -101,6 +102,8 @@ void rig_close(struct rig *r);
 void rig_run(struct rig *r, uint64_t until_ns);
 void rig_count_anew(struct rig *r);
 double rig_b_s(const struct rig *r, unsigned i); /* payload that came, since rig_count_anew() */
+/* Part of the payload that a link carries, of all senders. */
+double rig_part(const struct rig *r, double link_bps);
 double rig_jain(const struct rig *r);
 
 #endif
