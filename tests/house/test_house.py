@@ -437,11 +437,11 @@ def rule_doc_options(house):
 
 
 def rule_doc_files(house):
-    """docs/ has pages, sources of man pages, programs, and pictures that a page shows; raw results go elsewhere (docs/measured/README.md)."""
+    """docs/ has pages, sources of man pages, programs, and pictures and schemas that a page shows; raw results go elsewhere (docs/measured/README.md)."""
     shown = {posixpath.normpath(posixpath.join(posixpath.dirname(path), target)) for path, text in house.sources(".md")
              for target in LINK.findall(text)}
     for path in house.files:
-        if path.startswith("docs/") and not path.endswith((".md", ".scd", ".c", ".py")) and not (path.endswith(".svg") and path in shown):
+        if path.startswith("docs/") and not path.endswith((".md", ".scd", ".c", ".py")) and not (path.endswith((".svg", ".json")) and path in shown):
             house.fail(path, 1, "neither a page, nor a program, nor a picture that a page shows")
 
 

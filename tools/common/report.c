@@ -5,6 +5,8 @@
  */
 #include "common/report.h"
 
+#include "common/report_csv.h"
+
 #include "common/flag.h"
 #include "common/json.h"
 #include "common/newfile.h"
@@ -38,14 +40,16 @@ struct report {
 	struct report_opts opts;
 	struct newfile file;  /* of -J, or none */
 	int lines;	      /* of --append, or -1 */
+	bool lines_csv;	      /* it takes CSV, else lines of JSON */
 	struct json_t *parts; /* members of the document, beside the results */
 	const char *commit;
 	int lines_err; /* error of the last line not added; 0: none */
 	char host[65];
 	struct json_t *path, *results, *errors;
-	const char *reason; /* NULL: no connection has failed */
-	char op[16];	    /* of the table's last header */
-	uint64_t checked_b; /* sums, for the table's last line */
+	struct json_t *intervals; /* among the parts; NULL: none was asked for */
+	const char *reason;	  /* NULL: no connection has failed */
+	char op[16];		  /* of the table's last header */
+	uint64_t checked_b;	  /* sums, for the table's last line */
 	uint64_t wrong;
 	unsigned nr_rows;
 	bool unchecked; /* some row is unchecked */
@@ -93,6 +97,7 @@ static int report_lines_open(struct report *report)
 {
 	const char *path = report->opts.lines_path;
 
+	report->lines_csv = strlen(path) > 4 && !strcmp(path + strlen(path) - 4, ".csv");
 	report->lines = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
 	if (report->lines >= 0)
 		return 0;
@@ -383,11 +388,12 @@ static int doc_write(struct json_t *doc, bool pretty, FILE *to)
 static void report_line(struct report *report, struct json_t *row)
 {
 	struct json_t *line = js_pack("{}");
+	bool append = report->lines >= 0 && !report->lines_csv;
 	char time_text[64], *text;
 	size_t len;
 	ssize_t n;
 
-	if (report->lines < 0 && report->opts.format != REPORT_JSONL)
+	if (!append && report->opts.format != REPORT_JSONL)
 		goto end;
 	report_time(time_text, sizeof(time_text));
 	js_set(line, "env", report_env(report));
@@ -400,13 +406,13 @@ static void report_line(struct report *report, struct json_t *row)
 	js_merge(line, row);
 	if (report->opts.format == REPORT_JSONL)
 		doc_write(line, false, stdout);
-	text = report->lines >= 0 ? js_print(line, false) : NULL;
+	text = append ? js_print(line, false) : NULL;
 	len = text ? strlen(text) : 0;
 	/* One call, so that lines of several programs do not mix. */
 	if (text)
 		text[len] = '\n';
 	n = text ? write(report->lines, text, len + 1) : 0;
-	if (report->lines >= 0 && n != (ssize_t)len + 1) /* a part is written: no room is left */
+	if (append && n != (ssize_t)len + 1) /* a part is written: no room is left */
 		report->lines_err = !text ? ENOMEM : n < 0 ? errno : ENOSPC;
 	free(text);
 end:
@@ -488,68 +494,39 @@ static void row_table(struct report *report, const struct report_row *r)
 		printf("# sha256 %s\n", r->sha256);
 }
 
-/* Quotes only where CSV needs them. */
-static void csv_text(const char *text)
+/* Columns of CSV that tell a row from those of other runs. @time: room for them */
+static struct csv_where csv_where(const struct report *report, char time[64])
 {
-	bool plain = !text[strcspn(text, ",\"\n")];
-
-	putchar(',');
-	if (!plain)
-		putchar('"');
-	for (; *text; text++) {
-		if (*text == '"')
-			putchar('"');
-		putchar(*text);
-	}
-	if (!plain)
-		putchar('"');
+	report_time(time, 64);
+	return (struct csv_where){.link = js_text(js_get(report->path, "link"), ""),
+				  .port = js_text(js_get(report->path, "port"), ""),
+				  .time = time,
+				  .host = report->host};
 }
 
-/* Columns that tell a row from those of other runs. */
-static void csv_where(const struct report *report)
+/* Print a row as CSV, with @cells if there are some, on stdout and to a file of --append: there the header
+ * stands once, whoever wrote it. One call, so that rows of several programs do not mix. Under report_lock. */
+static void report_csv(struct report *report, const struct report_row *row,
+		       const struct report_cell *cells, unsigned n)
 {
-	char text[64];
+	char time[64], *text = NULL;
+	struct csv_where where = csv_where(report, time);
+	struct stat st;
+	size_t len;
+	ssize_t put;
+	FILE *out;
 
-	csv_text(js_text(js_get(report->path, "link"), ""));
-	csv_text(js_text(js_get(report->path, "port"), ""));
-	report_time(text, sizeof(text));
-	csv_text(text);
-	csv_text(report->host);
-	putchar('\n');
-}
-
-static void csv_cell(double v)
-{
-	if (isfinite(v))
-		printf(",%.6g", v);
-	else
-		printf(",");
-}
-
-static void row_csv(struct report *report, const struct report_row *r)
-{
-	if (!report->nr_rows)
-		printf("op,size_b,count,p50_us,avg_us,p99_us,p999_us,GB_s,Gb_s,cpu_pct,sms,wrong,"
-		       "checked_b,sha256%s,depth,lost,resent,duplicate,link,port,time,host\n",
-		       r->bus ? ",bus_GB_s" : "");
-	printf("%s,%llu,%llu", r->op, (unsigned long long)r->size_b, (unsigned long long)r->count);
-	csv_cell(r->p50_us);
-	csv_cell(r->avg_us);
-	csv_cell(r->p99_us);
-	csv_cell(r->p999_us);
-	csv_cell(r->gb_s);
-	csv_cell(r->gb_s * 8);
-	csv_cell(r->cpu_pct);
-	csv_cell(r->sms < 0 ? NAN : r->sms);
-	csv_cell(r->checked ? (double)r->wrong : NAN);
-	printf(",%llu,%s", (unsigned long long)r->checked_b, r->sha256 ? r->sha256 : "");
-	if (r->bus)
-		csv_cell(r->bus_gb_s);
-	csv_cell(r->depth ? r->depth : NAN);
-	csv_cell(r->pkts ? (double)r->lost : NAN);
-	csv_cell(r->pkts ? (double)r->resent : NAN);
-	csv_cell(r->pkts ? (double)r->dup : NAN);
-	csv_where(report);
+	if (report->opts.format == REPORT_CSV)
+		csv_row(stdout, row, cells, n, &where, !report->nr_rows);
+	if (!report->lines_csv)
+		return;
+	out = open_memstream(&text, &len);
+	if (out)
+		csv_row(out, row, cells, n, &where, !fstat(report->lines, &st) && !st.st_size);
+	put = !out || fclose(out) ? -1 : write(report->lines, text, len);
+	if (put < 0 || put != (ssize_t)len)
+		report->lines_err = put < 0 ? errno : ENOSPC;
+	free(text);
 }
 
 static void report_count(struct report *report, const struct report_row *row)
@@ -570,8 +547,7 @@ void report_row(struct report *report, const struct report_row *row)
 	report_progress_end(report);
 	if (report->opts.format == REPORT_TABLE)
 		row_table(report, row);
-	else if (report->opts.format == REPORT_CSV)
-		row_csv(report, row);
+	report_csv(report, row, NULL, 0);
 	report_line(report, doc);
 	fflush(stdout);
 	report_count(report, row);
@@ -609,27 +585,6 @@ static void cells_table(struct report *report, const struct report_row *r,
 		printf(" %7s\n", "-");
 }
 
-static void cells_csv(struct report *report, const struct report_row *r,
-		      const struct report_cell *c, unsigned n)
-{
-	if (!report->nr_rows) {
-		printf("op,size_b");
-		for (unsigned i = 0; i < n; i++)
-			printf(",%s", c[i].key);
-		printf(",checked_b,wrong,path_link,path_port,time,host\n");
-	}
-	printf("%s,%llu", r->op, (unsigned long long)r->size_b);
-	for (unsigned i = 0; i < n; i++) {
-		if (c[i].text)
-			csv_text(c[i].text);
-		else
-			csv_cell(c[i].v);
-	}
-	printf(",%llu", (unsigned long long)r->checked_b);
-	csv_cell(r->checked ? (double)r->wrong : NAN);
-	csv_where(report);
-}
-
 void report_cells(struct report *report, const struct report_row *row,
 		  const struct report_cell *cells, unsigned n)
 {
@@ -646,12 +601,33 @@ void report_cells(struct report *report, const struct report_row *row,
 	report_progress_end(report);
 	if (report->opts.format == REPORT_TABLE)
 		cells_table(report, row, cells, n);
-	else if (report->opts.format == REPORT_CSV)
-		cells_csv(report, row, cells, n);
+	report_csv(report, row, cells, n);
 	report_line(report, doc);
 	fflush(stdout);
 	report_count(report, row);
 	js_append(report->results, doc);
+	pthread_mutex_unlock(&report_lock);
+}
+
+void report_interval(struct report *report, const struct report_interval *v)
+{
+	double s = v->to_s - v->from_s, gb_s = (double)v->count * (double)v->size_b / s / 1e9;
+	char b[2][32];
+
+	pthread_mutex_lock(&report_lock);
+	report_progress_end(report);
+	if (report->opts.format == REPORT_TABLE)
+		printf("# %7.2f-%-7.2f s %12llu messages %10s GB/s %10s Gb/s\n", v->from_s, v->to_s,
+		       (unsigned long long)v->count, cell(gb_s, b[0]), cell(gb_s * 8, b[1]));
+	fflush(stdout);
+	if (!report->intervals) {
+		report->intervals = js_array();
+		js_set(report->parts, "intervals", report->intervals);
+	}
+	js_append(report->intervals,
+		  js_pack("{s:s, s:I, s:f, s:f, s:I, s:f}", "op", report->opts.command, "size_b",
+			  (long long)v->size_b, "from_s", v->from_s, "to_s", v->to_s, "count",
+			  (long long)v->count, "GB_s", gb_s));
 	pthread_mutex_unlock(&report_lock);
 }
 

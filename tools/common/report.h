@@ -23,7 +23,8 @@ struct report_opts {
 	enum report_format format;
 	const char *command;	/* "put" */
 	const char *json_path;	/* NULL: no file */
-	const char *lines_path; /* file that gets each result as a JSON line; NULL: none */
+	const char *lines_path; /* file that gets each result as well; NULL: none. NAME.csv: as CSV,
+				   else a line of JSON */
 	bool force;		/* json_path may exist: replace it */
 	int argc;
 	char **argv; /* for the environment part */
@@ -94,6 +95,15 @@ struct report_cell {
  * report_row. */
 void report_cells(struct report *report, const struct report_row *row,
 		  const struct report_cell *cells, unsigned n);
+
+/** struct report_interval - What was done in a part of the time of a row that is under way. */
+struct report_interval {
+	uint64_t size_b, count;
+	double from_s, to_s;
+};
+
+/** report_interval() - Print it among the comments of a table, and add it to the document. */
+void report_interval(struct report *report, const struct report_interval *v);
 
 /** report_part() - Put @part into the document as @key; NULL: do nothing. */
 void report_part(struct report *report, const char *key, struct json_t *part);

@@ -175,6 +175,8 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 		argp_error(state, "--same-place: one connection, from host memory");
 	if (o->nccl && o->addr)
 		argp_error(state, "--nccl is about this host: leave %s out", o->addr);
+	if (o->interval_ns && (cmd->fn != perf_put || o->file))
+		argp_error(state, "-i is for put, get and send, without --file");
 	if (o->n && o->duration_ns)
 		argp_error(state, "give -n or -D");
 	if (o->file && (sweep || o->duration_ns || o->n || o->nr_conns != 1))

@@ -49,6 +49,7 @@ struct perf_opts {
 	uint32_t n, warm; /* messages of a connection and core; n 0: by size */
 	bool warm_given;
 	uint64_t duration_ns; /* 0: by n */
+	uint64_t interval_ns; /* put, get, send: a line each; 0: none */
 	bool check;
 	bool poll_memory;	  /* lat: look at a message's last byte */
 	bool same_place;	  /* put, get: all messages from one place to one place */

@@ -235,6 +235,8 @@ static const struct argp_option traffic_options[] = {
 	 "Messages of a connection and core (blocks: lists); default by size", 3},
 	{"warmup", 'w', "N", 0, "Messages before the clock starts", 3},
 	{"duration", 'D', "SECONDS", 0, "Run for so long at each size, instead of -n", 3},
+	{"interval", 'i', "SECONDS", 0,
+	 "put, get, send: a line each SECONDS of a row that is under way; in JSON intervals", 3},
 	{"check", 'c', NULL, 0, "Check payload (this is the default)", 3},
 	{"no-check", KEY_NO_CHECK, NULL, 0, "Do not check payload", 3},
 	{"throttle", KEY_THROTTLE, "FD", OPTION_HIDDEN,
@@ -290,6 +292,9 @@ static error_t traffic_parse(int key, char *arg, struct argp_state *state)
 	case 'D':
 		value_seconds("-D", arg, &o->duration_ns, state);
 		c->time_given = true;
+		return 0;
+	case 'i':
+		value_seconds("-i", arg, &o->interval_ns, state);
 		return 0;
 	case 'c':
 	case KEY_NO_CHECK:
@@ -405,7 +410,7 @@ static const struct argp_option report_options[] = {
 	{"force", KEY_FORCE, NULL, 0, "The file of -J, or of get --file, may exist", 5},
 	{"append", KEY_APPEND, "FILE", 0,
 	 "Add each result to FILE as well, as a line of JSON that says where, when and how it was "
-	 "measured",
+	 "measured; to FILE.csv as CSV",
 	 5},
 	{"format", KEY_FORMAT, "FORMAT", 0, "table (default), csv, json, jsonl on stdout", 5},
 	{0},

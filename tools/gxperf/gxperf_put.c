@@ -51,13 +51,33 @@ static void phase_progress(const struct put *put, uint64_t begin, uint64_t now)
 			(double)count * (double)put->plan.size / s / 1e9);
 }
 
+/* A line for what was done since @v, which begins anew. */
+static void phase_interval(const struct put *put, uint64_t begin, uint64_t now,
+			   struct report_interval *v, uint64_t *counted)
+{
+	uint64_t count = put_count(put);
+
+	v->size_b = put->plan.size;
+	v->to_s = (double)(now - begin) / 1e9;
+	v->count = count - *counted;
+	report_interval(put->perf.report, v);
+	v->from_s = v->to_s;
+	*counted = count;
+}
+
 static int phase_wait(struct put *put)
 {
-	uint64_t begin = gx_now(), told = begin, moved = begin, last = 0, now;
+	uint64_t begin = gx_now(), told = begin, moved = begin, last = 0, counted = 0, now;
+	uint64_t each = put->timed ? put->perf.opts->interval_ns : 0, next = begin + each;
+	struct report_interval v = {0};
 
 	while (!phase_done(put)) {
 		perf_look_nap(begin);
 		now = gx_now();
+		if (each && now >= next) {
+			phase_interval(put, begin, now, &v, &counted);
+			next += each;
+		}
 		if (now - told >= PUT_PROGRESS_NS) {
 			phase_progress(put, begin, now);
 			told = now;
@@ -73,6 +93,8 @@ static int phase_wait(struct put *put)
 				     (unsigned)(PUT_STUCK_NS / 1000000000u));
 		return PERF_LOST;
 	}
+	if (each && put_count(put) > counted)
+		phase_interval(put, begin, gx_now(), &v, &counted);
 	return PERF_OK;
 }
 
@@ -256,8 +278,10 @@ static int put_measure(struct put *put, struct perf_mark m[2])
 		ret = perf_mark(&put->perf, &m[0]);
 	if (!ret)
 		throttle_ready(put->plan.size);
+	put->timed = true;
 	if (!ret)
 		ret = put_phase(put, n, o->duration_ns);
+	put->timed = false;
 	if (!ret)
 		ret = perf_mark(&put->perf, &m[1]);
 	return ret;

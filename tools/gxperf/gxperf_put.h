@@ -19,6 +19,7 @@ struct put {
 	struct traffic_plan plan; /* plan of the current size */
 	uint64_t flow_span;	  /* bytes of the region for each flow */
 	unsigned char *piece;	  /* TRAFFIC_PIECE_B */
+	bool timed;		  /* this phase is a row's, with lines of --interval */
 };
 
 static inline uint64_t u64_min(uint64_t a, uint64_t b)
