@@ -7,8 +7,10 @@ The namespaces are made for the test and go with it. Exit status 77 where that i
 first, and so does udp; a driver of DPDK has the second one to itself, because AF_XDP takes everything that arrives at its
 interface. Over udp the MTU becomes smaller while messages are under way.
 """
+import contextlib
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -88,11 +90,12 @@ class There:
 
     def __init__(self, tools, other, server, port, cores=CLIENT_CPU, more=()):
         self.tools, self.other, self.server, self.port, self.cores, self.more = tools, other, server, port, cores, more
+        self.insecure = () if "--key" in more else ("--insecure",)
 
     def words(self, command, *args):
         port = ("--port", self.port) if self.port else ()
-        return [*self.other.words(self.tools.gxperf_path), command, self.server.addr, "--insecure", "--cores", self.cores, "--mem",
-                "kv", *port, *self.more, *map(str, args)]
+        return [*self.other.words(self.tools.gxperf_path), command, self.server.addr, *self.insecure, "--cores", self.cores, "--mem",
+                "kv", *port, *map(str, self.more), *map(str, args)]
 
     def run(self, command, *args, **kw):
         words = self.words(command, *args)
@@ -167,6 +170,38 @@ def two_cores(tools, other, ports):
         there.perf("put", "-s", "1M", "-n", "20", "--stripe").clean()
 
 
+def sealed(tools, other, driver, ports, folder):
+    """With a key: gcm unless mac is asked for. What is put cannot be read on the way with gcm, and can with mac. Where frames do not
+    pass the kernel's taps (AF_XDP) nobody looks."""
+    key, source = folder / "kv.key", folder / "secret"
+    tools.gxd("keygen", "kv", "-o", key).must(cli.OK)
+    secret = b"a word that is for nobody on the way"
+    source.write_bytes(secret * 500)
+    with cli.Server(tools, "--key", key, "--port", ports[0], listen="10.90.0.1:0") as server:
+        for mode in ("gcm", "mac"):
+            there = There(tools, other, server, ports[1], more=("--key", key, *(("--integrity", "mac") if mode == "mac" else ())))
+            for command in ("put", "get"):
+                ran = there.perf(command, "-b", "1", "-e", "1M", "-f", "32", "-n", "5")
+                ran.clean()
+                expect(ran.doc["path"]["integrity"] == mode and ran.doc["path"]["auth"] == "key kv", ran)
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
+                tap.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 20)
+                tap.bind(("gxc", 0))
+                tap.setblocking(False)
+                there.run("put", "--file", source).must(cli.OK)
+                frames = bytearray()
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        frames += tap.recv(65536)
+            if driver == "net_af_packet":
+                expect(len(frames) > source.stat().st_size, f"{len(frames)} bytes were seen")
+                expect((secret in frames) == (mode == "mac"), f"{mode}: what is put can{'' if secret in frames else ' not'} be read")
+        for mode in ("none", "crc32c"):
+            there.more = ("--key", key, "--integrity", mode)
+            there.run("put", "-s", "4K", "-n", "5").must(cli.FAILED, "a key forbids")
+        expect(server.stat(tools, "rx_forged") == 0)
+
+
 def libxdp_leaks(tools, folder):
     """80 bytes of its own at close, which are not ours to free."""
     path = pathlib.Path(folder) / "lsan"
@@ -204,6 +239,8 @@ def run(tools, other, driver, folder):
         file(there, folder)
         if driver == "udp":
             narrows(there, other)
+    if driver != "udp":
+        sealed(tools, other, driver, ports, folder)
     if driver == "udp":
         over_tcp(tools, other, folder)
         zcrx_refused(tools)
