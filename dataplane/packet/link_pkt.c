@@ -683,8 +683,12 @@ static int packet_gpu(struct gx *gx, struct gx_gpu *gpu)
 static int packet_tick(struct gx_conn *c, uint64_t now_ns,
 		       void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
-	for (unsigned i = 0; c->agreed.integrity > GX_INTEGRITY_CRC && i < c->nr_lanes; i++)
-		seal_make(pkt_of(c->ep[i])->seal); /* at the next tick if there is no memory now */
+	for (unsigned i = 0; c->agreed.integrity > GX_INTEGRITY_CRC && i < c->nr_lanes; i++) {
+		struct seal *s = pkt_of(c->ep[i])->seal; /* NULL: the set-up ended before it */
+
+		if (s)
+			seal_make(s); /* at the next tick if there is no memory now */
+	}
 	return 0;
 }
 

@@ -107,12 +107,23 @@ def revoked(tools, other, keys):
         client(tools, other, s.addr, "put", keys / "stays.key").must(OK)
 
 
+def never_up(tools, other, keys):
+    """A set-up that ends between the lanes and their keys: both ends say so, and live on."""
+    tools.gxd("keygen", "kv", "-o", keys / "kv.key").must(OK)
+    with cli.Server(tools, "--key", keys, "--port", "udp", "--bind", "127.0.0.1", listen="[::1]:0") as s:
+        for _ in range(2):
+            ran = tools.gxperf("put", f"[::1]:{s.port}", "--key", keys / "kv.key", "--port", "udp", "--integrity", "gcm", "-n", "4")
+            ran.must(FAILED, "cannot connect lane 0", "the other family")
+        time.sleep(0.5) # ticks of the control thread
+        expect(s.proc.poll() is None, s.log())
+
+
 def main():
     enter()
     tools, other = cli.Tools(pathlib.Path(sys.argv[1]).resolve()), Other()
     try:
         links_make(other)
-        for case in (readme, rights, revoked):
+        for case in (readme, rights, revoked, never_up):
             with tempfile.TemporaryDirectory() as tmp:
                 case(tools, other, pathlib.Path(tmp))
             print(f"ok     {case.__name__}", flush=True)
