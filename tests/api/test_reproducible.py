@@ -26,9 +26,8 @@ def out(*args, **more):
         sys.exit(f"{' '.join(map(str, args))}\n{p.stdout[-4000:]}{p.stderr[-4000:]}exit status {p.returncode}")
 
 
-def built(source, where, options, zone, language, mask, user):
+def built(where, options, zone, language, mask, user):
     """{file: SHA-256} of what one build installs."""
-    shutil.copytree(source, where / "src", ignore=lambda folder, names: [n for n in names if n.startswith(MADE)] if folder == str(source) else [])
     env = dict(os.environ, SOURCE_DATE_EPOCH="1700000000", TZ=zone, LC_ALL=language, USER=user, LOGNAME=user, CCACHE_DISABLE="1", DESTDIR=str(where / "to"),
                GIT_CEILING_DIRECTORIES=str(where.parent.parent))
     shell = ["sh", "-c", f'umask {mask} && exec "$@"', "sh"]
@@ -44,11 +43,10 @@ def main(source, *options):
     cuda = any(o.startswith("-Dcuda=") for o in options)
     options = list(options) + ([] if cuda else ["-Dcuda=disabled"])
     with tempfile.TemporaryDirectory() as tmp:
-        made = []
-        for name, *more in PLACES:
-            where = pathlib.Path(tmp) / name
-            where.mkdir(parents=True)
-            made.append(built(source, where, options, *more))
+        for name, *_ in PLACES:  # both at once: the sources may change meanwhile
+            shutil.copytree(source, pathlib.Path(tmp) / name / "src",
+                            ignore=lambda folder, names: [n for n in names if n.startswith(MADE)] if folder == str(source) else [])
+        made = [built(pathlib.Path(tmp) / name, options, *more) for name, *more in PLACES]
         differ = sorted(f for f in set(made[0]) | set(made[1]) if made[0].get(f) != made[1].get(f))
         keep = os.environ.get("GX_TEST_KEEP")
         if keep:

@@ -27,6 +27,17 @@ TOOLS = ("mmdebstrap", "dpkg-buildpackage", "lintian", "unshare", "ip", "nsenter
 # What dpkg and the linker keep for themselves.
 KEPT = re.compile(r"^(var/lib/dpkg|var/log|var/cache/ldconfig|var/cache/debconf|var/lib/systemd|etc/ld\.so\.cache|etc/\.pwd\.lock|"
                   r"etc/(passwd|group|g?shadow|subuid|subgid)-|tmp|root|proc|sys|dev|debs|run/mount)(/|$)")
+AS_GX = ("setpriv", "--reuid=gx", "--regid=gx", "--init-groups")
+METRICS = "10.99.0.1:9417"
+SCRAPE = f"""
+import time, urllib.request
+for i in range(100):
+    try:
+        print(urllib.request.urlopen("http://{METRICS}/metrics", timeout=5).read().decode())
+        break
+    except OSError:
+        time.sleep(0.1)
+"""
 ADDR, HERE, THERE = "10.99.0.1:7501", "10.99.0.1/24", "10.99.0.2/24"
 
 
@@ -156,20 +167,25 @@ def served(a, b):
     gxd = started(a, "kv")
     try:
         put = b.run("gxperf", "put", ADDR, "--cores", "1", "--key", "/root/kv.key", "--mem", "kv", "--file", "/root/file")
-        told = a.run("setpriv", "--reuid=gx", "--regid=gx", "--init-groups", "gxd", "stats")
+        told = a.run(*AS_GX, "gxd", "stats").stdout
+        exporter = subprocess.Popen(a.words(*AS_GX, "gxd", "metrics", "--listen", METRICS), stdin=subprocess.DEVNULL)
+        metrics = b.run("python3", "-c", SCRAPE).stdout
     finally:
-        inner = sh("pgrep", "-f", "^/usr/bin/gxd --config", ok=False).stdout.split()
+        inner = sh("pgrep", "-f", "^(/usr/bin/gxd --config|gxd metrics)", ok=False).stdout.split()
         for pid in inner:
             os.kill(int(pid), 15)
     said = gxd.communicate(timeout=30)[1]
+    exporter.wait(30)
     shutil.rmtree(a.at / "run/credentials")  # as systemd does
     if gxd.returncode or "drained" not in said:
         sys.exit(f"gxd: exit status {gxd.returncode}\n{said}")
     if "SHA-256" not in put.stdout and "sha256" not in put.stdout:
         sys.exit(f"the file is not proved: {put.stdout}")
-    if not re.search(r"rx_bytes|rx_b", told.stdout):
-        sys.exit(f"no counters: {told.stdout[:500]}")
-    print("served, put from the other root, counters read, stopped", flush=True)
+    if not re.search(r"rx_bytes|rx_b", told):
+        sys.exit(f"no counters: {told[:500]}")
+    if not re.search(r'^gx_\w+{.*name="gxd".*} \d', metrics, re.M):
+        sys.exit(f"no metrics of gxd: {metrics[:2000]}")
+    print("served, put from the other root, counters and metrics read, stopped", flush=True)
 
 
 def inside(source, debs, base):
