@@ -80,6 +80,13 @@ static inline void gx_demote(const void *p)
 #endif
 }
 
+/** gx_prefetch_read() - This core reads @len bytes at @p soon. Never faults. */
+static inline void gx_prefetch_read(const void *p, size_t len)
+{
+	for (size_t i = 0; i < len; i += GX_CACHE_LINE)
+		__builtin_prefetch((const char *)p + i, 0, 2);
+}
+
 /** gx_store_fence() - Earlier stores, streaming ones too, are visible before later ones. */
 static inline void gx_store_fence(void)
 {
@@ -133,5 +140,12 @@ bool gx_copy_use(const char *name);
 
 /** gx_crc32c() - CRC-32C (RFC 3720 B.4) of @len bytes, continuing from @crc; start with 0. */
 uint32_t gx_crc32c(uint32_t crc, const void *buf, size_t len);
+/** gx_copy_slot_crc() - gx_copy_slot(). Return: the CRC-32C of the bytes, which are read once. */
+extern uint32_t (*gx_copy_slot_crc)(void *dst, const void *src, size_t len);
+/**
+ * gx_copy_crc_use() - For tests: take variant "vector" or "steps" of gx_copy_slot_crc(), NULL for the
+ * best. Return: false if this CPU has not got it.
+ */
+bool gx_copy_crc_use(const char *name);
 
 #endif

@@ -300,6 +300,94 @@ static void gx_crc32c__chains(void **state)
 				 whole);
 }
 
+/* ---- Copied and summed at once ---- */
+
+static void copy_slot_crc(void *dst, const void *src, size_t len)
+{
+	assert_int_equal(gx_copy_slot_crc(dst, src, len), gx_crc32c(0, src, len));
+}
+
+/* Values from RFC 3720, B.4, and bit by bit: ISA-L has no part in these. */
+static void gx_copy_slot_crc__known_values(void **state)
+{
+	const struct area *a = *state;
+	uint8_t out[2048] = {0}, in[2048];
+
+	assert_int_equal(gx_copy_slot_crc(out, "123456789", 9), 0xe3069283);
+	memset(in, 0xff, sizeof(in));
+	assert_int_equal(gx_copy_slot_crc(out, in, 32), 0x62a8ab43);
+	for (size_t len = 250; len <= sizeof(in); len += 89) {
+		uint32_t crc = ~0u;
+
+		for (size_t i = 0; i < 8 * len; i++) {
+			crc ^= a->src[i / 8] >> i % 8 & 1u;
+			crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+		}
+		assert_int_equal(gx_copy_slot_crc(out, a->src, len), ~crc);
+		assert_memory_equal(out, a->src, len);
+	}
+}
+
+/* Each length at each alignment of the source, and at one of the destination. */
+static void gx_copy_slot_crc__every_length(void **state)
+{
+	for (size_t off = 0; off < GUARD_B; off++)
+		for (size_t len = 0; len <= 4096; len++)
+			copy_checked(*state, copy_slot_crc, (off * 7 + len) % GUARD_B, off, len);
+}
+
+static void gx_copy_slot_crc__every_alignment(void **state)
+{
+	every_alignment(*state, copy_slot_crc);
+}
+
+static void gx_copy_slot_crc__long_lengths(void **state)
+{
+	long_lengths(*state, copy_slot_crc);
+}
+
+/* As gx_copy_slot() does, it fetches what lies behind the source, where nobody may read. */
+static void gx_copy_slot_crc__reads_nothing_behind(void **state)
+{
+	const struct area *a = *state;
+
+	for (size_t len = 1; len <= 1024; len += 51) {
+		uint8_t *src = source_open(len);
+
+		copy_slot_crc(a->dst, src, len);
+		assert_memory_equal(a->dst, src, len);
+		source_close(src, len);
+	}
+}
+
+static void gx_copy_crc_use__the_best_by_default(void **state)
+{
+	assert_false(gx_copy_crc_use("mmx"));
+	assert_true(gx_copy_crc_use("steps"));
+	assert_true(gx_copy_crc_use(NULL));
+}
+
+static int run_crc_variants(void)
+{
+	static const char *const names[] = {"vector", "steps"};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gx_copy_slot_crc__known_values),
+		cmocka_unit_test(gx_copy_slot_crc__every_length),
+		cmocka_unit_test(gx_copy_slot_crc__every_alignment),
+		cmocka_unit_test(gx_copy_slot_crc__long_lengths),
+		cmocka_unit_test(gx_copy_slot_crc__reads_nothing_behind),
+	};
+	int failed = 0;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(names); i++)
+		if (gx_copy_crc_use(names[i]))
+			failed += cmocka_run_group_tests_name(names[i], tests, area_setup,
+							      area_teardown);
+		else
+			print_message("%s: not here\n", names[i]);
+	return failed;
+}
+
 /* Of each variant that this CPU has. */
 static int run_variants(void)
 {
@@ -333,11 +421,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(gx_copy_use__the_best_by_default),
+		cmocka_unit_test(gx_copy_crc_use__the_best_by_default),
 		cmocka_unit_test(gx_crc32c__known_values),
 		cmocka_unit_test(gx_crc32c__nothing),
 		cmocka_unit_test(gx_crc32c__chains),
 	};
 	int failed = cmocka_run_group_tests(tests, area_setup, area_teardown);
 
-	return failed + run_variants();
+	return failed + run_variants() + run_crc_variants();
 }
