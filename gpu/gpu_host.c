@@ -5,7 +5,7 @@
  * Control slots are for any thread, [core] slots for the thread that owns the stream.
  */
 #include "gpu_priv.h"
-#include "host_warm.h"
+#include "gx_internal/warm.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HOST_STREAM_MIN	 HOST_WARM_UNIT_B /* shorter copies go through the cache */
+#define HOST_STREAM_MIN	 GX_WARM_UNIT_B /* shorter copies go through the cache */
 #define HOST_HUGE	 ((size_t)2 << 20)
 #define HOST_PAGE	 ((size_t)4096)
 #define HOST_DELAYED_MAX 1024 /* things that a delayed stream holds; power of two */
@@ -48,7 +48,7 @@ struct host_stream {
 	struct gx_gpu_stream stream;
 	uint32_t head, tail;	      /* free running, of delayed[] */
 	struct host_delayed *delayed; /* [HOST_DELAYED_MAX]; NULL: nothing is ever delayed */
-	struct host_warm warm;	      /* where it copied to */
+	struct gx_warm warm;	      /* where it copied to */
 };
 
 static struct host_gpu *host_of(struct gx_gpu *gpu)
@@ -218,7 +218,7 @@ static int host_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 
 static void host_copy_one(struct host_stream *s, void *dst, const void *src, size_t len)
 {
-	if (len < HOST_STREAM_MIN || host_warm_write(&s->warm, dst, len))
+	if (len < HOST_STREAM_MIN || gx_warm_write(&s->warm, dst, len))
 		gx_copy(dst, src, len);
 	else
 		gx_copy_stream(dst, src, len);

@@ -127,9 +127,17 @@ static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 	return true;
 }
 
+void in_fence(struct link_pkt *l)
+{
+	gx_store_fence();
+	l->unfenced = false;
+}
+
 /* Every byte is visible: complete the message here, and tell the sender. */
 static void in_landed(struct pkt_ep *e, struct in_msg *m)
 {
+	if (gx_unlikely(e->link->unfenced))
+		in_fence(e->link);
 	in_words_put(e, m);
 	in_cut_put(e, m);
 	bad_forget(e, m);

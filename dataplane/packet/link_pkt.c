@@ -450,6 +450,7 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	if (ret)
 		return ret;
 	l->q->ops->peer_info(l->q, e->port_peer, &e->port_path);
+	e->guards = l->port->caps.flags & GX_PORT_TX_GUARDS && e->port_path.pool < 0;
 	/* The CPU reads the payload that it sends, for a CRC or to encrypt it; an encrypted one lies
 	 * in a buffer of the core. */
 	if (ep->conn->agreed.integrity != GX_INTEGRITY_NONE)
@@ -467,6 +468,8 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 		ret = ep_pace(e, &cfg);
 	if (!ret)
 		ret = ep_paths(e, &cfg);
+	if (!ret && ep->conn->agreed.integrity != GX_INTEGRITY_NONE)
+		ret = seal_link_open(l);
 	if (!ret && ep->conn->agreed.integrity > GX_INTEGRITY_CRC)
 		ret = seal_open(e, remote->psn);
 	if (ret)

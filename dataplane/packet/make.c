@@ -7,14 +7,14 @@
 
 /* The header, where the connection has an integrity mode. */
 static __attribute__((noinline)) void tx_guard(struct pkt_ep *e, struct gx_tx *tx,
-					       struct gx_wire_hdr *h, uint64_t psn,
+					       const struct gx_wire_hdr *h, uint64_t psn,
 					       enum gx_half half)
 {
-	if (e->integrity == GX_INTEGRITY_CRC)
-		h->crc_payload = tx->len ? gx_crc32c(0, tx->data, tx->len) : 0;
-	gx_wire_hdr_put(tx->hdr, h, e->integrity, e->salt_peer);
+	gx_wire_hdr_put(tx->hdr, h, GX_INTEGRITY_NONE, 0);
 	if (e->seal)
 		seal_packet(e, tx, h->type, psn, half);
+	else
+		seal_crc(e, tx, half);
 }
 
 static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h, uint64_t psn,
@@ -45,7 +45,7 @@ void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint64_t psn, 
 	tx.cookie = UINT32_MAX;
 	tx.gpu = 0;
 	tx.mapped = false;
-	tx.seal = NULL;
+	tx.guard = NULL;
 	tx_hdr(e, &tx, &h, psn, GX_HALF_CTL);
 	l->q->ops->tx_burst(l->q, GX_HALF_CTL, &tx, 1);
 	gx_stat_add(pkt_stats(l), GX_STAT_TX_PKTS, 1);
@@ -125,7 +125,7 @@ void tx_send(struct link_pkt *l, unsigned n)
 	unsigned sent = l->q->ops->tx_burst(l->q, GX_HALF_DATA, l->tx, n);
 
 	l->gather_b = 0;
-	if (gx_unlikely(l->seal))
+	if (gx_unlikely(l->guarded))
 		seal_sent(l, n);
 	/* A packet that a lossy port did not take is lost like any other: the flow finds that, and
 	 * it goes again. */

@@ -20,6 +20,7 @@
 #include "copy/stage.h"
 
 #include "gx_internal/link.h"
+#include "gx_internal/warm.h"
 
 #include <assert.h>
 
@@ -134,8 +135,7 @@ struct in_msg {
 	uint32_t words;	  /* index in rx_words, PKT_NONE */
 	uint32_t pending; /* fragments in blocks, pieces that are lent */
 	uint16_t nr_bad;  /* its packets in ep->bad */
-	uint16_t
-		cut; /* ACTIVE: cut_number() of its pieces, instead of dst; 0: it is in one piece */
+	uint16_t cut;	  /* ACTIVE: cut_number() of its pieces, instead of dst; 0: in one piece */
 	struct block_q *bq; /* copies to the destination */
 	char *dst;
 	const struct gx_mem *mem; /* the memory of dst; NULL: not registered */
@@ -146,14 +146,14 @@ struct in_msg {
 	uint64_t from;		  /* pulled: address of its first byte in the peer's process */
 	uint64_t begun_b;	  /* pulled: bytes from the first on that were read, or lent */
 	struct gx_wire_keys keys; /* pulled by a device: of the peer's memory */
+	bool streams; /* since its first packet: what the core itself copies bypasses the cache */
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
 	union {
 		uint32_t next;	  /* LANDED: next place in the list of these */
 		uint32_t bad_seg; /* REFUSED: the segment that could not be taken */
 	};
-	uint32_t heir; /* DRAIN: the place of the message that replaces it, and waits until nothing
-			  of this one is pending; PKT_NONE: none waits */
+	uint32_t heir; /* DRAIN: the place of the message that waits for its end; PKT_NONE: none */
 };
 
 static inline void in_goto(struct in_msg *m, enum in_state to)
@@ -237,11 +237,9 @@ struct share {
 	uint32_t of[GX_PEERS_MAX + 1]; /* buffers of each endpoint, by nr_want. frozen */
 };
 
-/* State of an endpoint, by the file that writes it. owner: core, except where a comment names
- * another. */
+/* State of an endpoint, by the file that writes it. owner: core, except where a comment says. */
 
-/* timer.c: times of timers, and whether the peer is there. rx.c and ack.c note that they heard it.
- */
+/* timer.c: times of timers, and whether the peer is there. rx.c and ack.c note what they heard. */
 struct pkt_timer {
 	uint64_t heard_ns;	      /* last packet from the peer's core that passed all checks */
 	uint64_t acked_ns;	      /* when it last acknowledged something new */
@@ -370,8 +368,8 @@ struct pkt_ep {
 	uint32_t salt, salt_peer;
 	enum gx_integrity integrity;
 	struct seal *seal; /* modes MAC and GCM: keys; else NULL */
-	/* Bit kind: copies into memory of that enum gx_mem_kind check incoming payload, here and at
-	 * the peer. */
+	bool guards;	   /* the port copies payload by gx_tx.guard */
+	/* Bit enum gx_mem_kind: copies into such memory check incoming payload, here, at the peer. */
 	uint8_t crc_by_copy, peer_crc_by_copy;
 	uint32_t credit0;      /* the peer's first credit, which it keeps when idle */
 	uint32_t credit0_peer; /* our first credit */
@@ -448,8 +446,7 @@ struct link_pkt {
 	struct {
 		struct block_q *bq;
 		struct stage *stage;
-	} made[GX_GPUS_MAX]; /* ctl: those of GPUs that are open; link_pkt_take() has the core use
-				them */
+	} made[GX_GPUS_MAX]; /* ctl: of GPUs that are open; link_pkt_take() has the core use them */
 	struct block_stat seen; /* part of the blocks' counters that the core's statistics have */
 	uint32_t pool_out;	/* shared pool: granted to all peers, without lapsed credit */
 	struct share share;
@@ -464,7 +461,9 @@ struct link_pkt {
 	uint32_t drop_ticket[GX_GPUS_MAX]; /* ... until these tickets are past */
 	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
 	struct gx_tx tx[GX_BURST_MAX];
-	struct seal_link *seal; /* NULL: none of its endpoints encrypts */
+	struct seal_link *seal; /* NULL: none of its endpoints has an integrity mode */
+	bool guarded, unfenced; /* tx[] has packets in seal, or with a guard; in_fence() is due */
+	struct gx_warm warm;	/* where payload went by the core itself */
 	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
 	const char *pad; /* zeros, for padded probes */
 	char *gather;	 /* [PKT_GATHER_B]: payload of packets in tx whose source is in pieces */
@@ -662,7 +661,8 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void in_refuse(struct pkt_ep *e, struct in_msg *m, int err); /* sends FAIL */
 void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void in_check_landed(struct pkt_ep *e, struct in_msg *m); /* is all of it visible? */
-void in_close(struct pkt_ep *e);			  /* of a failed ep */
+void in_fence(struct link_pkt *l); /* before anybody hears of payload that bypassed the cache */
+void in_close(struct pkt_ep *e);   /* of a failed ep */
 bool in_is_drained(const struct in_msg *m);
 /* Do blocks copy its pieces? Into host memory the core does. */
 static inline bool in_scatters(const struct pkt_ep *e, const struct in_msg *m)

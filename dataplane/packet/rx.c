@@ -187,6 +187,14 @@ static struct pkt_ep *rx_ep(struct link_pkt *l, const struct gx_rx *rx, struct g
 	return e;
 }
 
+/* The CPU reads the payload of a packet of a burst that ends before @end. Another core has written it,
+ * and the next one. */
+static void rx_prefetch(const struct link_pkt *l, const struct gx_rx *rx, const struct gx_rx *end)
+{
+	if (rx + 1 < end && !l->q->rx_gpu)
+		gx_prefetch_read(rx[1].data, rx[1].len);
+}
+
 /* The CPU checks the payload of a packet, or decrypts it in place. False: the packet is dropped and
  * counted. */
 static bool rx_payload(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
@@ -360,13 +368,43 @@ static bool rx_scatter(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 	return true;
 }
 
+/* Who brings payload to its place? */
+enum rx_by {
+	RX_BY_BLOCK,
+	RX_BY_CORE, /* now, if it is host memory in one piece: the core has just read the payload, for
+		       its CRC, and has it in its cache */
+	RX_BY_NOBODY, /* it is there */
+};
+
+/* As the CPU backend copies: past the cache, but for memory that lies in it. */
+static void rx_copy(struct link_pkt *l, const struct gx_rx *rx, const struct gx_wire_hdr *h,
+		    struct in_msg *m)
+{
+	if (m->seen_pkts <= 1)
+		m->streams = m->len >= GX_WARM_UNIT_B && !gx_warm_write(&l->warm, m->dst, m->len);
+	if (m->streams)
+		gx_copy_stream_nofence(m->dst + h->moff, rx->data, rx->len);
+	else
+		gx_copy(m->dst + h->moff, rx->data, rx->len);
+	l->unfenced |= m->streams;
+}
+
+static bool rx_is_plain(const struct pkt_ep *e, const struct in_msg *m)
+{
+	return m->bq == e->link->bq_host && !m->cut && !m->checks;
+}
+
 /* The packet's bytes get a descriptor, and a block holds its buffer until they are copied. True: a
- * block holds it. @placed: they are at their place already. */
+ * block holds it. */
 RX_INLINE bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
-			struct in_msg *m, bool placed)
+			struct in_msg *m, enum rx_by by)
 {
 	flow_rx_take(e->flow, e->now_ns, h->psn, true, h->flags & (GX_PKT_EOM | GX_PKT_ACK_NOW));
-	if (!rx->len || placed) {
+	if (by == RX_BY_CORE && rx_is_plain(e, m)) {
+		rx_copy(e->link, rx, h, m);
+		by = RX_BY_NOBODY;
+	}
+	if (!rx->len || by == RX_BY_NOBODY) {
 		m->visible_b += rx->len;
 		in_check_landed(e, m);
 		return false;
@@ -393,7 +431,7 @@ RX_INLINE bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct g
 /* A packet that is whole and, as far as anybody can tell, the peer's. @active: its message @m is under
  * way. True: a block holds the buffer. */
 RX_INLINE bool rx_data_take(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
-			    struct in_msg *m, bool active, bool placed)
+			    struct in_msg *m, bool active, enum rx_by by)
 {
 	uint64_t pkt;
 	int seen;
@@ -430,7 +468,7 @@ RX_INLINE bool rx_data_take(struct pkt_ep *e, const struct gx_rx *rx, const stru
 		flow_rx_take(e->flow, e->now_ns, h->psn, false, true);
 		return false;
 	}
-	return rx_place(e, rx, h, m, placed);
+	return rx_place(e, rx, h, m, by);
 }
 
 /* May a packet be decrypted straight to its place? Only to host memory in one piece where no byte of it
@@ -440,23 +478,29 @@ static bool rx_is_direct(const struct pkt_ep *e, const struct gx_rx *rx,
 {
 	uint64_t pkt;
 
-	return e->integrity == GX_INTEGRITY_GCM && m->bq == e->link->bq_host && !m->cut &&
+	return e->integrity == GX_INTEGRITY_GCM && rx_is_plain(e, m) &&
 	       !msg_pkt(m->shape, m->len, h->moff, rx->len, h->flags & GX_PKT_EOM, &pkt) &&
 	       msg_win_test(&m->win, pkt) == 0;
 }
 
-static __attribute__((noinline)) bool rx_data_sealed(struct pkt_ep *e, const struct gx_rx *rx,
-						     const struct gx_wire_hdr *h, struct in_msg *m,
-						     bool active)
+/* A packet of a connection that has an integrity mode. It is checked before anything else. */
+static __attribute__((noinline)) bool rx_data_guarded(struct pkt_ep *e, const struct gx_rx *rx,
+						      const struct gx_wire_hdr *h, struct in_msg *m,
+						      bool active)
 {
 	bool direct = active && rx_is_direct(e, rx, h, m);
 
-	return seal_take(e, rx, h, direct ? m->dst + h->moff : rx->data) &&
-	       rx_data_take(e, rx, h, m, active, direct);
+	if (e->seal) {
+		if (!seal_take(e, rx, h, direct ? m->dst + h->moff : rx->data))
+			return false;
+	} else if (!(active && m->checks) && !e->link->q->rx_gpu && !rx_payload(e, rx, h)) {
+		return false; /* only its copy reads payload in a GPU */
+	}
+	return rx_data_take(e, rx, h, m, active, direct ? RX_BY_NOBODY : RX_BY_CORE);
 }
 
 /* True: a block holds the buffer; false: it goes back at once. */
-static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
+static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx, const struct gx_rx *end)
 {
 	struct gx_wire_hdr h;
 	struct pkt_ep *e = rx_ep(l, rx, &h);
@@ -468,12 +512,10 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx)
 	m = in_at(e, h.mid);
 	active = h.type == GX_PKT_DATA && m->mid == h.mid && m->state == IN_ACTIVE;
 	if (gx_unlikely(e->integrity != GX_INTEGRITY_NONE)) {
-		if (e->seal)
-			return rx_data_sealed(e, rx, &h, m, active);
-		if (!(active && m->checks) && !l->q->rx_gpu && !rx_payload(e, rx, &h))
-			return false; /* only its copy reads payload in a GPU */
+		rx_prefetch(l, rx, end);
+		return rx_data_guarded(e, rx, &h, m, active);
 	}
-	return rx_data_take(e, rx, &h, m, active, false);
+	return rx_data_take(e, rx, &h, m, active, RX_BY_BLOCK);
 }
 
 static bool rx_room(const struct link_pkt *l)
@@ -541,11 +583,13 @@ bool rx_poll(struct link_pkt *l, bool few, uint64_t now_ns)
 	n_ctl += rx_ctl(l);
 	for (unsigned i = 0; i < n; i++) {
 		bytes += l->rx_data[i].len;
-		if (!rx_data_one(l, &l->rx_data[i]))
+		if (!rx_data_one(l, &l->rx_data[i], l->rx_data + n))
 			link_release(l, l->rx_data[i].buf);
 	}
 	rx_flush(l, n < GX_BURST_MAX, now_ns);
 	if (n + n_ctl) {
+		if (gx_unlikely(l->unfenced))
+			in_fence(l);
 		gx_stat_add(pkt_stats(l), GX_STAT_RX_PKTS, n + n_ctl);
 		gx_stat_add(pkt_stats(l), GX_STAT_RX_BYTES, bytes);
 	}

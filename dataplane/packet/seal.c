@@ -35,7 +35,7 @@ int seal_make(struct seal *s)
 	return ret ? ret : auth_ring_make(&s->rx);
 }
 
-static int seal_link_open(struct link_pkt *l)
+int seal_link_open(struct link_pkt *l)
 {
 	size_t len = sizeof(*l->seal) + (size_t)GX_BURST_MAX * l->port->caps.payload_max;
 
@@ -72,8 +72,7 @@ int seal_open(struct pkt_ep *e, uint64_t rx_psn)
 	if (!e->ep.conn->secret || e->ep.conn->link != &gx_link_packet)
 		return gx_fail(-EOPNOTSUPP, "integrity mac and gcm need link packet, and a key at "
 					    "both ends");
-	ret = seal_link_open(e->link);
-	s = ret ? NULL : gx_pages_get(sizeof(*s));
+	s = gx_pages_get(sizeof(*s));
 	if (!s)
 		return -ENOMEM;
 	e->seal = s;
@@ -99,62 +98,117 @@ void seal_close(struct seal *s)
 
 /* ---- out ---- */
 
-static void mac_put(const struct auth_phase *p, const uint8_t *nonce, struct gx_tx *tx)
+/* The CPU reads the payload of one packet of a message, which the payload of the next one follows. */
+static void tx_prefetch(const struct gx_tx *tx, enum gx_half half)
+{
+	if (half == GX_HALF_DATA)
+		gx_prefetch_read((const char *)tx->data + tx->len, tx->len);
+}
+
+static void mac_put(const struct gx_gcm_key *key, const uint8_t *nonce, uint8_t *hdr, uint32_t crc)
 {
 	uint8_t aad[SEAL_AAD_B + SEAL_CRC_B];
 
-	memcpy(aad, tx->hdr, SEAL_AAD_B);
-	le32_put(aad + SEAL_AAD_B, gx_crc32c(0, tx->data, tx->len));
-	gx_gcm_seal(&p->key, nonce, (struct gx_gcm_aad){aad, sizeof(aad)}, NULL, NULL, 0,
-		    tx->hdr + GX_WIRE_TAG_AT);
+	memcpy(aad, hdr, SEAL_AAD_B);
+	le32_put(aad + SEAL_AAD_B, crc);
+	gx_gcm_seal(key, nonce, (struct gx_gcm_aad){aad, sizeof(aad)}, NULL, NULL, 0,
+		    hdr + GX_WIRE_TAG_AT);
 }
 
-/* The port copies the payload anyway, so it encrypts it on the way. */
-static void seal_by_port(struct seal_link *l, const struct auth_phase *p, const uint8_t *nonce,
-			 struct gx_tx *tx, unsigned i)
+static void gcm_put(const struct gx_gcm_key *key, const uint8_t *nonce, uint8_t *hdr, void *dst,
+		    const void *src, uint32_t len)
 {
-	struct gx_tx_seal *how = &l->how[i];
+	gx_gcm_seal(key, nonce, (struct gx_gcm_aad){hdr, SEAL_AAD_B}, dst, src, len,
+		    hdr + GX_WIRE_TAG_AT);
+}
 
-	how->key = &p->key;
-	how->tag = tx->hdr + GX_WIRE_TAG_AT;
-	memcpy(how->nonce, nonce, sizeof(how->nonce));
-	tx->seal = how;
+static void copy_crc(const struct gx_tx_guard *g, void *dst, const void *src, uint32_t len)
+{
+	const struct seal_how *how = GX_CONTAINER_OF(g, struct seal_how, guard);
+
+	gx_wire_hdr_crc(how->hdr, gx_copy_slot_crc(dst, src, len), how->salt);
+}
+
+static void copy_mac(const struct gx_tx_guard *g, void *dst, const void *src, uint32_t len)
+{
+	const struct seal_how *how = GX_CONTAINER_OF(g, struct seal_how, guard);
+
+	mac_put(how->key, how->nonce, how->hdr, gx_copy_slot_crc(dst, src, len));
+}
+
+static void copy_gcm(const struct gx_tx_guard *g, void *dst, const void *src, uint32_t len)
+{
+	const struct seal_how *how = GX_CONTAINER_OF(g, struct seal_how, guard);
+
+	gx_prefetch_read((const char *)src + len, len);
+	gcm_put(how->key, how->nonce, how->hdr, dst, src, len);
+}
+
+/* The port copies the payload anyway, so it guards it on the way. */
+static struct seal_how *by_port(struct link_pkt *link, struct gx_tx *tx)
+{
+	struct seal_how *how = &link->seal->how[tx - link->tx];
+
+	how->hdr = tx->hdr;
+	tx->guard = &how->guard;
+	link->guarded = true;
+	return how;
+}
+
+void seal_crc(struct pkt_ep *e, struct gx_tx *tx, enum gx_half half)
+{
+	struct seal_how *how;
+
+	if (half == GX_HALF_DATA && e->guards) {
+		how = by_port(e->link, tx);
+		how->guard.copy = copy_crc;
+		how->salt = e->salt_peer;
+		return;
+	}
+	tx_prefetch(tx, half);
+	gx_wire_hdr_crc(tx->hdr, gx_crc32c(0, tx->data, tx->len), e->salt_peer);
 }
 
 void seal_packet(struct pkt_ep *e, struct gx_tx *tx, uint8_t type, uint64_t psn, enum gx_half half)
 {
-	struct link_pkt *link = e->link;
-	struct seal_link *l = link->seal;
+	struct seal_link *l = e->link->seal;
 	struct seal *s = e->seal;
 	const struct auth_phase *p = &s->tx_slot[s->tx_phase % SEAL_TX_PHASES];
+	bool mac = e->integrity == GX_INTEGRITY_MAC;
 	uint8_t nonce[GX_GCM_NONCE_B];
+	struct seal_how *how;
 	uint8_t *to = l->ctl;
 
 	tx->hdr[GX_WIRE_PHASE_AT] = (uint8_t)s->tx_phase;
 	s->tx_pkts++;
 	auth_nonce(p, type, psn, nonce); /* ACKs have a type and numbers of their own */
-	if (e->integrity == GX_INTEGRITY_MAC) {
-		mac_put(p, nonce, tx);
+	if (half == GX_HALF_DATA && e->guards) {
+		how = by_port(e->link, tx);
+		how->guard.copy = mac ? copy_mac : copy_gcm;
+		how->key = &p->key;
+		memcpy(how->nonce, nonce, sizeof(how->nonce));
 		return;
 	}
-	if (half == GX_HALF_DATA && link->port->caps.flags & GX_PORT_TX_SEALS) {
-		seal_by_port(l, p, nonce, tx, (unsigned)(tx - link->tx));
+	tx_prefetch(tx, half);
+	if (mac) {
+		mac_put(&p->key, nonce, tx->hdr, gx_crc32c(0, tx->data, tx->len));
 		return;
 	}
 	if (half == GX_HALF_DATA) {
 		to = l->slots + l->used_b;
 		l->used_b += tx->len;
+		e->link->guarded = true;
 	}
-	gx_gcm_seal(&p->key, nonce, (struct gx_gcm_aad){tx->hdr, SEAL_AAD_B}, to, tx->data, tx->len,
-		    tx->hdr + GX_WIRE_TAG_AT);
+	gcm_put(&p->key, nonce, tx->hdr, to, tx->data, tx->len);
 	tx->data = to;
 }
 
 void seal_sent(struct link_pkt *l, unsigned n)
 {
+	l->guarded = false;
 	l->seal->used_b = 0;
 	for (unsigned i = 0; i < n; i++)
-		l->tx[i].seal = NULL;
+		l->tx[i].guard = NULL;
 }
 
 /* ---- in ---- */

@@ -2,7 +2,7 @@
 /*
  * Packets that are sealed: integrity modes MAC and GCM. An endpoint has the keys of both directions,
  * phase by phase. The control thread makes keys ahead (seal_make()); the core that turns the endpoint
- * does all else. docs/wire.md has the record.
+ * does all else. docs/wire.md has the record. Also mode CRC, as far as it goes out.
  */
 #ifndef GX_SEAL_H
 #define GX_SEAL_H
@@ -34,10 +34,18 @@ struct seal {
 	struct auth_phase tx_slot[SEAL_TX_PHASES], rx_slot[SEAL_RX_PHASES];
 };
 
-/* Where a link encrypts. owner: core */
+/* What a port does with payload while it copies it, and with the header then. */
+struct seal_how {
+	struct gx_tx_guard guard;
+	uint8_t *hdr;
+	uint32_t salt;		      /* mode CRC */
+	const struct gx_gcm_key *key; /* modes MAC and GCM */
+	uint8_t nonce[GX_GCM_NONCE_B];
+};
+
+/* Where a link guards payload. owner: core */
 struct seal_link {
-	struct gx_tx_seal
-		how[GX_BURST_MAX]; /* of packets in link->tx, by a port that encrypts itself */
+	struct seal_how how[GX_BURST_MAX]; /* of packets in link->tx, by a port that copies */
 	uint8_t ctl[GX_CTL_PAYLOAD_MAX];
 	size_t len;
 	uint32_t used_b;
@@ -54,9 +62,12 @@ void seal_close(struct seal *s); /* ctl: NULL: nothing to do */
 int seal_make(struct seal *s);
 void seal_link_close(struct seal_link *l);
 
-/* Seal a packet whose header is in tx->hdr, but for phase and tag. The port, or this, encrypts the
- * payload of one that goes out by the data half, which stands in link->tx. */
+int seal_link_open(struct link_pkt *l); /* ctl: for any integrity mode. Return: 0, -ENOMEM */
+
+/* Seal a packet whose header is in tx->hdr, but for phase and tag. The port, or this, sums or encrypts
+ * the payload of one that goes out by the data half, which stands in link->tx. */
 void seal_packet(struct pkt_ep *e, struct gx_tx *tx, uint8_t type, uint64_t psn, enum gx_half half);
+void seal_crc(struct pkt_ep *e, struct gx_tx *tx, enum gx_half half); /* the same, in mode CRC */
 void seal_sent(struct link_pkt *l, unsigned n); /* the port has link->tx[0 .. n) */
 /* Is it authentic, and has it not come before? Its payload goes to @dst in mode GCM, which may be
  * rx->data; in mode MAC it stays. False: the packet is dropped and counted, nothing else has changed,

@@ -39,6 +39,12 @@ _Static_assert(REC_SIZE_MAX + GX_WIRE_SEGS * REC_SEG_B <= GX_WIRE_QUANTUM_MIN, "
 
 /* ---- Packet header ---- */
 
+void gx_wire_hdr_crc(uint8_t *b, uint32_t crc, uint32_t salt)
+{
+	le32_put(b + HDR_CRC_PAYLOAD_AT, crc);
+	le32_put(b + HDR_CRC_AT, gx_crc32c(salt, b, GX_WIRE_HDR_B));
+}
+
 void gx_wire_hdr_put(uint8_t *b, const struct gx_wire_hdr *h, enum gx_integrity mode, uint32_t salt)
 {
 	assert(!(h->moff & 15) && !(h->moff >> 36));
@@ -52,10 +58,10 @@ void gx_wire_hdr_put(uint8_t *b, const struct gx_wire_hdr *h, enum gx_integrity 
 	b[20] = GX_WIRE_HDR_B;
 	b[GX_WIRE_PHASE_AT] = 0;
 	le32_put(b + HDR_CRC_AT, 0);
-	le32_put(b + HDR_CRC_PAYLOAD_AT, mode == GX_INTEGRITY_CRC ? h->crc_payload : 0);
+	le32_put(b + HDR_CRC_PAYLOAD_AT, 0);
 	le64_put(b + HDR_ZERO_AT, 0);
 	if (mode == GX_INTEGRITY_CRC)
-		le32_put(b + HDR_CRC_AT, gx_crc32c(salt, b, GX_WIRE_HDR_B));
+		gx_wire_hdr_crc(b, h->crc_payload, salt);
 }
 
 int gx_wire_hdr_get(const uint8_t *b, uint32_t len, uint32_t plen_seen, struct gx_wire_hdr *h)

@@ -66,7 +66,7 @@ static int shm_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 					  .payload_best = slot_b,
 					  .rx_slots = nr_slots,
 					  .flags = GX_PORT_ORDERED | GX_PORT_LOSSLESS |
-						   GX_PORT_LOCAL | GX_PORT_TX_SEALS};
+						   GX_PORT_LOCAL | GX_PORT_TX_GUARDS};
 	p->arena = cfg->arena;
 	p->pool = cfg->pool;
 	p->pool_gpu = cfg->pool_gpu;

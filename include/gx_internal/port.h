@@ -14,7 +14,6 @@
 #define GX_INTERNAL_PORT_H
 
 #include "gx_internal/base.h"
-#include "gx_internal/gcm.h"
 #include "gx_internal/mem.h"
 #include "gx_internal/stat.h"
 
@@ -40,7 +39,7 @@ enum gx_port_flag {
 	GX_PORT_SHARED_POOL =
 		1 << 6, /* rx_slots is for all peers of a queue together; else for each peer */
 	GX_PORT_LOCAL = 1 << 7,	       /* reaches this host only */
-	GX_PORT_TX_SEALS = 1 << 11,    /* heeds gx_tx.seal for payload of the host */
+	GX_PORT_TX_GUARDS = 1 << 11,   /* heeds gx_tx.guard; not into slots of a GPU */
 	GX_PORT_RX_DMA = 1 << 10,      /* with RX_GPU: a device writes there, not a GPU or a CPU */
 	GX_PORT_NORMAL_PAGES = 1 << 9, /* gx asked for huge pages, and there are none */
 	GX_PORT_NEEDS_PROBE =
@@ -85,11 +84,10 @@ struct gx_rx {
 	uint8_t hdr[GX_HDR_MAX];
 };
 
-/* How to encrypt a payload while it is copied. The bytes of the header before @tag go along. */
-struct gx_tx_seal {
-	const struct gx_gcm_key *key;
-	uint8_t *tag; /* in gx_tx.hdr; written before the header is copied */
-	uint8_t nonce[GX_GCM_NONCE_B];
+/* How a payload is copied that is summed or encrypted on the way. Its header in gx_tx.hdr is finished
+ * then. */
+struct gx_tx_guard {
+	void (*copy)(const struct gx_tx_guard *g, void *dst, const void *src, uint32_t len);
 };
 
 /* One packet to send. */
@@ -101,22 +99,20 @@ struct gx_tx {
 			  * wanted, and the port must copy data before tx_burst returns */
 	uint8_t gpu;	 /* 1 + the device whose memory data is, see gx_port_peer.gpus; 0: host */
 	bool mapped;	 /* host memory that GPUs of this process read in place */
-	const struct gx_tx_seal *seal; /* with GX_PORT_TX_SEALS; NULL: the payload goes as it is */
+	const struct gx_tx_guard
+		*guard; /* with GX_PORT_TX_GUARDS; NULL: the payload goes as it is */
 	uint32_t hlen;
 	uint8_t hdr[GX_HDR_MAX];
 };
 
-/** gx_tx_copy() - The payload of @pkt to @dst, a slot that another core reads next. */
+/** gx_tx_copy() - The payload of @pkt to @dst, a slot that another core reads next. Before its header
+ * is copied. */
 static inline void gx_tx_copy(void *dst, const struct gx_tx *pkt)
 {
-	const struct gx_tx_seal *s = pkt->seal;
-
-	if (gx_likely(!s)) {
+	if (gx_likely(!pkt->guard))
 		gx_copy_slot(dst, pkt->data, pkt->len);
-		return;
-	}
-	gx_gcm_seal(s->key, s->nonce, (struct gx_gcm_aad){pkt->hdr, (size_t)(s->tag - pkt->hdr)},
-		    dst, pkt->data, pkt->len, s->tag);
+	else
+		pkt->guard->copy(pkt->guard, dst, pkt->data, pkt->len);
 }
 
 /* Facts for sending to one connected peer. */

@@ -52,6 +52,9 @@ struct gx_wire_hdr {
  * MAC and GCM the caller writes phase and tag afterwards. */
 void gx_wire_hdr_put(uint8_t *b, const struct gx_wire_hdr *h, enum gx_integrity mode,
 		     uint32_t salt);
+/** gx_wire_hdr_crc() - Mode CRC: the header in @b was put in mode NONE, and now gets @crc, of the
+ * payload, and the CRC of itself. */
+void gx_wire_hdr_crc(uint8_t *b, uint32_t crc, uint32_t salt);
 /** gx_wire_hdr_get() - Decode, and check version, type, flags, doff, lengths (@plen_seen: bytes that
  * arrived). Return: 0, -EPROTO. Once the connection is known: gx_wire_hdr_plain() says for modes 0 and
  * 1 whether all is zero that a header then has no use for, gx_wire_hdr_check() checks the CRC. */

@@ -5,7 +5,7 @@
  */
 #include "crc_core.h"
 #include "gx_internal/base.h"
-#include "host_warm.h"
+#include "gx_internal/warm.h"
 #include "resident_core.h"
 
 #include <setjmp.h>
@@ -833,24 +833,24 @@ static void res_lay__if_alone(void **state)
 	free(sh);
 }
 
-#define WARM_B (HOST_WARM_NR * HOST_WARM_UNIT_B)
+#define WARM_B (GX_WARM_NR * GX_WARM_UNIT_B)
 
 static const char *const warm_at = (const char *)((uintptr_t)1 << 40);
 
 /* Pieces of 8 KiB that begin inside a unit, as packets of a put do. Return: how many were warm. */
-static unsigned warm_pass(struct host_warm *w, size_t len)
+static unsigned warm_pass(struct gx_warm *w, size_t len)
 {
 	unsigned warm = 0;
 
 	for (size_t off = 0; off < len; off += 8192)
-		warm += host_warm_write(w, warm_at + 96 + off, 8192);
+		warm += gx_warm_write(w, warm_at + 96 + off, 8192);
 	return warm;
 }
 
 /* Half of what the table holds, written again and again: warm but for the first time. */
 static void warm__one_place(void **state)
 {
-	struct host_warm w = {{0}};
+	struct gx_warm w = {{0}};
 
 	assert_int_equal(warm_pass(&w, WARM_B / 2), 0);
 	for (unsigned i = 0; i < 3; i++)
@@ -860,7 +860,7 @@ static void warm__one_place(void **state)
 /* Twice as much as the table holds: nothing is found again, though all was written before. */
 static void warm__large_place(void **state)
 {
-	struct host_warm w = {{0}};
+	struct gx_warm w = {{0}};
 
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(warm_pass(&w, 2 * WARM_B), 0);
@@ -868,25 +868,25 @@ static void warm__large_place(void **state)
 
 static void warm__last_unit(void **state)
 {
-	const size_t u = HOST_WARM_UNIT_B;
-	struct host_warm w = {{0}};
+	const size_t u = GX_WARM_UNIT_B;
+	struct gx_warm w = {{0}};
 
-	assert_false(host_warm_write(&w, warm_at, u));
-	assert_true(host_warm_write(&w, warm_at, u));
-	assert_false(host_warm_write(&w, warm_at + 1, u)); /* ends in the next one */
-	assert_true(host_warm_write(&w, warm_at + u, u));
-	assert_false(host_warm_write(&w, warm_at + 2 * u, u));
+	assert_false(gx_warm_write(&w, warm_at, u));
+	assert_true(gx_warm_write(&w, warm_at, u));
+	assert_false(gx_warm_write(&w, warm_at + 1, u)); /* ends in the next one */
+	assert_true(gx_warm_write(&w, warm_at + u, u));
+	assert_false(gx_warm_write(&w, warm_at + 2 * u, u));
 }
 
 /* A piece of the table's size is remembered, a longer one is not. */
 static void warm__longest(void **state)
 {
-	struct host_warm w = {{0}};
+	struct gx_warm w = {{0}};
 
-	assert_false(host_warm_write(&w, warm_at, WARM_B));
-	assert_true(host_warm_write(&w, warm_at, WARM_B));
-	assert_false(host_warm_write(&w, warm_at, WARM_B + 1));
-	assert_false(host_warm_write(&w, warm_at + WARM_B, HOST_WARM_UNIT_B));
+	assert_false(gx_warm_write(&w, warm_at, WARM_B));
+	assert_true(gx_warm_write(&w, warm_at, WARM_B));
+	assert_false(gx_warm_write(&w, warm_at, WARM_B + 1));
+	assert_false(gx_warm_write(&w, warm_at + WARM_B, GX_WARM_UNIT_B));
 }
 
 int main(void)

@@ -188,7 +188,7 @@ static struct rig *seal_open_rig(const struct rig_cfg *cfg)
 		for (unsigned i = 0; i < r->nr_conns; i++)
 			r->conn[side][i]->link = &link_by_hand;
 		tap_open(r, side);
-		assert_non_null(rig_ep(r, side, 0)->seal);
+		assert_int_equal(!rig_ep(r, side, 0)->seal, cfg->integrity == GX_INTEGRITY_CRC);
 	}
 	return r;
 }
@@ -327,6 +327,72 @@ static void record__known_answers(void **state)
 			assert_string_equal(hex_of(tx.data, tx.len), answers[i].payload);
 		}
 	}
+	taps_close();
+	rig_close(r);
+}
+
+/* A port that copies payload into a slot: it sums or encrypts on the way, and the header is finished
+ * then. */
+static void port_copies(struct pkt_ep *e, const struct answer *a, const void *payload)
+{
+	struct link_pkt *l = e->link;
+	uint8_t slot[64];
+
+	assert_null(l->tx[1].guard);
+	packet_make(e, a, payload, &l->tx[1]);
+	memset(l->tx[1].hdr + GX_WIRE_PHASE_AT, 0, GX_WIRE_HDR_B - GX_WIRE_PHASE_AT);
+	l->tx[1].data = payload;
+	e->guards = true;
+	seal_packet(e, &l->tx[1], a->type, a->number, GX_HALF_DATA);
+	e->guards = false;
+	assert_non_null(l->tx[1].guard);
+	assert_ptr_equal(l->tx[1].data, payload);
+	gx_tx_copy(slot, &l->tx[1]);
+	assert_string_equal(hex_of(l->tx[1].hdr, l->tx[1].hlen), a->hdr);
+	assert_string_equal(hex_of(slot, a->len), a->payload);
+	assert_true(l->guarded);
+	seal_sent(l, 2);
+	assert_false(l->guarded);
+	assert_null(l->tx[1].guard);
+}
+
+static void record__by_a_port_that_copies(void **state)
+{
+	struct rig *r = seal_open_rig(&(struct rig_cfg){.integrity = 3});
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(answers); i++)
+		if (answers[i].type == GX_PKT_DATA)
+			port_copies(e, &answers[i], "the bytes of a packet, 37 of them, so");
+	taps_close();
+	rig_close(r);
+}
+
+/* The same in mode CRC, against a header that is put at once. */
+static void record__crc_by_a_port_that_copies(void **state)
+{
+	struct rig *r = seal_open_rig(&(struct rig_cfg){.integrity = 1});
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+	uint8_t want[GX_WIRE_HDR_B], slot[PAYLOAD_B];
+	struct gx_wire_hdr h = {
+		.type = GX_PKT_DATA, .plen = PAYLOAD_B, .cid = 7, .psn = 8, .mid = 9, .moff = 4096};
+	struct gx_tx *tx = &e->link->tx[3];
+
+	h.crc_payload = gx_crc32c(0, src, PAYLOAD_B);
+	gx_wire_hdr_put(want, &h, GX_INTEGRITY_CRC, e->salt_peer);
+	for (int by_port = 0; by_port < 2; by_port++) {
+		gx_wire_hdr_put(tx->hdr, &h, GX_INTEGRITY_NONE, 0);
+		tx->data = src;
+		tx->len = PAYLOAD_B;
+		e->guards = by_port;
+		seal_crc(e, tx, GX_HALF_DATA);
+		assert_int_equal(!!tx->guard, by_port);
+		gx_tx_copy(slot, tx);
+		assert_memory_equal(tx->hdr, want, GX_WIRE_HDR_B);
+		assert_memory_equal(slot, src, PAYLOAD_B);
+	}
+	e->guards = false;
+	seal_sent(e->link, 4);
 	taps_close();
 	rig_close(r);
 }
@@ -557,6 +623,73 @@ static void forged__what_has_come_stays(void **state)
 	assert_memory_equal(mem, src, len);
 	free(fake);
 	seal_close_rig(r);
+}
+
+/* Mode CRC: no byte of a packet that is wrong comes to its place. */
+static void wrong__leaves_nothing(void **state)
+{
+	struct rig *r = seal_open_rig(&(struct rig_cfg){.integrity = 1});
+	const uint32_t len = 10 * PAYLOAD_B + 100;
+	uint8_t *mem = rig_mem(r, 1);
+	struct kept *wrong = calloc(1, sizeof(*wrong));
+	unsigned n = 0;
+
+	memset(mem, RIG_POISON, MEM_B);
+	taps[0].drops[GX_HALF_DATA] = true;
+	put_on(r, 0, len);
+	rig_pass(r, 200000);
+	taps[0].drops[GX_HALF_CTL] = taps[1].drops[GX_HALF_CTL] = true;
+	for (unsigned i = 0; i < taps[0].nr_out; i++) {
+		if (taps[0].out[i].half != GX_HALF_DATA)
+			continue;
+		*wrong = taps[0].out[i];
+		wrong->data[rig_random(r) % wrong->rx.len] ^= 1;
+		bring_in(r, 1, wrong, 1);
+		n++;
+	}
+	assert_true(n >= 10);
+	assert_int_equal(rig_stat(r, 1, "rx_crc"), n);
+	rig_check_poison(mem, MEM_B);
+	memset(taps[0].drops, 0, sizeof(taps[0].drops));
+	memset(taps[1].drops, 0, sizeof(taps[1].drops));
+	rig_comps(r, 0, 1, SECOND);
+	assert_int_equal(r->last[0][0].status, 0);
+	assert_memory_equal(mem, src, len);
+	rig_check_poison(mem + len, MEM_B - len);
+	free(wrong);
+	seal_close_rig(r);
+}
+
+/* ---- where the core copies ---- */
+
+/* Has the last message bypassed the cache? */
+static bool streamed(struct rig *r, uint64_t len)
+{
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+	bool is = false;
+
+	put_whole(r, len);
+	for (uint32_t i = 0; i < GX_WIRE_MIDS; i++)
+		if (e->in[i].len == len)
+			is |= e->in[i].streams;
+	assert_false(e->link->unfenced);
+	return is;
+}
+
+/* In modes CRC and MAC the core that has checked a packet copies it: long messages past the cache, but
+ * for a place that was written lately. No block does. */
+static void direct__copies_as_blocks_do(void **state)
+{
+	for (int mode = GX_INTEGRITY_CRC; mode <= GX_INTEGRITY_MAC; mode++) {
+		struct rig *r = seal_open_rig(&(struct rig_cfg){.integrity = mode});
+
+		assert_false(streamed(r, 2 * PAYLOAD_B - 1));
+		assert_true(streamed(r, 20 * PAYLOAD_B - 1));
+		assert_false(streamed(r, 20 * PAYLOAD_B));
+		assert_true(streamed(r, 4u << 20));
+		assert_true(streamed(r, (4u << 20) + 1));
+		seal_close_rig(r);
+	}
 }
 
 /* ---- replays ---- */
@@ -914,10 +1047,14 @@ int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		rig_test(record__known_answers),
+		rig_test(record__by_a_port_that_copies),
+		rig_test(record__crc_by_a_port_that_copies),
 		rig_test(window__numbers),
 		rig_test(window__nonces_differ),
 		rig_test(forged__nothing_changes),
 		rig_test(forged__what_has_come_stays),
+		rig_test(wrong__leaves_nothing),
+		rig_test(direct__copies_as_blocks_do),
 		rig_test(replay__of_this_connection_and_another),
 		rig_test(replay__keeps_no_peer_alive),
 		rig_test(phase__old_keys_are_gone),
