@@ -56,9 +56,10 @@ struct plan {
 	bool huge;
 	unsigned reopen; /* how often the port is opened again, in the same process */
 	uint32_t slots, payload_b;
-	uint32_t nr_data;  /* packets each way */
-	uint32_t hold;	   /* buffers kept before they are released */
-	uint32_t window;   /* packets sent ahead of what came; 0: no limit */
+	uint32_t nr_data; /* packets each way */
+	uint32_t hold;	  /* buffers kept before they are released */
+	uint32_t window;  /* packets sent ahead of what came; 0: no limit */
+	enum gx_port_cc cc;
 	const char *netns; /* shell commands: before the ends, and in the second end's network
 			      namespace */
 	const char *netns_inner;
@@ -543,6 +544,129 @@ static void ring__loopback(void **state)
 	assert_int_equal(alone(ring_run, &plan), 0);
 }
 
+/* ---- marks of congestion ---- */
+
+/* A router between the two ends of a ring. owner: the process of the test */
+static struct router {
+	unsigned data, ctl;  /* frames */
+	unsigned ect, other; /* of these, that may be marked, or have any other bits of ECN */
+} router;
+
+static uint16_t ip_sum(const uint8_t *ip)
+{
+	uint32_t sum = 0;
+
+	for (unsigned i = 0; i < 20; i += 2)
+		sum += i == 10 ? 0 : dpdk_get16(ip + i);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (uint16_t) ~((sum & 0xffff) + (sum >> 16));
+}
+
+/* Each third data packet is marked if it may be, whatever its number says. */
+static bool router_marks(uint32_t number)
+{
+	return number % 3 == 1;
+}
+
+static uint16_t router_turn(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_t n,
+			    void *arg)
+{
+	for (uint16_t i = 0; i < n; i++) {
+		uint8_t *b = rte_pktmbuf_mtod(m[i], uint8_t *);
+		uint32_t number;
+
+		if (dpdk_get16(b + 12) != 0x0800)
+			continue;
+		memcpy(&number, b + DPDK_ENCAP_B, 4);
+		if (dpdk_get16(b + 24) != ip_sum(b + 14))
+			_exit(3);
+		if (dpdk_get16(b + 36) & 1)
+			router.ctl++;
+		else
+			router.data++;
+		router.ect += (b[15] & 3) == 2;
+		router.other += (b[15] & 3) % 2;
+		if ((b[15] & 3) != 2 || !router_marks(number))
+			continue;
+		b[15] |= 3;
+		dpdk_put16(b + 24, ip_sum(b + 14));
+	}
+	return n;
+}
+
+static unsigned marks_take(struct end *e, enum gx_half half)
+{
+	struct gx_rx pkts[32];
+	unsigned n, marked = 0;
+
+	memset(pkts, 0xff, sizeof(pkts)); /* the port says it of each packet */
+	n = gx_port_dpdk_ops.rx_burst(e->q, half, pkts, 32);
+	for (unsigned i = 0; i < n; i++) {
+		bool is = *(uint8_t *)&pkts[i].marked == 1;
+		uint32_t number;
+
+		memcpy(&number, pkts[i].hdr, 4);
+		CHECK(is || !*(uint8_t *)&pkts[i].marked, "not told");
+		CHECK(is == (half == GX_HALF_DATA && e->plan->cc == GX_PORT_CC_RATE &&
+			     router_marks(number)),
+		      "packet %u of half %d: %d", number, half, is);
+		marked += is;
+		if (half == GX_HALF_DATA)
+			gx_port_dpdk_ops.rx_release(e->q, &pkts[i].buf, 1);
+	}
+	e->rx_data += half == GX_HALF_DATA ? n : 0;
+	e->rx_ctl += half == GX_HALF_CTL ? n : 0;
+	return marked;
+}
+
+static void marks_run(struct end *e)
+{
+	uint64_t until = gx_now_ns() + LIMIT_NS;
+	struct gx_port_addr addr;
+	unsigned marked = 0;
+	uint16_t id;
+
+	end_open(e);
+	e->port->cc = e->plan->cc;
+	RTE_ETH_FOREACH_DEV(id)
+	CHECK(rte_eth_add_tx_callback(id, 0, router_turn, NULL), "a router");
+	CHECK(!gx_port_dpdk_ops.peer_add(e->q, &e->peer, &addr), "add");
+	CHECK(!gx_port_dpdk_ops.peer_connect(e->q, e->peer, &addr), "connect");
+	gx_port_dpdk_ops.peer_attach(e->q, e->peer);
+	while (e->rx_data < e->plan->nr_data) {
+		marked += marks_take(e, GX_HALF_CTL);
+		marked += marks_take(e, GX_HALF_DATA);
+		end_tx(e);
+		CHECK(gx_now_ns() < until, "stuck: %u, %u", e->rx_data, e->rx_ctl);
+	}
+	CHECK(router.data == e->plan->nr_data && router.ctl, "%u, %u", router.data, router.ctl);
+	CHECK(!router.other, "%u", router.other);
+	if (e->plan->cc == GX_PORT_CC_RATE)
+		CHECK(router.ect == router.data && marked == router.data / 3, "%u, %u", router.ect,
+		      marked);
+	else
+		CHECK(!router.ect && !marked, "%u, %u", router.ect, marked);
+	gx_port_dpdk_ops.peer_detach(e->q, e->peer);
+	gx_port_dpdk_ops.peer_del(e->q, e->peer);
+	end_close(e);
+}
+
+/* Data of a peer that heeds marks may be marked, and each packet says whether it was. */
+static void marks__are_told(void **state)
+{
+	static const enum gx_port_cc cc[] = {GX_PORT_CC_RATE, GX_PORT_CC_SWIFT, GX_PORT_CC_NONE};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(cc); i++) {
+		struct plan plan = {.args = {"net_ring,mem=64", "net_ring,mem=64"},
+				    .slots = 256,
+				    .nr_data = 600,
+				    .window = 100,
+				    .cc = cc[i]};
+
+		assert_int_equal(alone(marks_run, &plan), 0);
+	}
+}
+
 /* net_null makes frames of zeros without end, and takes everything. */
 static void null_run(struct end *e)
 {
@@ -905,6 +1029,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(dir_open__sweeps),
 		cmocka_unit_test(arp__answers_for_our_address),
 		cmocka_unit_test(ring__loopback),
+		cmocka_unit_test(marks__are_told),
 		cmocka_unit_test(null__garbage_is_counted),
 		cmocka_unit_test(memif__as_many_as_there_is_room_for),
 		cmocka_unit_test(memif__handlers_and_bursts_apart),

@@ -660,6 +660,12 @@ void dpdk_encap_init(struct dpdk_encap *e, const struct dpdk_net *from, uint16_t
 	e->sum = encap_sum(b + DPDK_ETH_B, 10);
 }
 
+void dpdk_encap_ect(struct dpdk_encap *e)
+{
+	e->b[15] |= 2;
+	e->sum = encap_sum(e->b + DPDK_ETH_B, 10);
+}
+
 static bool encap_sum_ok(const uint8_t *ip)
 {
 	uint32_t sum = encap_sum(ip, 10);

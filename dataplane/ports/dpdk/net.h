@@ -116,6 +116,14 @@ struct dpdk_encap {
 
 void dpdk_encap_init(struct dpdk_encap *e, const struct dpdk_net *from, uint16_t from_port,
 		     const uint8_t mac[DPDK_MAC_B], uint32_t ip, uint16_t port);
+/** dpdk_encap_ect() - Its packets may be marked from now on instead of dropped: ECT(0), RFC 3168 5. */
+void dpdk_encap_ect(struct dpdk_encap *e);
+
+/** dpdk_is_marked() - Has a queue on the way marked the frame in @b (CE)? It is one for us. */
+static inline bool dpdk_is_marked(const uint8_t *b)
+{
+	return (b[15] & 3) == 3;
+}
 
 static inline void dpdk_put16(uint8_t *b, uint32_t v)
 {

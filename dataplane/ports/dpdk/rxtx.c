@@ -271,6 +271,7 @@ static void rx_take(struct dpdk_queue *q, const struct dpdk_ent *e, struct gx_rx
 	pkt->len = e->len;
 	pkt->peer = e->peer;
 	pkt->hlen = DPDK_HDR_B;
+	pkt->marked = dpdk_is_marked((const uint8_t *)b);
 	memcpy(pkt->hdr, b + DPDK_ENCAP_B, DPDK_HDR_B);
 	pkt->buf = (uintptr_t)e->m;
 }

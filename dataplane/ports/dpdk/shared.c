@@ -318,5 +318,7 @@ int dpdk_shared_connect(struct dpdk_queue *q, struct dpdk_peer *peer, const stru
 			addr->udp_port);
 	dpdk_encap_init(&peer->encap[GX_HALF_CTL], net, (uint16_t)(q->udp_port + 1), mac, addr->ip,
 			(uint16_t)(addr->udp_port + 1));
+	if (gx_port_cc(&q->port->p) == GX_PORT_CC_RATE) /* only it heeds marks */
+		dpdk_encap_ect(&peer->encap[GX_HALF_DATA]);
 	return 0;
 }
