@@ -9,6 +9,8 @@
  * usage: seal PORT QUANTUM CPU-OF-THE-SENDER CPU-OF-THE-RECEIVER [ROUNDS]
  */
 #include "core/core.h"
+
+#include "gx_internal/gcm.h"
 #include "kit/common_key.h"
 
 #include <pthread.h>
