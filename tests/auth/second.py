@@ -99,12 +99,12 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
         os.unlink(log)
         self.token, = struct.unpack_from("<Q", hello, hello.index(b"\2kv") + 3)
         self.out, self.into = (Keys(exporter(master, struct.pack("<BIB", 0, 0, way))) for way in range(2))
-        addr = struct.pack("<BBHI16s", 4, 0, 47000, 0, socket.inet_aton(own))
+        addr = struct.pack("<BBHI16s16x", 4, 0, 47000, 0, socket.inet_aton(own))
         self.send_frame(2, b"\3udp" + struct.pack("<BB4IQI", 0, 0, 1280, 524288, 16, mode, 5 * 10**9, 1) + struct.pack("<H", len(addr))
                         + addr + struct.pack("<BIIQIBH", 0, 5, 8, 1000, 0, 0, 0))
         accept = self.frame(3)
-        at = accept.index(struct.pack("<H", 24)) + 26
-        to, = struct.unpack_from("<H", accept, at - 22)
+        at = accept.index(struct.pack("<H", 40)) + 42
+        to, = struct.unpack_from("<H", accept, at - 38)
         self.cid, self.credit, self.next, _ = struct.unpack_from("<IIQI", accept, at + 1)
         self.to = {DATA: (host, to), CTL: (host, to + 1)}
         self.mode, self.psn, self.acks, self.rsn, self.seen, self.done, self.our_done, self.slots = mode, 1000, 0, 0, set(), 0, 0, {}

@@ -647,7 +647,7 @@ SAMPLES = (
     (rule_doc_links, {"docs/a.md": "# The `x`: a, b\n[a](#the-x-a-b) [b](../poll/a.c) [c](https://example.org/x) [d](..)\n", "poll/a.c": ""}, 0),
     (rule_doc_options, {"docs/a.md": "`--port` and --gone, --y\n[a](b.md#c--d)\n", "tools/a.c": '{"port", 1},', "run": "--x"}, 2),
     (rule_doc_options, {"docs/a.md": "a--b --x\n| --- |\n", "run": "--x"}, 0),
-    (rule_doc_files, {"docs/a/b.md": "![a](x.svg) [b](y.json)\n", "docs/a/x.svg": "", "docs/a/y.json": "", "docs/a/z.svg": ""}, 2),
+    (rule_doc_files, {"docs/a/b.md": "![a](x.svg) [b](y.json)\n", "docs/a/x.svg": "", "docs/a/y.json": "", "docs/a/z.svg": "", "docs/a/w.json": ""}, 2),
     (rule_doc_files, {"docs/a.md": "![a](a/x.svg)\n", "docs/a/x.svg": "", "docs/b.c": ""}, 0),
     (rule_calls, {"dataplane/core/a.c": "void f(void)\n{\n\tg();\n}\n", "dataplane/packet/b.c": "void g(void)\n{\n}\n"}, 1),
     (rule_calls, {"dataplane/packet/a.c": "void f(void)\n{\n\tg();\n}\n", "dataplane/core/b.c": "void g(void)\n{\n}\n"}, 0),
