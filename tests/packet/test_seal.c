@@ -361,6 +361,7 @@ static void record__by_a_port_that_copies(void **state)
 	struct rig *r = seal_open_rig(&(struct rig_cfg){.integrity = 3});
 	struct pkt_ep *e = rig_ep(r, 1, 0);
 
+	secrets_known(&e->seal->tx, 1);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(answers); i++)
 		if (answers[i].type == GX_PKT_DATA)
 			port_copies(e, &answers[i], "the bytes of a packet, 37 of them, so");
