@@ -611,7 +611,8 @@ static void rtt_step(struct cc *c, uint64_t now_ns)
 	struct cc_rate *r = &c->rate;
 
 	if (r->phase != RATE_RTT) {
-		if (!r->rtt_expired || r->idle_restart)
+		/* gx: not in the start, which may take 5 s where the round trip is long. */
+		if (!r->rtt_expired || r->idle_restart || r->phase == RATE_STARTUP)
 			return;
 		r->window_before_b = c->window_b;
 		phase_set(c, RATE_RTT);

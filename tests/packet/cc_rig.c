@@ -151,7 +151,7 @@ static void send_by(struct rig *r, struct rig_sender *s, enum gx_half half, uint
 	struct way_fate fate = way_of(r, s, half, bytes);
 
 	s->out_b += bytes;
-	if (fate.drop != WAY_PASSES)
+	if (fate.drop != WAY_PASSES || fate.corrupt) /* its check sum is wrong */
 		return;
 	ev.ns = fate.due_ns + s->cfg.rtt_ns / 2;
 	ev.marked = fate.mark;
@@ -363,6 +363,10 @@ static void ack_send(struct rig *r, struct rig_sender *s)
 		ev.ack->marks = s->lied += s->cfg.lie;
 	if (dice(r->nr_made + 1000003 * r->seed) < s->cfg.ack_late_pct)
 		ev.ns += s->cfg.rtt_ns;
+	if (dice(r->nr_made + 1000033 * r->seed) < s->cfg.ack_lost_pct) {
+		free(ev.ack);
+		return;
+	}
 	event_put(r, ev);
 }
 

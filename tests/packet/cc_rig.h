@@ -2,7 +2,7 @@
 /*
  * Senders with congestion control over one narrow way (net_way.h), in virtual time: flow.c, pace.c
  * and cc.c as they are shipped. Each sender has a receiver behind the way; acknowledgements come
- * back after a delay, and none is lost. After each event the rig asserts that the controller counts
+ * back after a delay. After each event the rig asserts that the controller counts
  * under way what is under way. A run is a function of its seed.
  */
 #ifndef CC_RIG_H
@@ -37,6 +37,7 @@ struct rig_sender_cfg {
 	uint32_t
 		ack_late_pct; /* so many acknowledgements in 100, chosen by the seed, are a round trip
 				  late */
+	uint32_t ack_lost_pct; /* likewise, are lost */
 	uint32_t
 		lie; /* its receiver says so many marked packets more with each acknowledgement, whatever
 			 came; 0: the truth */
