@@ -57,6 +57,7 @@ static const struct gx_link_conn_ops absent_conn_ops = {
 	.lost = link_none_conn,
 	.close = link_none_conn,
 	.pull_over = link_none_pull_over,
+	.look = link_none_look,
 };
 
 /* No end offers it, so no connection takes it. */

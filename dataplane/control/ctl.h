@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Declarations for the files of the control half, the lowest first: ctl_addr.c (addresses),
- * ctl_listen.c (listening sockets), ctl_stats.c (the stats socket), ctl_run.c (where it is found),
+ * ctl_listen.c (listening sockets), ctl_look.c (connections in numbers), ctl_stats.c (the stats socket), ctl_run.c (where it is found),
  * ctl_tls.c (TLS), ctl_conn.c (a bootstrap connection: frames out, and its end), ctl_fd.c (descriptors
  * over a Unix socket), ctl_data.c (data sockets), ctl_path.c (choice of link and port), ctl_hello.c
  * (set-up), ctl_first.c (a client's first bytes), ctl_frame.c (frames in) and ctl.c (open, close,
@@ -237,6 +237,7 @@ struct ctl {
 	struct ctl_rate bad_rate, refused_rate, full_rate, closers_rate, fds_rate;
 	uint8_t frame[GX_HELLO_FRAME_MAX]; /* gx encodes frames here */
 	char run_lock[100]; /* ctl_run.c: path of the lock; the socket's is as long */
+	size_t text_room;   /* ctl_stats.c: of the last answer; 0: none yet */
 	int run_fd;	    /* of it; -1: this context is not published */
 };
 
@@ -421,6 +422,11 @@ void ctl_conn_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns);
 int ctl_stats_publish(struct gx *gx, const char *path, mode_t mode);
 void ctl_stats_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_stats_close(struct ctl *ctl);
+
+/* -- ctl_look.c -- */
+
+/** ctl_look_print() - Add connections that are up and operations of queues, for Prometheus. */
+void ctl_look_print(struct gx *gx, struct gx_text *text);
 
 /* -- ctl_run.c; the thread of gx_open() and gx_close() -- */
 

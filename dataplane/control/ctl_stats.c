@@ -22,7 +22,7 @@
 #define CLIENT_NS     5000000000ull /* for a client in all */
 #define STATS_BACKLOG 16
 #define TEXT_ROOM     16384
-#define TEXT_ROOM_MAX (4u << 20)
+#define TEXT_ROOM_MAX (8u << 20)
 #define DRAIN_READS   8 /* most reads of a long request's rest */
 
 struct ctl_client {
@@ -66,15 +66,14 @@ static void client_close(struct ctl_client *c)
 /* ---- The answer ---- */
 
 /* A line for each peer that is up: by what it may connect, and how its packets are guarded. */
-static size_t peers_print(const struct gx *gx, char *buf, size_t room)
+static void peers_print(const struct gx *gx, struct gx_text *text)
 {
 	static const char *const integrity[] = {"none", "crc32c", "mac", "gcm"};
-	struct gx_text text = {.buf = buf, .room = room};
 
 	for (const struct gx_conn *c = gx->conns; c; c = c->next) {
 		if (conn_state(c) != GX_CONN_STATE_UP)
 			continue;
-		core_say(&text, "peer %s: link %s, integrity %s, %s%s\n", c->peer_name,
+		core_say(text, "peer %s: link %s, integrity %s, %s%s\n", c->peer_name,
 			 c->link->name,
 			 c->agreed.integrity < GX_ARRAY_SIZE(integrity)
 				 ? integrity[c->agreed.integrity]
@@ -84,7 +83,6 @@ static size_t peers_print(const struct gx *gx, char *buf, size_t room)
 					: "insecure",
 			 c->auth);
 	}
-	return text.at;
 }
 
 /* Return: malloc()ed text, with @head_room free bytes before it; NULL. */
@@ -97,14 +95,22 @@ static char *text_print(struct gx *gx, enum gx_stat_format format, size_t head_r
 		all[n++] = &gx->core[i]->loop.stats;
 	gx_stat_set(&gx->ctl_stats, GX_STAT_LOG_DROPPED, gx_log_dropped());
 	all[n++] = &gx->ctl_stats;
-	for (size_t room = TEXT_ROOM; room <= TEXT_ROOM_MAX; room *= 2) {
+	if (!gx->ctl->text_room)
+		gx->ctl->text_room = TEXT_ROOM;
+	for (size_t room = gx->ctl->text_room; room <= TEXT_ROOM_MAX; room *= 2) {
 		char *text = malloc(head_room + room);
 		int ret = text ? gx_stat_print(all, n, format, text + head_room, room) : -ENOMEM;
 
 		if (ret >= 0) {
-			*len = (size_t)ret;
+			struct gx_text more = {
+				.buf = text + head_room, .room = room, .at = (size_t)ret};
+
 			if (format == GX_STAT_TEXT)
-				*len += peers_print(gx, text + head_room + ret, room - (size_t)ret);
+				peers_print(gx, &more);
+			else
+				ctl_look_print(gx, &more);
+			*len = more.at;
+			gx->ctl->text_room = room;
 			if (*len < room)
 				return text;
 		}

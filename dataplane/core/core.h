@@ -292,6 +292,28 @@ struct gx_port_slot {
 	struct gx_port_queue *queue[GX_CORES_MAX];
 };
 
+#define CORE_SIZES 14 /* up to 64 B, by fours to 1 GiB, and more */
+#define CORE_TIMES 20 /* up to 1 us, 2, 5, 10 and so on to 1 s, and more */
+
+/* Operations of queues, by size and by time from the post to the completion. owner: the thread of the
+ * queue. Read by any */
+struct core_hist {
+	_Atomic uint64_t size[CORE_SIZES], size_b;  /* that ended well; size_b: their bytes */
+	_Atomic uint64_t time[CORE_TIMES], time_ns; /* one of CORE_TIMED, also such as failed */
+};
+#define CORE_TIMED 16
+
+/* Up to which time: 1000, 2000, 5000, 10000 ns and so on. */
+static inline uint64_t core_hist_time_ns(unsigned i)
+{
+	static const uint16_t lead[] = {1, 2, 5};
+	uint64_t ns = 1000;
+
+	for (unsigned k = i / 3; k; k--)
+		ns *= 10;
+	return ns * lead[i % 3];
+}
+
 struct gx {
 	struct gx_opts opts; /* frozen; defaults filled in, and no group is NULL */
 	struct core_groups
@@ -341,6 +363,7 @@ struct gx {
 	struct ctl *ctl;
 	struct auth_set *auth;	   /* its keys; NULL: none. Frozen */
 	struct gx_stats ctl_stats; /* written by ctl */
+	struct core_hist ended;	   /* of queues that are closed; written by ctl */
 	pthread_mutex_t wait_lock; /* for gx_conn_wait(): changes of state broadcast under it */
 	pthread_cond_t wait_cond;
 };

@@ -174,6 +174,10 @@ uint64_t link_none_pull_over(const struct gx_conn *c)
 	return 0;
 }
 
+void link_none_look(const struct gx_conn *c, struct gx_link_look *out)
+{
+}
+
 int link_none_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
 		   unsigned n, struct gx_route *route)
 {
@@ -240,4 +244,5 @@ const struct gx_link_conn_ops link_none_conn_ops = {
 	.lost = link_none_conn,
 	.close = link_none_conn,
 	.pull_over = link_none_pull_over,
+	.look = link_none_look,
 };

@@ -471,6 +471,19 @@ static const struct gx_link_mem_ops mem_ops = {
 	.holder = local_holder,
 };
 
+/* What each end has copied, in both directions, beside the packets. */
+static void local_look(const struct gx_conn *c, struct gx_link_look *out)
+{
+	const struct local_conn *l = local_conn_of(c);
+
+	pkt_conn_look(c, out);
+	out->has |= GX_LOOK_TX_B;
+	for (unsigned i = 0; l && l->rx && l->tx && i < l->nr_lanes; i++) {
+		out->tx_b += atomic_load_explicit(&l->tx->ring[i].made.bytes, memory_order_relaxed);
+		out->rx_b += atomic_load_explicit(&l->rx->ring[i].made.bytes, memory_order_relaxed);
+	}
+}
+
 static const struct gx_link_conn_ops conn_ops = {
 	.may = local_offered,
 	.offer = link_none_offer,
@@ -495,6 +508,7 @@ static const struct gx_link_conn_ops conn_ops = {
 	.lost = local_lost,
 	.close = local_close,
 	.pull_over = local_pull_over,
+	.look = local_look,
 };
 
 const struct gx_link gx_link_local = {

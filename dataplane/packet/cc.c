@@ -333,6 +333,19 @@ void cc_state(const struct cc *c, uint64_t now_ns, struct cc_state *out)
 		out->ns[c->limit] += now_ns - c->limit_ns;
 }
 
+void cc_sums(const struct cc *c, uint64_t now_ns, struct cc_sums *out)
+{
+	for (unsigned i = 0; i < CC_LIMITS; i++)
+		out->ns[i] = c->limit_sum_ns[i];
+	if (c->limit_ns && now_ns > c->limit_ns)
+		out->ns[c->limit] += now_ns - c->limit_ns;
+	out->rate_b_s = c->rate.bw == CC_NEVER ? 0 : c->rate.bw;
+	out->rtt_ns = c->rtt_ns;
+	out->window_b = c->window_b;
+	out->sent_b = c->sent_b;
+	out->lost_b = c->lost_b;
+}
+
 const char *cc_limit_name(enum cc_limit l)
 {
 	static const char *const name[CC_LIMITS] = {"application", "link", "window", "credit",

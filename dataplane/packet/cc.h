@@ -81,6 +81,12 @@ struct cc_state {
 	uint64_t ns[CC_LIMITS]; /* time under each limit */
 };
 void cc_state(const struct cc *c, uint64_t now_ns, struct cc_state *out);
+/* The part of it that is told of in each slow tick. */
+struct cc_sums {
+	uint64_t ns[CC_LIMITS], rate_b_s, rtt_ns, window_b;
+	uint32_t sent_b, lost_b; /* in all, low 32 bits */
+};
+void cc_sums(const struct cc *c, uint64_t now_ns, struct cc_sums *out);
 const char *cc_limit_name(enum cc_limit l);
 const char *cc_kind_name(enum cc_kind k);
 

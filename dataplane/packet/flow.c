@@ -580,6 +580,11 @@ bool flow_next_lost(struct flow *f, struct flow_pkt *p)
 	return flow_queue_get(f, &f->lost_q, p);
 }
 
+void flow_sums(const struct flow *f, struct flow_sums *out)
+{
+	*out = (struct flow_sums){f->tx_next, f->rx_next, f->srtt_ns, f->rx_used};
+}
+
 uint64_t flow_nr_sent(const struct flow *f)
 {
 	return f->tx_next;

@@ -719,6 +719,7 @@ static const struct gx_link_conn_ops conn_ops = {
 	.lost = link_none_conn,
 	.close = link_none_conn,
 	.pull_over = link_none_pull_over,
+	.look = pkt_conn_look,
 };
 
 static const struct gx_link_ctx_ops ctx_ops = {

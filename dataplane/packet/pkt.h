@@ -252,8 +252,16 @@ struct pkt_timer {
 	uint64_t tick_ns;	      /* when slow timers are due again */
 	uint64_t deadline_ns;	      /* earliest of all operations; UINT64_MAX: none */
 	uint64_t peer_timeout_ns;
-	uint32_t told_msgs, told_bufs;			  /* our part of the core's gauges */
-	uint64_t told_limit_ns[CC_LIMITS], told_rate_b_s; /* the same, with congestion control */
+};
+
+/* timer.c: what was told of it at the last slow tick. The core alone writes it; ctl reads it. */
+struct pkt_told {
+	_Atomic uint32_t msgs;
+	uint32_t bufs; /* the core's own */
+	_Atomic uint64_t tx_pkts, rx_pkts, rx_data, rtt_ns;
+	/* with congestion control */
+	_Atomic uint64_t limit_ns[CC_LIMITS], rate_b_s, window_b;
+	_Atomic uint64_t tx_b, lost_b; /* as on the wire */
 };
 
 /* ack.c, make.c: the ACKs that we send. */
@@ -381,6 +389,7 @@ struct pkt_ep {
 	uint64_t now_ns; /* of the turn */
 	struct pkt_path path;
 	struct pkt_timer timer;
+	struct pkt_told told;
 	struct pkt_acks ack;
 	struct pkt_wake wake;
 	struct pkt_sends tx;
@@ -754,6 +763,8 @@ bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: detaches when noth
 void link_tick(struct pkt_ep *e);
 uint64_t link_alive_ns(const struct pkt_ep *e);
 void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs);
+/* struct gx_link_conn_ops.look; ctl */
+void pkt_conn_look(const struct gx_conn *c, struct gx_link_look *out);
 void link_stats(struct link_pkt *l); /* the blocks' counters into the core's */
 
 /* ---- turn.c: the stages of a turn ---- */

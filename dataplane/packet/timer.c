@@ -143,35 +143,105 @@ static void tick_refund(struct pkt_ep *e)
 		flow_credit_use(e->flow, rec.refund.pkts);
 }
 
+/* One writer: no locked instruction. */
+static inline void tell(_Atomic uint64_t *to, uint64_t v)
+{
+	atomic_store_explicit(to, v, memory_order_relaxed);
+}
+
+static inline uint64_t told(const _Atomic uint64_t *of)
+{
+	return atomic_load_explicit(of, memory_order_relaxed);
+}
+
+/* A sum of 32 bits has grown by less than it can hold since the last tick. */
+static inline void tell_grown(_Atomic uint64_t *to, uint32_t sum)
+{
+	tell(to, told(to) + (uint32_t)(sum - (uint32_t)told(to)));
+}
+
 static void tell_pace(struct pkt_ep *e, bool ends)
 {
-	struct cc_state st;
+	struct cc_sums now;
 
-	cc_state(e->pace.cc, e->now_ns, &st);
+	cc_sums(e->pace.cc, e->now_ns, &now);
 	for (unsigned i = 0; i < CC_LIMITS; i++) {
 		gx_stat_add(pkt_stats(e->link), GX_STAT_CC_APP_NS + i,
-			    st.ns[i] - e->timer.told_limit_ns[i]);
-		e->timer.told_limit_ns[i] = st.ns[i];
+			    now.ns[i] - told(&e->told.limit_ns[i]));
+		tell(&e->told.limit_ns[i], now.ns[i]);
 	}
 	if (ends)
-		st.rate_b_s = 0;
-	gx_stat_add(pkt_stats(e->link), GX_STAT_CC_RATE, st.rate_b_s - e->timer.told_rate_b_s);
-	e->timer.told_rate_b_s = st.rate_b_s;
-	if (st.rtt_ns)
-		gx_stat_set(pkt_stats(e->link), GX_STAT_CC_RTT, st.rtt_ns);
+		now.rate_b_s = 0;
+	gx_stat_add(pkt_stats(e->link), GX_STAT_CC_RATE, now.rate_b_s - told(&e->told.rate_b_s));
+	tell(&e->told.rate_b_s, now.rate_b_s);
+	if (now.rtt_ns)
+		gx_stat_set(pkt_stats(e->link), GX_STAT_CC_RTT, now.rtt_ns);
+	tell(&e->told.window_b, now.window_b);
+	tell_grown(&e->told.tx_b, now.sent_b);
+	tell_grown(&e->told.lost_b, now.lost_b);
 }
 
 /* The core's gauges are sums over its endpoints and links. Each adds the change of its own part. */
+static void tell_sums(struct pkt_ep *e, uint32_t nr_msgs)
+{
+	uint32_t msgs = atomic_load_explicit(&e->told.msgs, memory_order_relaxed);
+
+	if (nr_msgs != msgs) {
+		gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - msgs);
+		atomic_store_explicit(&e->told.msgs, nr_msgs, memory_order_relaxed);
+	}
+	if (e->rx.held_bufs != e->told.bufs) {
+		gx_stat_add(pkt_stats(e->link), GX_STAT_BUFS_HELD,
+			    (uint64_t)e->rx.held_bufs - e->told.bufs);
+		e->told.bufs = e->rx.held_bufs;
+	}
+}
+
 void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 {
-	gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_ACTIVE,
-		    (uint64_t)nr_msgs - e->timer.told_msgs);
-	gx_stat_add(pkt_stats(e->link), GX_STAT_BUFS_HELD,
-		    (uint64_t)e->rx.held_bufs - e->timer.told_bufs);
-	e->timer.told_msgs = nr_msgs;
-	e->timer.told_bufs = e->rx.held_bufs;
+	struct flow_sums now;
+
+	tell_sums(e, nr_msgs);
+	flow_sums(e->flow, &now);
+	tell(&e->told.tx_pkts, now.tx_pkts);
+	tell(&e->told.rx_pkts, now.rx_pkts);
+	tell_grown(&e->told.rx_data, now.rx_data);
+	tell(&e->told.rtt_ns, now.srtt_ns);
 	if (e->pace.cc)
 		tell_pace(e, e->err);
+}
+
+static void ep_look(const struct pkt_ep *e, struct gx_link_look *out)
+{
+	const struct pkt_told *t = &e->told;
+
+	out->has |= GX_LOOK_PKTS | GX_LOOK_RX_B;
+	out->tx_pkts += told(&t->tx_pkts);
+	out->rx_pkts += told(&t->rx_pkts);
+	out->rx_b += told(&t->rx_data) * e->ep.conn->agreed.quantum;
+	out->msgs += atomic_load_explicit(&t->msgs, memory_order_relaxed);
+	out->rtt_ns = GX_MAX(out->rtt_ns, told(&t->rtt_ns));
+	if (!e->pace.cc)
+		return;
+	out->has |= GX_LOOK_TX_B | GX_LOOK_LOST | GX_LOOK_LIMIT | GX_LOOK_PACE | GX_LOOK_WINDOW |
+		    GX_LOOK_RATE;
+	out->tx_b += told(&t->tx_b);
+	out->lost_b += told(&t->lost_b);
+	out->rate_b_s += told(&t->rate_b_s);
+	out->window_b += told(&t->window_b);
+	for (unsigned i = 0; i < CC_LIMITS; i++)
+		out->limit_ns[i] += told(&t->limit_ns[i]);
+}
+
+void pkt_conn_look(const struct gx_conn *c, struct gx_link_look *out)
+{
+	_Static_assert((int)CC_LIMITS == GX_LOOK_LIMITS && (int)CC_BY_CORE == GX_LOOK_BY_CORE &&
+			       (int)CC_BY_APP == GX_LOOK_BY_APP &&
+			       (int)CC_BY_CREDIT == GX_LOOK_BY_CREDIT,
+		       "they are the same");
+
+	for (unsigned i = 0; i < c->nr_lanes; i++)
+		ep_look(pkt_of(c->ep[i]), out);
 }
 
 static struct block_stat link_block_sum(const struct link_pkt *l)

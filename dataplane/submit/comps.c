@@ -6,11 +6,36 @@
 
 #include <errno.h>
 
+static void hist_time(struct core_hist *h, uint64_t ns)
+{
+	unsigned i = 0;
+
+	while (i + 1 < CORE_TIMES && ns > core_hist_time_ns(i))
+		i++;
+	sub_count(&h->time[i], 1);
+	sub_count(&h->time_ns, ns);
+}
+
+void sub_hist_take(struct gx_queue *q, const struct gx_comp *comp, uint64_t posted_ns)
+{
+	/* 64 B and less, then each fourfold. */
+	unsigned bits = comp->len > 64 ? 64 - (unsigned)__builtin_clzll(comp->len - 1) : 6;
+	unsigned i = GX_MIN((bits - 5) / 2, CORE_SIZES - 1);
+
+	if (!comp->status) {
+		sub_count(&q->hist.size[i], 1);
+		sub_count(&q->hist.size_b, comp->len);
+	}
+	if (gx_unlikely(posted_ns))
+		hist_time(&q->hist, gx_now_ns() - posted_ns);
+}
+
 static bool req_done(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
 {
 	sub_comp_set(comp, GX_COMP_DONE, &r->op, r->ep, r->status);
 	comp->len = r->len;
 	comp->tag = r->tag;
+	sub_hist_take(q, comp, r->posted_ns);
 	if (r->mark != SUB_NO_MARK)
 		mark_put(q->marks, r->mark);
 	if (gx_unlikely((uintptr_t)r->op.list | r->op.note_len))

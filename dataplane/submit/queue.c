@@ -201,6 +201,25 @@ static bool lane_ended(struct sub_lane *l, bool first)
 	return atomic_load_explicit(&l->detached, memory_order_acquire);
 }
 
+const struct core_hist *submit_hist_next(const struct gx *gx, const struct gx_queue **q)
+{
+	*q = *q ? (*q)->next : gx->submits;
+	return *q ? &(*q)->hist : NULL;
+}
+
+/* The counts of a queue outlive it. Its thread is out of it. */
+static void hist_keep(const struct gx_queue *q)
+{
+	struct core_hist *to = &q->gx->ended;
+
+	for (unsigned i = 0; i < CORE_SIZES; i++)
+		sub_count(&to->size[i], q->hist.size[i]);
+	for (unsigned i = 0; i < CORE_TIMES; i++)
+		sub_count(&to->time[i], q->hist.time[i]);
+	sub_count(&to->size_b, q->hist.size_b);
+	sub_count(&to->time_ns, q->hist.time_ns);
+}
+
 /* Control thread: one step towards the end of @q. 0: @q is freed. */
 static int end_run(void *arg)
 {
@@ -217,6 +236,7 @@ static int end_run(void *arg)
 	while (*at != q)
 		at = &(*at)->next;
 	*at = q->next;
+	hist_keep(q);
 	if (q->gx->notify == q)
 		q->gx->notify = NULL;
 	submit_free(q);
@@ -335,6 +355,7 @@ void sub_req_fill(struct sub_req *r, struct gx_ep *ep, const struct gx_op *op, u
 	r->ep = ep;
 	r->mark = mark;
 	r->msg = msg;
+	r->posted_ns = msg ? 0 : sub_stamp(r->lane->q);
 	r->busy = true;
 	r->cancelled = false;
 	atomic_store_explicit(&r->conn, ep->conn, memory_order_relaxed);

@@ -47,6 +47,7 @@ struct sub_req {
 	bool silent, cancelled;	      /* thread */
 	bool striped;		      /* thread: posted on a connection, not on an endpoint */
 	struct sub_msg *msg;	      /* thread: the message that it is a part of; NULL: none */
+	uint64_t posted_ns;	      /* thread: 0: it is not timed, or a part */
 	struct gx_conn *_Atomic conn; /* of ep, until its completion is taken; ctl reads it */
 };
 
@@ -62,7 +63,8 @@ struct sub_msg {
 	struct sub_req *last;	   /* all parts are back; this one holds the connection, until it
 				      is the note's turn. NULL: they are not */
 	bool cancelled;
-	int err; /* of the first part that failed */
+	int err;	    /* of the first part that failed */
+	uint64_t posted_ns; /* 0: it is not timed */
 };
 
 /* A queue's way to one core. */
@@ -108,6 +110,8 @@ struct gx_queue {
 	struct sub_msg *msgs, *msg_free;
 	struct sub_msg *notes;	/* oldest first */
 	struct list_pool lists; /* of a core's queue, too */
+	struct core_hist hist;	/* of its operations */
+	unsigned nr_untimed;	/* operations since the last one that was timed */
 };
 
 /* Does @op wait for those that the queue has posted before? */
@@ -133,6 +137,22 @@ static inline void sub_comp_set(struct gx_comp *comp, enum gx_comp_kind kind,
 				 .ep = ep,
 				 .user = op->user,
 				 .tag = op->tag};
+}
+
+/* One writer: no locked instruction. */
+static inline void sub_count(_Atomic uint64_t *v, uint64_t n)
+{
+	atomic_store_explicit(v, atomic_load_explicit(v, memory_order_relaxed) + n,
+			      memory_order_relaxed);
+}
+
+/* The time, for one operation of CORE_TIMED; else 0. */
+static inline uint64_t sub_stamp(struct gx_queue *q)
+{
+	if (gx_likely(++q->nr_untimed < CORE_TIMED))
+		return 0;
+	q->nr_untimed = 0;
+	return gx_now_ns();
 }
 
 /* -- submit.c, run on the core of the lane -- */
@@ -161,6 +181,8 @@ int sub_conn_check(const struct gx_queue *q, const struct gx_conn *c); /* 0, or 
 /** sub_stream_get() - mark_get() if op->stream names a stream, else SUB_NO_MARK.
  * Return: 0, -EAGAIN, or -errno with gx_error(). */
 int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark);
+/** sub_hist_take() - An operation has ended with @comp. */
+void sub_hist_take(struct gx_queue *q, const struct gx_comp *comp, uint64_t posted_ns);
 /** sub_reqs_cancel() - Cancel every request under way that belongs to @msg, or with NULL to
  * operations of @user as gx_cancel() says. Return: operations found. */
 unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, const struct gx_ep *ep,

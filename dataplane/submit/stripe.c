@@ -63,6 +63,7 @@ static void msg_send(struct gx_queue *q, struct gx_conn *c, const struct gx_op *
 	*m = (struct sub_msg){.op = *op,
 			      .ep = c->ep[q->spread % c->nr_lanes],
 			      .mark = mark,
+			      .posted_ns = sub_stamp(q),
 			      .left = parts,
 			      .locals = sub_comps(op) > 1 ? parts : 0,
 			      .imm = op->kind == GX_OP_PUT && op->flags & (GX_OP_IMM | GX_OP_NOTE)};
@@ -283,6 +284,7 @@ bool sub_msg_back(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp)
 	}
 	sub_comp_set(comp, GX_COMP_DONE, &m->op, m->ep, m->err);
 	comp->len = m->err ? 0 : m->op.len;
+	sub_hist_take(q, comp, m->posted_ns);
 	silent = silent && !m->err;
 	if (m->mark != SUB_NO_MARK)
 		mark_put(q->marks, m->mark);

@@ -25,6 +25,9 @@ void submit_take(struct gx_core *core, struct gx_gpu *gpu);
 /** submit_names() - Control thread: does a queue have an operation on @c whose completion it has
  * not taken? */
 bool submit_names(const struct gx *gx, const struct gx_conn *c);
+/** submit_hist_next() - Control thread: the operations of the next queue; *@q: NULL at first. NULL: that
+ * was the last one. */
+const struct core_hist *submit_hist_next(const struct gx *gx, const struct gx_queue **q);
 /** submit_end_all() - Control thread, when the context closes: one step towards the end of all
  * queues. Return: true: none is left. */
 bool submit_end_all(struct gx *gx);

@@ -291,7 +291,7 @@ struct tcp_timer {
 	uint64_t busy_ns; /* its last post, byte in or byte out */
 	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns;
 	bool waiting;
-	uint32_t told_msgs; /* its part of the gauge */
+	_Atomic uint32_t told_msgs; /* its part of the gauge; ctl reads it */
 };
 
 /* A socket is lost, and the fault of it waits: the cause may still come. */

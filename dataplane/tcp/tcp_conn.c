@@ -223,6 +223,7 @@ const struct gx_link_conn_ops tcp_conn_ops = {
 	.lost = link_none_conn,
 	.close = tcp_conn_close,
 	.pull_over = link_none_pull_over,
+	.look = tcp_look,
 };
 
 const struct gx_link gx_link_tcp = {

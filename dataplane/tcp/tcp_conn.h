@@ -54,6 +54,8 @@ void tcp_conn_release(struct gx_conn *c);
 /** tcp_conn_push() - This end is about to say that it closes. What its cores left in the kernel to wait
  * for an answer goes first: the peer hears that its messages came. In link_tcp.c. */
 void tcp_conn_push(struct gx_conn *c);
+/** tcp_look() - struct gx_link_conn_ops.look. In tcp_look.c. */
+void tcp_look(const struct gx_conn *c, struct gx_link_look *out);
 uint32_t tcp_addr_put(uint8_t *b, const struct gx_conn *c); /* bytes written */
 /** tcp_addr_get() - Return: 0, -EPROTO. */
 int tcp_addr_get(const uint8_t *b, uint32_t len, struct tcp_addr *out);

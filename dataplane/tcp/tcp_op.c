@@ -287,6 +287,8 @@ void tcp_slot_free(struct tcp_ep *e, uint32_t slot)
 
 void tcp_tell_gauge(struct tcp_ep *e, uint32_t nr_msgs)
 {
-	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - e->timer.told_msgs);
-	e->timer.told_msgs = nr_msgs;
+	uint32_t told = atomic_load_explicit(&e->timer.told_msgs, memory_order_relaxed);
+
+	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - told);
+	atomic_store_explicit(&e->timer.told_msgs, nr_msgs, memory_order_relaxed);
 }

@@ -614,6 +614,7 @@ static const struct gx_link_conn_ops conn_ops = {
 	.lost = link_none_conn,
 	.close = verbs_conn_close,
 	.pull_over = verbs_pull_over,
+	.look = pkt_conn_look,
 };
 
 const struct gx_link gx_link_verbs = {

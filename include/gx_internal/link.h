@@ -113,6 +113,41 @@ struct gx_link_want {
 	uint32_t blob_b;
 };
 
+/* What held the next packet of a connection back. The packet link's enum cc_limit is the same. */
+enum gx_link_look_by {
+	GX_LOOK_BY_APP,
+	GX_LOOK_BY_LINK,
+	GX_LOOK_BY_WINDOW,
+	GX_LOOK_BY_CREDIT,
+	GX_LOOK_BY_CORE,
+	GX_LOOK_LIMITS
+};
+
+enum gx_link_look_has {
+	GX_LOOK_PKTS = 1,
+	GX_LOOK_TX_B = 2,
+	GX_LOOK_RX_B = 4,
+	GX_LOOK_LOST = 8,
+	GX_LOOK_LIMIT = 16, /* of the limits: window, credit, core */
+	GX_LOOK_PACE = 128, /* application, link */
+	GX_LOOK_WINDOW = 32,
+	GX_LOOK_RATE = 64,
+};
+
+/* What is known of a connection, all lanes together. */
+struct gx_link_look {
+	unsigned has; /* bits of gx_link_look_has */
+	/* These only grow. */
+	uint64_t tx_pkts, rx_pkts; /* that were numbered, first and again */
+	uint64_t tx_b, rx_b;	   /* as the link can tell, see docs/operations.md */
+	uint64_t lost_b;	   /* of tx_b: lost */
+	uint64_t limit_ns[GX_LOOK_LIMITS];
+	uint64_t msgs;	   /* messages under way, both directions */
+	uint64_t rtt_ns;   /* of its slowest lane; 0: not known */
+	uint64_t rate_b_s; /* that its paths carry, as far as known */
+	uint64_t window_b;
+};
+
 /* Its part of a connection: conn->link_state. */
 struct gx_link_conn_ops {
 	/* [any] NULL, or the reason why this context does not offer the link. */
@@ -162,6 +197,9 @@ struct gx_link_conn_ops {
 	void (*close)(struct gx_conn *c);   /* accepts a half-open one */
 	/* Sends of more bytes are read by the peer, or by its device; 0: none. */
 	uint64_t (*pull_over)(const struct gx_conn *c);
+	/* It is UP: add up what its lanes have moved, and what holds them back. Asks no core: what a core
+	 * tells in its slow timer, the kernel counts, or the ends share anyway. @out is all 0. */
+	void (*look)(const struct gx_conn *c, struct gx_link_look *out);
 };
 
 /* A segment of a list that is checked: our bytes, and their place in the peer's region. */
@@ -282,6 +320,7 @@ bool link_none_is_over(const struct gx_conn *c);
 bool link_none_fault(const struct gx_conn *c, int err, char *buf, size_t room);
 void link_none_conn(struct gx_conn *c);
 uint64_t link_none_pull_over(const struct gx_conn *c);
+void link_none_look(const struct gx_conn *c, struct gx_link_look *out);
 int link_none_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
 		   unsigned n, struct gx_route *route);
 unsigned link_none_copy(struct gx_ep *ep, bool put, const struct gx_link_seg segs[], unsigned n,

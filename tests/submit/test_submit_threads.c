@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -528,6 +530,86 @@ static void submit_close__under_way(void **state)
 	gx_conn_close(c);
 }
 
+/* The text for Prometheus that a stats socket of the client gives. */
+static void stats_get(const struct common_rig *r, char *buf, size_t room)
+{
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	size_t len = 0;
+	ssize_t n;
+
+	snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "gx-test-%d-queues", getpid());
+	assert_int_equal(connect(fd, (struct sockaddr *)&un,
+				 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+					     strlen(un.sun_path + 1))),
+			 0);
+	assert_int_equal(send(fd, "GET /", 5, 0), 5);
+	while ((n = recv(fd, buf + len, room - 1 - len, 0)) > 0)
+		len += (size_t)n;
+	close(fd);
+	buf[len] = 0;
+}
+
+static uint64_t stats_value(const char *text, const char *what)
+{
+	const char *at = strstr(text, what);
+
+	if (!at)
+		fail_msg("no '%s' in:\n%s", what, strstr(text, "gx_msgs_active") ?: text);
+	return strtoull(at + strlen(what), NULL, 10);
+}
+
+/* Operations by size and time, also of a queue that is closed, and the connection. */
+static void stats__operations_and_connections(void **state)
+{
+	static char text[1 << 20];
+	struct common_rig *r = *state;
+	struct gx_conn *c = connect_one(r);
+	struct gx_region kv = GX_INIT(kv);
+	struct gx_queue *q;
+	char name[64];
+
+	snprintf(name, sizeof(name), "@gx-test-%d-queues", getpid());
+	assert_int_equal(gx_stats_listen(r->client, name), 0);
+	gx_conn_region(c, "kv", 0, &kv);
+	assert_int_equal(gx_queue_open(r->client, NULL, &q), 0);
+	for (unsigned i = 0; i < 64; i++) {
+		struct gx_op op = {
+			.kind = GX_OP_PUT,
+			.addr = out,
+			.len = i < 32 ? 64 : 65, /* the last of a bucket, the next one's first */
+			.token = kv.token};
+		struct gx_comp comp;
+		int ret = i % 2 ? gx_post_striped(q, c, &op, 1)
+				: gx_post(q, gx_conn_ep(c, 0), &op, 1);
+
+		assert_int_equal(ret, 1);
+		while (!gx_poll(q, &comp, 1))
+			nap();
+		assert_int_equal(comp.status, 0);
+	}
+	for (unsigned closed = 0; closed < 2; closed++) {
+		stats_get(r, text, sizeof(text));
+		assert_int_equal(stats_value(text, "gx_operation_bytes_bucket{le=\"64.0\"} "), 32);
+		assert_int_equal(stats_value(text, "gx_operation_bytes_bucket{le=\"256.0\"} "), 64);
+		assert_int_equal(stats_value(text, "gx_operation_bytes_count "), 64);
+		assert_int_equal(stats_value(text, "gx_operation_bytes_sum "), 32 * 64 + 32 * 65);
+		assert_int_equal(stats_value(text, "gx_operation_seconds_count "), 4);
+		assert_int_equal(stats_value(text, "gx_operation_seconds_bucket{le=\"1.0\"} "), 4);
+		assert_non_null(strstr(text, "gx_operation_seconds_bucket{le=\"0.000001\"} "));
+		if (!closed)
+			close_queue(q);
+	}
+	snprintf(name, sizeof(name), "\",link=\"%s\",integrity=", link_name);
+	assert_non_null(strstr(strstr(text, "\ngx_connection_info{"), name));
+	stats_value(text, "\ngx_connection_messages{connection=\"1\"} ");
+	if (strcmp(link_name, "packet"))
+		assert_in_range(
+			stats_value(text, "\ngx_connection_sent_bytes_total{connection=\"1\"} "), 1,
+			1 << 20);
+	gx_conn_close(c);
+}
+
 /* The connection goes while a thread cancels and polls: every operation ends once. */
 static void conn_close__under_way(void **state)
 {
@@ -730,6 +812,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(submit__lists, setup, teardown),
 		cmocka_unit_test_setup_teardown(submit__notes, setup, teardown),
 		cmocka_unit_test_setup_teardown(submit_close__under_way, setup, teardown),
+		cmocka_unit_test_setup_teardown(stats__operations_and_connections, setup, teardown),
 		cmocka_unit_test_setup_teardown(conn_close__under_way, setup, teardown),
 		cmocka_unit_test_setup_teardown(gx_close__with_queues_left, setup, teardown),
 		cmocka_unit_test_setup_teardown(stream__of_a_gpu, setup, teardown),

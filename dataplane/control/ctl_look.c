@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connections and operations of queues as Prometheus' text, behind the counters of the cores. All of it
+ * comes from what cores, links and the threads of queues have told anyway; nobody is asked. On the
+ * control thread. A server may have a thousand connections, so numbers are written by hand.
+ */
+#include "control/ctl.h"
+#include "submit/submit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LABELS_MAX 40
+
+/* A connection that is up. */
+struct conn_look {
+	const struct gx_conn *c;
+	struct gx_link_look l;
+	char labels[LABELS_MAX];
+	size_t labels_len;
+};
+
+/* A metric of connections. */
+struct look_metric {
+	const char *name, *help;
+	unsigned has; /* 0: all connections have it */
+	size_t at;    /* in struct gx_link_look */
+	bool gauge, seconds;
+};
+
+#define AT(field) offsetof(struct gx_link_look, field)
+static const struct look_metric metrics[] = {
+	{"gx_connection_sent_packets_total", "packets to the peer, first and again", GX_LOOK_PKTS,
+	 AT(tx_pkts), false, false},
+	{"gx_connection_received_packets_total", "packets of the peer, lost ones included",
+	 GX_LOOK_PKTS, AT(rx_pkts), false, false},
+	{"gx_connection_sent_bytes_total",
+	 "link packet: bytes on the wire; local: copied by this end, both ways; tcp: of its sockets",
+	 GX_LOOK_TX_B, AT(tx_b), false, false},
+	{"gx_connection_received_bytes_total",
+	 "link packet: data packets, counted at full size; local: copied by the peer, both ways, "
+	 "and such packets; tcp: of its sockets",
+	 GX_LOOK_RX_B, AT(rx_b), false, false},
+	{"gx_connection_lost_bytes_total", "of the bytes sent: lost on the way", GX_LOOK_LOST,
+	 AT(lost_b), false, false},
+	{"gx_connection_messages", "messages under way, both directions", 0, AT(msgs), true, false},
+	{"gx_connection_round_trip_seconds", "round trip of its slowest lane; 0: not known", 0,
+	 AT(rtt_ns), true, true},
+	{"gx_connection_window_bytes", "bytes that may be under way", GX_LOOK_WINDOW, AT(window_b),
+	 true, false},
+	{"gx_connection_path_bytes_per_second", "what its paths carry, as far as known",
+	 GX_LOOK_RATE, AT(rate_b_s), true, false},
+};
+#undef AT
+
+/* ---- Writing ---- */
+
+static void put(struct gx_text *t, const char *s, size_t len)
+{
+	if (t->at + len <= t->room)
+		memcpy(t->buf + t->at, s, len);
+	t->at += len;
+}
+
+static void put_text(struct gx_text *t, const char *s)
+{
+	put(t, s, strlen(s));
+}
+
+/* At least @digits of them. */
+static void put_u64(struct gx_text *t, uint64_t v, unsigned digits)
+{
+	char buf[24], *p = buf + sizeof(buf);
+
+	do {
+		*--p = (char)('0' + v % 10);
+		v /= 10;
+		digits -= digits > 0;
+	} while (v || digits);
+	put(t, p, (size_t)(buf + sizeof(buf) - p));
+}
+
+static void put_seconds(struct gx_text *t, uint64_t ns)
+{
+	put_u64(t, ns / 1000000000, 1);
+	put(t, ".", 1);
+	put_u64(t, ns % 1000000000, 9);
+}
+
+static void put_head(struct gx_text *t, const char *name, const char *help, const char *type)
+{
+	core_say(t, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* What a peer or a key is called, as a label may have it. */
+static void label_copy(char *to, size_t room, const char *from)
+{
+	size_t n = 0;
+
+	for (; *from && n + 1 < room; from++)
+		to[n++] = *from < ' ' || *from > '~' || *from == '"' || *from == '\\' ? '_' : *from;
+	to[n] = 0;
+}
+
+/* ---- Connections ---- */
+
+/* Return: [*@n], malloc()ed. */
+static struct conn_look *conns_look(struct gx *gx, unsigned *n)
+{
+	struct conn_look *all;
+	unsigned nr = 0;
+
+	for (const struct gx_conn *c = gx->conns; c; c = c->next)
+		nr += conn_state(c) == GX_CONN_STATE_UP;
+	all = nr ? calloc(nr, sizeof(*all)) : NULL;
+	*n = 0;
+	for (const struct gx_conn *c = gx->conns; all && c; c = c->next) {
+		struct conn_look *k = &all[*n];
+
+		if (conn_state(c) != GX_CONN_STATE_UP)
+			continue;
+		k->c = c;
+		k->labels_len = (size_t)snprintf(k->labels, sizeof(k->labels),
+						 "{connection=\"%" PRIu64 "\"", c->id);
+		c->link->conn->look(c, &k->l);
+		++*n;
+	}
+	return all;
+}
+
+static void metric_print(struct gx_text *t, const struct look_metric *m,
+			 const struct conn_look all[], unsigned n)
+{
+	size_t len = strlen(m->name);
+
+	put_head(t, m->name, m->help, m->gauge ? "gauge" : "counter");
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t v;
+
+		if (m->has & ~all[i].l.has)
+			continue;
+		memcpy(&v, (const char *)&all[i].l + m->at, sizeof(v));
+		put(t, m->name, len);
+		put(t, all[i].labels, all[i].labels_len);
+		put(t, "} ", 2);
+		if (m->seconds)
+			put_seconds(t, v);
+		else
+			put_u64(t, v, 1);
+		put(t, "\n", 1);
+	}
+}
+
+static void limits_print(struct gx_text *t, const struct conn_look all[], unsigned n)
+{
+	static const char name[] = "gx_connection_limited_seconds_total";
+	static const struct {
+		const char *by;
+		unsigned has;
+	} limits[GX_LOOK_LIMITS] = {{"application", GX_LOOK_PACE},
+				    {"link", GX_LOOK_PACE},
+				    {"window", GX_LOOK_LIMIT},
+				    {"credit", GX_LOOK_LIMIT},
+				    {"core", GX_LOOK_LIMIT}};
+
+	put_head(t, name, "time in which that kept the next packet", "counter");
+	for (unsigned i = 0; i < n; i++)
+		for (unsigned k = 0; k < GX_LOOK_LIMITS; k++) {
+			if (!(all[i].l.has & limits[k].has))
+				continue;
+			put(t, name, sizeof(name) - 1);
+			put(t, all[i].labels, all[i].labels_len);
+			put_text(t, ",by=\"");
+			put_text(t, limits[k].by);
+			put_text(t, "\"} ");
+			put_seconds(t, all[i].l.limit_ns[k]);
+			put(t, "\n", 1);
+		}
+}
+
+static void infos_print(struct gx_text *t, const struct conn_look all[], unsigned n)
+{
+	static const char *const integrity[] = {"none", "crc32c", "mac", "gcm"};
+	char key[32], peer[128];
+
+	put_head(
+		t, "gx_connection_info",
+		"a connection that is up; integrity: how its packets are guarded; key: by which the ends know one another",
+		"gauge");
+	for (unsigned i = 0; i < n; i++) {
+		unsigned mode = all[i].c->agreed.integrity;
+
+		label_copy(key, sizeof(key), all[i].c->auth);
+		put_text(t, "gx_connection_info");
+		put(t, all[i].labels, all[i].labels_len);
+		label_copy(peer, sizeof(peer), all[i].c->peer_name);
+		core_say(t, ",peer=\"%s\",link=\"%s\",integrity=\"%s\",key=\"%s\"} 1\n", peer,
+			 all[i].c->link->name,
+			 mode < GX_ARRAY_SIZE(integrity) ? integrity[mode] : "unknown", key);
+	}
+}
+
+/* ---- Operations of queues ---- */
+
+static void hist_add(uint64_t *to, const _Atomic uint64_t *from, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		to[i] += atomic_load_explicit(&from[i], memory_order_relaxed);
+}
+
+static void hist_print(struct gx_text *t, const char *name, const uint64_t cells[], unsigned n,
+		       void (*put_le)(struct gx_text *t, unsigned i))
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		sum += cells[i];
+		put_text(t, name);
+		put_text(t, "_bucket{le=\"");
+		if (i + 1 < n)
+			put_le(t, i);
+		else
+			put_text(t, "+Inf");
+		put_text(t, "\"} ");
+		put_u64(t, sum, 1);
+		put(t, "\n", 1);
+	}
+	put_text(t, name);
+	put_text(t, "_count ");
+	put_u64(t, sum, 1);
+	put(t, "\n", 1);
+	put_text(t, name);
+	put_text(t, "_sum ");
+}
+
+static void le_size(struct gx_text *t, unsigned i)
+{
+	put_u64(t, 64ull << 2 * i, 1);
+	put_text(t, ".0");
+}
+
+static void le_time(struct gx_text *t, unsigned i)
+{
+	put_seconds(t, core_hist_time_ns(i));
+	while (t->at <= t->room && t->buf[t->at - 1] == '0' && t->buf[t->at - 2] != '.')
+		t->at--;
+}
+
+static void hists_print(struct gx *gx, struct gx_text *t)
+{
+	uint64_t size[CORE_SIZES] = {0}, time[CORE_TIMES] = {0}, size_b = 0, time_ns = 0;
+	const struct core_hist *h = &gx->ended;
+
+	for (const struct gx_queue *q = NULL; h; h = submit_hist_next(gx, &q)) {
+		hist_add(size, h->size, CORE_SIZES);
+		hist_add(&size_b, &h->size_b, 1);
+		hist_add(time, h->time, CORE_TIMES);
+		hist_add(&time_ns, &h->time_ns, 1);
+	}
+	if (!gx->submits && !size_b && !time_ns)
+		return;
+	put_head(t, "gx_operation_bytes",
+		 "sizes of operations that ended well, of queues of threads that turn no core",
+		 "histogram");
+	hist_print(t, "gx_operation_bytes", size, CORE_SIZES, le_size);
+	put_u64(t, size_b, 1);
+	put(t, "\n", 1);
+	put_head(t, "gx_operation_seconds",
+		 "time from gx_post() to gx_poll() of one operation in 16 of these queues",
+		 "histogram");
+	hist_print(t, "gx_operation_seconds", time, CORE_TIMES, le_time);
+	put_seconds(t, time_ns);
+	put(t, "\n", 1);
+}
+
+void ctl_look_print(struct gx *gx, struct gx_text *t)
+{
+	struct conn_look *all;
+	unsigned n;
+
+	all = conns_look(gx, &n);
+	for (unsigned i = 0; n && i < GX_ARRAY_SIZE(metrics); i++)
+		metric_print(t, &metrics[i], all, n);
+	if (n) {
+		limits_print(t, all, n);
+		infos_print(t, all, n);
+	}
+	free(all);
+	hists_print(gx, t);
+}
