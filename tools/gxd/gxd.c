@@ -5,6 +5,7 @@
  * threads and on the service's worker (gxd_service.c). A sub-command has a file of its own.
  */
 #include "gxd/gxd_check.h"
+#include "gxd/gxd_dump.h"
 #include "gxd/gxd_guard.h"
 #include "gxd/gxd_key.h"
 #include "gxd/gxd_metrics.h"
@@ -13,6 +14,7 @@
 #include "gxd/gxd_opts.h"
 #include "gxd/gxd_service.h"
 #include "gxd/gxd_stats.h"
+#include "gxd/gxd_top.h"
 
 #include "common/flag.h"
 #include "common/opt_table.h"
@@ -56,9 +58,10 @@ static const struct command {
 	int (*main)(int argc, char **argv);
 	const struct argp *argp;
 } commands[] = {
-	{"check", gxd_check, &gxd_check_argp},	     {"keygen", gxd_keygen, &gxd_keygen_argp},
-	{"metrics", gxd_metrics, &gxd_metrics_argp}, {"nic", gxd_nic, &gxd_nic_argp},
-	{"stats", gxd_stats, &gxd_stats_argp},
+	{"check", gxd_check, &gxd_check_argp},	  {"dump", gxd_dump, &gxd_dump_argp},
+	{"keygen", gxd_keygen, &gxd_keygen_argp}, {"metrics", gxd_metrics, &gxd_metrics_argp},
+	{"nic", gxd_nic, &gxd_nic_argp},	  {"stats", gxd_stats, &gxd_stats_argp},
+	{"top", gxd_top, &gxd_top_argp},
 };
 
 #define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -136,6 +139,10 @@ static void gxd_on_signal(void *arg, int signo)
 {
 	struct gxd *d = arg;
 
+	if (signo == SIGUSR1) {
+		gxd_dump_log(d->gx);
+		return;
+	}
 	if (signo == SIGHUP && d->opts.gx.nr_keys) {
 		gxd_reload(d);
 		return;
@@ -204,7 +211,7 @@ static int gxd_mem(struct gxd *d)
 }
 
 /* SIGHUP has keys read again. Without keys it ends gxd as the others do, unless nohup has it ignored. */
-static const int gxd_signos[] = {SIGTERM, SIGINT, SIGHUP};
+static const int gxd_signos[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 #define GXD_SIGNOS (sizeof(gxd_signos) / sizeof(gxd_signos[0]))
 
 static int gxd_signals(struct gxd *d)
@@ -432,7 +439,7 @@ static void gxd_close(struct gxd *d, const sigset_t *set)
 /* If SIGHUP is ignored at the start (nohup), it stays ignored, but with keys. Blocking it would let gx take it. */
 static void gxd_signals_block(sigset_t *set, bool keys)
 {
-	static const int deaf[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM};
+	static const int deaf[] = {SIGPIPE, SIGUSR2, SIGALRM};
 	struct sigaction now;
 
 	sigemptyset(set);

@@ -225,20 +225,21 @@ const struct argp gxd_argp = {
 	.parser = opts_parse,
 	.children = gxd_children,
 	.args_doc =
-		"\ncheck [OPTION...]\nkeygen NAME\nmetrics --listen HOST:PORT\nstats [SOCKET]\nnic plan --dev IF --queues FIRST-LAST",
+		"\ncheck [OPTION...]\ndump\nkeygen NAME\nmetrics --listen HOST:PORT\nstats [SOCKET]\ntop\nnic plan --dev IF --queues FIRST-LAST",
 	.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
 	       "polling cores."
 	       "\v`gxd stats` prints the counters of a running gxd (default "
 	       "socket @gxd-7501).\n"
 	       "`gxd check` reads options as gxd does and says what would be served, or why not.\n"
 	       "`gxd metrics` serves the counters of all gx processes of this host to Prometheus.\n"
+	       "`gxd top` shows the connections of them all, live; `gxd dump` prints all that they publish.\n"
 	       "`gxd keygen` makes a key; `gxd keygen --help` lists its rights.\n"
 	       "`gxd nic plan` prints how to set a network card up for payload straight "
 	       "into memory of a device; `gxd nic --help` lists its options.\n"
 	       "SIGTERM, SIGINT or SIGHUP: stop listening, wait up to 10 s for messages "
 	       "under "
-	       "way, end; a second one ends at once. SIGUSR1, SIGUSR2 and SIGALRM are "
-	       "ignored. With --key, SIGHUP has keys read again instead. Sizes take K, M, G, T, powers of two.\n"
+	       "way, end; a second one ends at once. SIGUSR1 puts state and counters into the log; "
+	       "SIGUSR2 and SIGALRM are ignored. With --key, SIGHUP has keys read again instead. Sizes take K, M, G, T, powers of two.\n"
 	       "Exit status: 0 ok, 1 failed, 2 usage.",
 };
 
