@@ -17,6 +17,7 @@
 #include "packet/paths.h"
 #include "packet/pull.h"
 #include "packet/state.h"
+#include "packet/told.h"
 #include "copy/stage.h"
 
 #include "gx_internal/link.h"
@@ -252,16 +253,6 @@ struct pkt_timer {
 	uint64_t tick_ns;	      /* when slow timers are due again */
 	uint64_t deadline_ns;	      /* earliest of all operations; UINT64_MAX: none */
 	uint64_t peer_timeout_ns;
-};
-
-/* timer.c: what was told of it at the last slow tick. The core alone writes it; ctl reads it. */
-struct pkt_told {
-	_Atomic uint32_t msgs;
-	uint32_t bufs; /* the core's own */
-	_Atomic uint64_t tx_pkts, rx_pkts, rx_data, rtt_ns;
-	/* with congestion control */
-	_Atomic uint64_t limit_ns[CC_LIMITS], rate_b_s, window_b;
-	_Atomic uint64_t tx_b, lost_b; /* as on the wire */
 };
 
 /* ack.c, make.c: the ACKs that we send. */
