@@ -777,6 +777,7 @@ static void run(void)
 	rig_check_poison(gx_mem_addr(l->secret), RO_B);
 	rig_check_poison(local.guard0, sizeof(local.guard0));
 	rig_check_poison(local.guard1, sizeof(local.guard1));
+	rig_check_poison(local.recv[1] + 64, sizeof(local.recv[1]) - 64);
 	CHECK(!memcmp(local.send, l->local.send, sizeof(local.send)));
 	end_honest();
 }
