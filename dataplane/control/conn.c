@@ -188,11 +188,15 @@ static void ep_say_quantum(struct gx_conn *c, struct gx_ep *ep)
 {
 	uint32_t now = atomic_load_explicit(&ep->quantum_b, memory_order_relaxed);
 
-	if (!now || now >= ep->quantum_said)
+	if (!now || now == ep->quantum_said)
 		return;
-	gx_warn("peer %s: packets of %u bytes do not get through on lane %u: going on with %u, "
-		"which costs speed; is the path's MTU as it should be?",
-		c->peer_name, ep->quantum_said, ep->lane, now);
+	if (now > ep->quantum_said)
+		gx_info("peer %s: the path carries packets of %u bytes again on lane %u, not only of %u",
+			c->peer_name, now, ep->lane, ep->quantum_said);
+	else
+		gx_warn("peer %s: packets of %u bytes do not get through on lane %u: going on with %u, "
+			"which costs speed; is the path's MTU as it should be?",
+			c->peer_name, ep->quantum_said, ep->lane, now);
 	ep->quantum_said = now;
 }
 

@@ -487,6 +487,7 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	e->timer.peer_timeout_ns = ep->conn->agreed.peer_timeout_ns;
 	e->path.probed = l->port->caps.flags & GX_PORT_NEEDS_PROBE;
 	e->path.proven = !e->path.probed;
+	e->path.full_b = e->shape.quantum;
 	e->path.proving = e->path.probed;
 	e->tx.mids_max = e->path.probed ? GX_WIRE_MIDS - PKT_MIDS_KEPT : GX_WIRE_MIDS;
 	hole_forget(e);

@@ -13,14 +13,16 @@
 #define PKT_PROVE_NS	20000000 /* between two padded probes */
 #define PKT_PROVE_TRIES 4	 /* probes before a smaller quantum */
 #define PKT_LARGE_B	512	 /* a path that carries smaller packets may not carry larger ones */
-#define PKT_LARGE_LOST	8	 /* large packets lost in a row that put their size in doubt */
+#define PKT_RAISE_NS	600000000000ull /* RFC 8899 5.1.1: PMTU_RAISE_TIMER */
+#define PKT_DRAIN_NS	1000000000	/* so long new messages wait for the end of old ones */
+#define PKT_LARGE_LOST	8 /* large packets lost in a row that put their size in doubt */
 
 /* Quanta to fall back to when padded probes do not come through: FACTS of common MTUs, see
  * docs/wire.md. */
+static const uint32_t preferred[] = {8192, 4096, 3328, 1392, GX_WIRE_QUANTUM_MIN};
+
 static uint32_t smaller_quantum(uint32_t quantum)
 {
-	static const uint32_t preferred[] = {8192, 4096, 3328, 1392, GX_WIRE_QUANTUM_MIN};
-
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(preferred); i++)
 		if (preferred[i] < quantum)
 			return preferred[i];
@@ -76,6 +78,8 @@ static bool prove_fall(struct pkt_ep *e)
 	hole_forget(e);
 	e->path.proven = false;
 	e->path.prove_tries = 0;
+	e->path.grow_b = 0;
+	e->path.raise_ns = e->now_ns + PKT_RAISE_NS;
 	ops_again(e);
 	return true;
 }
@@ -110,9 +114,55 @@ void tick_prove(struct pkt_ep *e)
 	e->path.prove_due = true;
 }
 
+/* ---- A path that carries more again ---- */
+
+static void raise_ask(struct pkt_ep *e)
+{
+	for (unsigned i = GX_ARRAY_SIZE(preferred); i-- > 0;)
+		if (preferred[i] > e->shape.quantum && preferred[i] < e->path.full_b)
+			tx_probe(e, preferred[i], 0);
+	tx_probe(e, e->path.full_b, 0);
+}
+
+/* All packets of an endpoint have one quantum, so no message is under way when it grows. */
+static void raise_end(struct pkt_ep *e)
+{
+	if (!e->tx.nr_mids) {
+		msg_shape_init(&e->shape, e->path.grow_b, e->ep.conn->agreed.chunk_b,
+			       e->ep.conn->agreed.window);
+		atomic_store_explicit(&e->ep.quantum_b, e->path.grow_b, memory_order_relaxed);
+		hole_forget(e);
+	} else if (e->now_ns < e->path.raise_ns) {
+		return;
+	}
+	e->path.grow_b = 0;
+	e->path.proven = true;
+	e->path.raise_ns = e->now_ns + PKT_RAISE_NS;
+}
+
+/* A lost probe says nothing: the path is as narrow as it was. */
+void tick_raise(struct pkt_ep *e)
+{
+	if (e->path.grow_b) {
+		raise_end(e);
+		return;
+	}
+	if (e->path.proving || !e->path.proven || e->now_ns < e->path.raise_ns ||
+	    e->link->q->ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer) <
+		    GX_ARRAY_SIZE(preferred))
+		return;
+	e->path.raise_ns = e->now_ns + PKT_RAISE_NS;
+	raise_ask(e);
+}
+
 void link_proven(struct pkt_ep *e, uint32_t quantum)
 {
-	if (quantum != e->shape.quantum)
+	if (quantum > e->shape.quantum && e->path.proven | (e->path.grow_b > 0)) {
+		e->path.grow_b = GX_MAX(e->path.grow_b, quantum);
+		e->path.proven = false; /* no message begins */
+		e->path.raise_ns = e->now_ns + PKT_DRAIN_NS;
+	}
+	if (quantum != e->shape.quantum || e->path.grow_b)
 		return;
 	e->path.proven = true;
 	e->path.proving = false;
@@ -145,7 +195,7 @@ static void link_doubt(struct pkt_ep *e)
 void link_lost(struct pkt_ep *e, const struct flow_pkt *p)
 {
 	if (!e->path.probed || e->path.proving || p->len <= PKT_LARGE_B ||
-	    p->sent_ns < e->path.moved_ns)
+	    p->len > e->shape.quantum || p->sent_ns < e->path.moved_ns)
 		return;
 	e->path.hole_b = GX_MIN(e->path.hole_b, (uint32_t)p->len);
 	e->path.hole_lost++;

@@ -26,18 +26,22 @@ struct pkt_path {
 	uint64_t try_ns;      /* when the last one that counts went out */
 	uint32_t hole_b;      /* smallest of the large packets lost in a row; UINT32_MAX: none */
 	uint32_t hole_lost;   /* number of them */
-	uint8_t by[2];	      /* enum gx_half: the source port that the port takes now */
-	bool seek_due;	      /* the peer hears nothing: try all paths */
-	bool seeks;	      /* we hear nothing: probes say so */
-	uint32_t probe[2];    /* paths by which a probe is due */
-	uint64_t sought_ns;   /* when we last did */
-	uint64_t moved_ns;    /* data left a path that was dead */
+	uint32_t full_b;      /* the quantum that both ends can take. Frozen */
+	uint32_t grow_b;   /* one that the path carries again: taken when no message is under way */
+	uint64_t raise_ns; /* when larger ones are tried, or when the end of messages is too far */
+	uint8_t by[2];	   /* enum gx_half: the source port that the port takes now */
+	bool seek_due;	   /* the peer hears nothing: try all paths */
+	bool seeks;	   /* we hear nothing: probes say so */
+	uint32_t probe[2]; /* paths by which a probe is due */
+	uint64_t sought_ns; /* when we last did */
+	uint64_t moved_ns;  /* data left a path that was dead */
 };
 
 void link_proven(struct pkt_ep *e, uint32_t quantum);	     /* a padded probe came through */
 void link_acked(struct pkt_ep *e, const struct flow_pkt *p); /* while link_watches() */
 void link_lost(struct pkt_ep *e, const struct flow_pkt *p);  /* was its size the cause? */
 void tick_prove(struct pkt_ep *e);
+void tick_raise(struct pkt_ep *e); /* does the path carry more again? */
 void hole_forget(struct pkt_ep *e);
 
 /* With several paths: */

@@ -289,6 +289,8 @@ void link_tick(struct pkt_ep *e)
 	e->timer.tick_ns = e->now_ns + PKT_TICK_NS;
 	e->wake.ticked = e->link->ticked = true;
 	tick_prove(e);
+	if (gx_unlikely(e->shape.quantum < e->path.full_b))
+		tick_raise(e);
 	tick_fault(e);
 	tick_alive(e);
 	tick_stages(e, e->tx.new_head);

@@ -146,7 +146,7 @@ static void udp_mem_unmap(struct gx_port *p, void *ptr, size_t len)
  * carries. */
 static int udp_socket(const union udp_name *name)
 {
-	int rcv = UDP_RCVBUF_B, snd = UDP_SNDBUF_B, on = 1, discover = IP_PMTUDISC_DO;
+	int rcv = UDP_RCVBUF_B, snd = UDP_SNDBUF_B, on = 1, discover = IP_PMTUDISC_PROBE;
 	bool v4 = name->sa.sa_family == AF_INET;
 	int fd = socket(name->sa.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 

@@ -11,6 +11,9 @@
  * bucket_b, mark_b, loss_ppm, burst_ppm, burst_len, late_ppm, late_ns, dup_ppm, corrupt_ppm, on_ns,
  * off_ns, seed. spin=1: never sleep.
  *
+ * At SIGUSR2 a path of several dies: until the next one, what comes from the source port of the largest
+ * flow of UDP is lost, in each direction for itself.
+ *
  * Prints "ready", and figures as one line of JSON at each SIGUSR1, which counts anew after it, and
  * at SIGTERM or SIGINT. Ends with the thread that started it.
  *
@@ -64,18 +67,23 @@ struct side {
 	struct packet **heap; /* by due_ns, number; the first is due first */
 	uint32_t nr, room;
 	uint64_t numbers;
+	bool dead;
+	uint8_t dead_port[2];
+	uint64_t died;	    /* packets from there */
 	uint64_t unwritten; /* the device did not take them */
 	struct net_flow flow[FLOWS];
 	unsigned nr_flows;
 	uint64_t late_n, late_sum_ns, late_max_ns, late[LATE_BINS];
 };
 
-static volatile sig_atomic_t told, stopped;
+static volatile sig_atomic_t told, stopped, dies;
 
 static void on_signal(int sig)
 {
 	if (sig == SIGUSR1)
 		told = 1;
+	else if (sig == SIGUSR2)
+		dies = 1;
 	else
 		stopped = 1;
 }
@@ -219,12 +227,30 @@ static struct packet *packet_copy(const struct packet *p)
 	return q;
 }
 
+/* Bytes 34 and 35 of a flow's key are its source port. */
+static void side_dies(struct side *s)
+{
+	const struct net_flow *most = NULL;
+
+	for (unsigned i = 0; i < s->nr_flows; i++)
+		if (s->flow[i].key[1] == 17 && (!most || s->flow[i].bytes > most->bytes))
+			most = &s->flow[i];
+	s->dead = most && !s->dead;
+	if (s->dead)
+		memcpy(s->dead_port, most->key + 34, 2);
+}
+
 static void packet_came(struct side *s, uint64_t at_ns, struct packet *in)
 {
 	struct net_flow *flow = flow_find(s, in->b, in->len);
-	struct way_fate f = way_take(&s->way, at_ns, in->len, ip_ecn(in->b, in->len));
+	struct way_fate f;
 	struct packet *p;
 
+	if (s->dead && flow->key[1] == 17 && !memcmp(flow->key + 34, s->dead_port, 2)) {
+		s->died++;
+		return;
+	}
+	f = way_take(&s->way, at_ns, in->len, ip_ecn(in->b, in->len));
 	flow->packets++;
 	flow->bytes += in->len;
 	if (f.drop) {
@@ -328,6 +354,7 @@ static void side_tell(struct side *s, const char *name, uint64_t at_ns)
 	       name, w->n.packets, w->n.bytes, w->n.passed, w->n.passed_b,
 	       w->n.drop[WAY_QUEUE_FULL], w->n.drop[WAY_LOST], w->n.drop[WAY_BURST],
 	       w->n.drop[WAY_DARK], w->n.marks, w->n.dups, w->n.lates, w->n.corrupts, s->unwritten);
+	printf(", \"died\": %" PRIu64, s->died);
 	printf(", \"seconds\": %.6f, \"link_b\": %.0f, \"queue_mean_b\": %.0f, \"queue_p99_b\": %" PRIu64
 	       ", \"queue_max_b\": %" PRIu64,
 	       (double)(at_ns - w->since_ns) / 1e9,
@@ -344,7 +371,7 @@ static void side_tell(struct side *s, const char *name, uint64_t at_ns)
 	s->nr_flows = 0;
 	memset(s->flow, 0, sizeof(s->flow));
 	memset(s->late, 0, sizeof(s->late));
-	s->late_n = s->late_sum_ns = s->late_max_ns = s->unwritten = 0;
+	s->late_n = s->late_sum_ns = s->late_max_ns = s->unwritten = s->died = 0;
 }
 
 static void tell(struct side *side, uint64_t at_ns)
@@ -472,6 +499,11 @@ static void carry(struct side *side, bool spin)
 		}
 		if (!worked && !spin)
 			wait_for(side, from_ns);
+		if (dies) {
+			dies = 0;
+			side_dies(&side[0]);
+			side_dies(&side[1]);
+		}
 		if (told) {
 			told = 0;
 			tell(side, now_ns() - from_ns);
@@ -504,6 +536,7 @@ int main(int argc, char **argv)
 	prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	sigaction(SIGUSR1, &on, NULL);
+	sigaction(SIGUSR2, &on, NULL);
 	sigaction(SIGTERM, &on, NULL);
 	sigaction(SIGINT, &on, NULL);
 	puts("ready");

@@ -27,6 +27,10 @@ class Path:
         self.box.send_signal(signal.SIGUSR1)
         return self._said()
 
+    def die(self):
+        """The path of the largest flow of UDP, in each direction, is dead, or is no longer."""
+        self.box.send_signal(signal.SIGUSR2)
+
     def end(self):
         self.box.terminate()
         return self._said()

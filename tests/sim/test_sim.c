@@ -609,6 +609,39 @@ static void load__path_narrows_twice(void **state)
 	}
 }
 
+static void load_again(struct rig *r, const struct load *load)
+{
+	memset(rig_mem(r, 0), RIG_POISON, RIG_MEM_B);
+	memset(rig_mem(r, 1), RIG_POISON, RIG_MEM_B);
+	load_run(r, load);
+}
+
+/* It carries more again: that is found at the latest when it is tried, and no message is lost by it. It
+ * may carry less than at first. */
+static void load__path_widens(void **state)
+{
+	for (unsigned i = 0; i < 4; i++) {
+		const struct sim_path path[] = {
+			{.at_ns = 1200000, .payload_b = 1300},
+			{.at_ns = 5 * SECOND, .payload_b = i & 1 ? 3400 : 9000}};
+		struct rig *r = rig_open(&(struct rig_cfg){
+			.sim = {.seed = i, .path_payload_b = 9000, .path = path, .nr_path = 2}});
+		struct load load = {.nr = 40, .len_max = 1 << 20, .both = i & 2};
+
+		load_run(r, &load);
+		assert_int_equal(rig_ep(r, 0, 0)->shape.quantum, 1280);
+		rig_pass(r, 300 * SECOND); /* not yet */
+		load_again(r, &load);
+		assert_int_equal(rig_ep(r, 0, 0)->shape.quantum, 1280);
+		rig_pass(r, 301 * SECOND);
+		load.nr = 100;
+		load_again(r, &load);
+		for (int side = 0; side < (i & 2 ? 2 : 1); side++)
+			assert_int_equal(rig_ep(r, side, 0)->shape.quantum, i & 1 ? 3328 : 4096);
+		rig_done(r);
+	}
+}
+
 static void load__lossy_path_is_not_narrow(void **state)
 {
 	struct rig *r = rig_open(
@@ -650,6 +683,7 @@ int main(int argc, char *argv[])
 		rig_test(load__path_narrows_for_many),
 		rig_test(load__path_narrows_with_late_copies),
 		rig_test(load__path_narrows_twice),
+		rig_test(load__path_widens),
 		rig_test(load__lossy_path_is_not_narrow),
 	};
 
