@@ -217,6 +217,21 @@ void path_take(struct pkt_ep *e, enum gx_half half)
 	path_set(e, half, paths_pick(e->paths, half));
 }
 
+void path_tell(struct pkt_ep *e, bool ends)
+{
+	struct paths_state ctl, data;
+	uint64_t moves, dead;
+
+	paths_state(e->paths, GX_HALF_CTL, &ctl);
+	paths_state(e->paths, GX_HALF_DATA, &data);
+	moves = ctl.moves + data.moves;
+	dead = ends ? 0 : (uint64_t)__builtin_popcount(ctl.dead | data.dead << GX_PATHS_MAX);
+	gx_stat_add(pkt_stats(e->link), GX_STAT_PATH_MOVES, moves - e->path.told_moves);
+	gx_stat_add(pkt_stats(e->link), GX_STAT_PATH_DEAD, dead - e->path.told_dead);
+	e->path.told_moves = moves;
+	e->path.told_dead = dead;
+}
+
 /* Probes that are due, as far as the port has room: before the data, which may fill it for good. */
 static void path_probe(struct pkt_ep *e, enum gx_half half)
 {

@@ -33,8 +33,9 @@ struct pkt_path {
 	bool seek_due;	   /* the peer hears nothing: try all paths */
 	bool seeks;	   /* we hear nothing: probes say so */
 	uint32_t probe[2]; /* paths by which a probe is due */
-	uint64_t sought_ns; /* when we last did */
-	uint64_t moved_ns;  /* data left a path that was dead */
+	uint64_t sought_ns;		/* when we last did */
+	uint64_t moved_ns;		/* data left a path that was dead */
+	uint64_t told_moves, told_dead; /* our part of the core's counters */
 };
 
 void link_proven(struct pkt_ep *e, uint32_t quantum);	     /* a padded probe came through */
@@ -48,5 +49,6 @@ void hole_forget(struct pkt_ep *e);
 void path_take(struct pkt_ep *e, enum gx_half half); /* the next packets leave by the right one */
 void path_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len); /* while path_in_doubt() */
 void tick_paths(struct pkt_ep *e);
+void path_tell(struct pkt_ep *e, bool ends); /* the core's counters */
 
 #endif

@@ -207,6 +207,8 @@ void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 	tell(&e->told.rx_pkts, now.rx_pkts);
 	tell_grown(&e->told.rx_data, now.rx_data);
 	tell(&e->told.rtt_ns, now.srtt_ns);
+	if (e->paths)
+		path_tell(e, e->err);
 	if (e->pace.cc)
 		tell_pace(e, e->err);
 }

@@ -42,6 +42,8 @@
 	X(ACK_RX, ack_rx, "acknowledgements received")                                             \
 	X(PROBE_TX, probe_tx, "probes sent")                                                       \
 	X(RTO, rto, "retransmission time-outs")                                                    \
+	X(PATH_MOVES, path_moves, "times that a connection left a path that was dead")             \
+	X(PATH_DEAD, path_dead_now, "paths of connections that are dead")                          \
 	X(CC_APP_NS, cc_app_ns,                                                                    \
 	  "time in which nothing waited to be sent, of connections with congestion control")       \
 	X(CC_LINK_NS, cc_link_ns, "the same: the rate of the path was the limit")                  \

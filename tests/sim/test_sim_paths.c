@@ -114,6 +114,11 @@ static void dead__all_arrives(void **state)
 		       (unsigned)state_of(r, 1, GX_HALF_DATA).moves);
 		rig_comps(r, 0, 1, SECOND);
 		whole(r);
+		rig_pass(r, 5 * MS);
+		assert_int_equal(rig_stat(r, 0, "path_moves"),
+				 state_of(r, 0, GX_HALF_CTL).moves +
+					 state_of(r, 0, GX_HALF_DATA).moves);
+		assert_int_equal(rig_stat(r, 0, "path_dead_now") > 0, fault[i].dead[0][1] > 0);
 		assert_true((double)gap <= fault[i].rtts * (double)rtt);
 		rig_close(r);
 	}

@@ -37,7 +37,7 @@ static const struct argp_option gxd_options[] = {
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Packet port to open: shm, udp, udp:port=N (its data ports: two a core, from N on; "
 	 "default any that are free), dpdk:DEVARGS. Behind each, cc=rate, swift or none: its "
-	 "congestion control. Repeat in order of preference; default shm, udp",
+	 "congestion control; paths=N: data over N source ports at a time. Repeat in order of preference; default shm, udp",
 	 1},
 	{"link", KEY_LINK, "LINK", 0,
 	 "packet, tcp: clients on this host may not map our memory; local: they must be able to "
