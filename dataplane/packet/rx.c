@@ -512,7 +512,8 @@ static bool rx_data_one(struct link_pkt *l, const struct gx_rx *rx, const struct
 	m = in_at(e, h.mid);
 	active = h.type == GX_PKT_DATA && m->mid == h.mid && m->state == IN_ACTIVE;
 	if (gx_unlikely(e->integrity != GX_INTEGRITY_NONE)) {
-		rx_prefetch(l, rx, end);
+		if (!(active && m->checks))
+			rx_prefetch(l, rx, end);
 		return rx_data_guarded(e, rx, &h, m, active);
 	}
 	return rx_data_take(e, rx, &h, m, active, RX_BY_BLOCK);

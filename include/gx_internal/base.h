@@ -83,6 +83,7 @@ static inline void gx_demote(const void *p)
 /** gx_prefetch_read() - This core reads @len bytes at @p soon. Never faults. */
 static inline void gx_prefetch_read(const void *p, size_t len)
 {
+#pragma GCC unroll 8
 	for (size_t i = 0; i < len; i += GX_CACHE_LINE)
 		__builtin_prefetch((const char *)p + i, 0, 2);
 }
