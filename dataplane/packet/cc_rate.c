@@ -209,10 +209,12 @@ static void up_start(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 static bool others_grow(const struct cc *c, uint64_t now_ns)
 {
 	const struct cc_rate *r = &c->rate;
-	uint64_t b = GX_MIN(r->inflight_hi, bdp(c, max_bw(r), RATE_WINDOW));
+	uint64_t b;
 
-	return r->phase == RATE_CRUISE && !r->up_alone && cc_trend_grows(&r->trend) &&
-	       now_ns < r->cycle_ns + cc_regrow_ns(b / c->packet_b, c->rtt_ns);
+	if (r->phase != RATE_CRUISE || r->up_alone || !cc_trend_grows(&r->trend))
+		return false;
+	b = GX_MIN(r->inflight_hi, bdp(c, max_bw(r), RATE_WINDOW));
+	return now_ns < r->cycle_ns + cc_regrow_ns(b / c->packet_b, c->rtt_ns);
 }
 
 static bool is_time_to_probe(struct cc *c, uint64_t now_ns)
@@ -724,7 +726,7 @@ static void rate_told(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	full_look(c, s);
 	startup_step(c, now_ns);
 	long_term(c, now_ns, s);
-	if (r->phase != RATE_CRUISE)
+	if (r->phase != RATE_CRUISE || r->up_alone)
 		r->trend = (struct cc_trend){0};
 	else
 		cc_trend_look(&r->trend, s->rtt_ns, r->rtt_min_ns, r->round_start);
