@@ -4,9 +4,12 @@
  */
 #include "common/opt_table.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+#define TABLE_CHILDREN_MAX 16 /* of a program, as far as they wait */
 
 /* Neither tabs nor ends of line within a field. */
 static void field_print(const char *text, size_t len)
@@ -43,12 +46,24 @@ static void option_print(const char *name, const struct argp_option *o)
 	putchar('\n');
 }
 
+/* Children follow their parent, in their order. */
 static void options_print(const char *name, const struct argp *argp)
 {
-	for (const struct argp_option *o = argp->options; o && (o->name || o->key || o->doc); o++)
-		option_print(name, o);
-	for (const struct argp_child *c = argp->children; c && c->argp; c++)
-		options_print(name, c->argp);
+	const struct argp *rest[TABLE_CHILDREN_MAX] = {argp};
+
+	for (unsigned nr = 1; nr;) {
+		const struct argp *now = rest[--nr];
+		unsigned first = nr;
+
+		for (const struct argp_option *o = now->options; o && (o->name || o->key || o->doc);
+		     o++)
+			option_print(name, o);
+		for (const struct argp_child *c = now->children; c && c->argp; c++)
+			nr++;
+		assert(nr <= TABLE_CHILDREN_MAX);
+		for (unsigned i = first; i < nr; i++) /* the last one is taken first */
+			rest[i] = now->children[nr - 1 - i].argp;
+	}
 }
 
 /* Behind a vertical tab is the end of a help text. */

@@ -131,7 +131,8 @@ static struct expo *peers_sum(struct metrics *m, struct peers *all)
 
 	if (!x)
 		return NULL;
-	qsort(all->v, all->nr, sizeof(*all->v), peer_order);
+	if (all->nr) /* else there is no table */
+		qsort(all->v, all->nr, sizeof(*all->v), peer_order);
 	for (unsigned i = 0; i < all->nr; i++) {
 		struct peer *p = &all->v[i];
 		int ret = 0;
