@@ -53,7 +53,8 @@ static struct run {
 	uint64_t held[SLOTS];
 	unsigned nr_held;
 	bool out[SLOTS];
-	bool own_hdr; /* the peer's segment has the header that it was made with */
+	bool own_hdr;	   /* the peer's segment has the header that it was made with */
+	uint32_t tx_slots; /* that the header names */
 } r;
 
 static uint32_t take(unsigned n)
@@ -162,7 +163,7 @@ static void port_sends(enum gx_half half)
 	unsigned room = q->ops->tx_room(q, half, r.end[0].peer), n = take(1) % BURST + 1;
 
 	q->ops->peer_info(q, r.end[0].peer, &info);
-	CHECK(room <= (half == GX_HALF_CTL ? SHM_CTL_NR : SLOTS));
+	CHECK(room <= (half == GX_HALF_CTL ? SHM_CTL_NR : r.tx_slots));
 	for (unsigned i = 0; i < n; i++)
 		pkts[i] = (struct gx_tx){
 			.data = from,
@@ -260,6 +261,7 @@ static bool joined(void)
 	r.own_hdr = at >= 16;
 	if (at < 16)
 		((uint32_t *)r.tx.seg.base)[at] = take(4);
+	r.tx_slots = r.tx.seg.hdr->nr_slots;
 	addr.fd = fcntl(addr.fd, F_DUPFD_CLOEXEC, 0);
 	ret = gx_port_shm_ops.peer_connect(r.end[0].q, r.end[0].peer, &addr);
 	CHECK(!ret || (at < 16 && ret < 0));

@@ -578,7 +578,8 @@ static void stats__operations_and_connections(void **state)
 			.kind = GX_OP_PUT,
 			.addr = out,
 			.len = i < 32 ? 64 : 65, /* the last of a bucket, the next one's first */
-			.token = kv.token};
+			.token = kv.token,
+			.remote_off = i * 128}; /* two cores write, so not to one place */
 		struct gx_comp comp;
 		int ret = i % 2 ? gx_post_striped(q, c, &op, 1)
 				: gx_post(q, gx_conn_ep(c, 0), &op, 1);
