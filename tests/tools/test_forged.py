@@ -9,7 +9,6 @@ usage: test_forged.py BUILD_DIR              suite
        test_forged.py send KIND FILE PORT RATE N      what this test runs in the other namespace
 Exit status 77 where namespaces are refused.
 """
-import contextlib
 import itertools
 import json
 import os
@@ -21,12 +20,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 import cli
 from cli import CLIENT_CPU, OK, expect
-from test_strangers import HERE, Keys
+from test_strangers import HERE, Keys, Tap
 from test_veth import Other, enter, links_make
 
 HDR_B = 38
@@ -66,28 +64,6 @@ def frame_of(head, data, port=None):
     struct.pack_into(">H", ip, 10, ~(total % 0xffff) & 0xffff)
     source, dest = struct.unpack_from(">HH", head, ETH_B + IP_B)
     return bytes(head[:ETH_B] + ip + struct.pack(">HHHH", source, port or dest, UDP_B + len(data), 0) + data)
-
-
-class Frames(threading.Thread):
-    """Those of the first veth pair, until the block ends."""
-
-    def __enter__(self):
-        self.sock, self.frames, self.ended = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)), [], False
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
-        self.sock.bind(("gxa", 0))
-        self.sock.settimeout(0.1)
-        self.start()
-        return self
-
-    def run(self):
-        while not self.ended:
-            with contextlib.suppress(TimeoutError):
-                self.frames.append(self.sock.recv(65536))
-
-    def __exit__(self, *_):
-        self.ended = True
-        self.join()
-        self.sock.close()
 
 
 # --- in the other namespace -------------------------------------------------------------------------------
@@ -150,7 +126,7 @@ def more(before, after):
 
 def seen(tools, other, server, key, mode, *args):
     """A client's packets, of a transfer that goes on for a while. Return: the running client, its datagrams."""
-    with Frames() as tap:
+    with Tap() as tap:
         proc = subprocess.Popen(client(tools, other, server, key, "--integrity", mode, "-s", "64K", "-D", "600", *args), stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=tools.env)
         time.sleep(1)

@@ -197,7 +197,8 @@ class Tap(threading.Thread):
     """All frames of the first veth pair, until the block ends."""
 
     def __enter__(self):
-        self.sock, self.frames, self.ended = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)), bytearray(), False
+        self.sock, self.frames, self.ended = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)), [], False
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 20)
         self.sock.bind(("gxa", 0))
         self.sock.settimeout(0.1)
         self.start()
@@ -206,7 +207,7 @@ class Tap(threading.Thread):
     def run(self):
         while not self.ended:
             with contextlib.suppress(TimeoutError):
-                self.frames += self.sock.recv(65536)
+                self.frames.append(self.sock.recv(65536))
 
     def __exit__(self, *_):
         self.ended = True
@@ -223,8 +224,9 @@ def wire(tools, other, keys, folder):
         with cli.Server(tools, "--port", "udp", "--bind", HERE, *key, listen=f"{HERE}:0") as server, Tap() as tap:
             path, *rest = other.words(tools.gxperf_path, "put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", *way, *key, "--file", source)
             tools.run(path, *rest, timeout=100).must(OK)
-        expect((secret in tap.frames) == told, f"by {way} with {key} the payload was {'not ' if told else ''}seen among {len(tap.frames)} bytes")
-        expect((struct.pack("<I", cli.HELLO_MAGIC) in tap.frames) == told, f"by {way} with {key} HELLO was {'not ' if told else ''}seen")
+        seen = b"".join(tap.frames)
+        expect((secret in seen) == told, f"by {way} with {key} the payload was {'not ' if told else ''}seen among {len(seen)} bytes")
+        expect((struct.pack("<I", cli.HELLO_MAGIC) in seen) == told, f"by {way} with {key} HELLO was {'not ' if told else ''}seen")
 
 
 def silence(tools, other, keys):

@@ -2364,7 +2364,6 @@ static void ports__round(void **state)
 	assert_int_equal(verbs_ports_get(b, 4, got), -EPROTO);
 }
 
-/* Long, as it is the list of all cases and nothing else. */
 /* One piece, as long as it is: the list of all tests, by what they are about. */
 int main(int argc, char *argv[])
 {

@@ -463,6 +463,7 @@ static int main_list(void)
 
 int main(int argc, char **argv)
 {
+	static char name[32];
 	static struct gxd d;
 	sigset_t set;
 	int ret;
@@ -478,8 +479,11 @@ int main(int argc, char **argv)
 	if (argc > 1 && !strcmp(argv[1], OPT_TABLE))
 		return main_list();
 	for (size_t i = 0; argc > 1 && i < NR_COMMANDS; i++)
-		if (!strcmp(argv[1], commands[i].name))
+		if (!strcmp(argv[1], commands[i].name)) {
+			snprintf(name, sizeof(name), "gxd %s", commands[i].name);
+			argv[1] = name; /* as usage and errors have it */
 			return commands[i].main(argc - 1, argv + 1);
+		}
 	d.opts.commands = command_names();
 	ret = gxd_opts_take(&gxd_argp, argc, argv, &d.opts);
 	if (ret)

@@ -176,12 +176,10 @@ static void check_keys(const struct gxd_opts *o)
 int gxd_check(int argc, char **argv)
 {
 	static struct gxd_opts o;
-	static char name[] = "gxd check";
 	char cpus[256];
 	int ret;
 
 	argp_err_exit_status = GXD_USAGE;
-	argv[0] = name;
 	ret = gxd_opts_take(&gxd_check_argp, argc, argv, &o);
 	if (ret)
 		return ret;

@@ -109,12 +109,10 @@ const struct argp gxd_keygen_argp = {
 int gxd_keygen(int argc, char **argv)
 {
 	struct keygen_opts o = {.key = GX_INIT(o.key)};
-	static char name[] = "gxd keygen";
 	char path[PATH_MAX];
 	int ret;
 
 	argp_err_exit_status = KEYGEN_USAGE;
-	argv[0] = name;
 	argp_parse(&gxd_keygen_argp, argc, argv, 0, NULL, &o);
 	snprintf(path, sizeof(path), "%s.key", o.key.name);
 	ret = gx_auth_make(o.file ? o.file : path, &o.key);

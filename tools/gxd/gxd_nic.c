@@ -236,11 +236,9 @@ int gxd_nic(int argc, char **argv)
 {
 	struct nic_opts o = {0};
 	struct gx_nic *nic;
-	char name[] = "gxd nic";
 	int ret;
 
 	argp_err_exit_status = NIC_USAGE;
-	argv[0] = name;
 	argp_parse(&gxd_nic_argp, argc, argv, 0, NULL, &o);
 	ret = gx_nic_open(o.dev, &nic);
 	if (ret == -ENODEV)

@@ -2,16 +2,16 @@
 /* What gxd tells systemd; see gxd_notify.h. */
 #include "gxd/gxd_notify.h"
 
+#include "common/unixsock.h"
+
 #include <gx/log.h>
 
 #include <errno.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define NOTIFY_LINES_MAX 512
@@ -19,29 +19,6 @@
 
 static int notify_fd = -1;
 static uint64_t notify_every_ns;
-
-static int notify_connect(const char *path)
-{
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	size_t len = strlen(path);
-	int fd, err;
-
-	if ((path[0] != '/' && path[0] != '@') || len >= sizeof(un.sun_path)) {
-		errno = EINVAL;
-		return -1;
-	}
-	memcpy(un.sun_path, path, len);
-	if (path[0] == '@')
-		un.sun_path[0] = '\0';
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || !connect(fd, (struct sockaddr *)&un,
-			       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)))
-		return fd;
-	err = errno;
-	close(fd);
-	errno = err;
-	return -1;
-}
 
 void notify_open(void)
 {
@@ -51,7 +28,7 @@ void notify_open(void)
 
 	if (!path)
 		return;
-	notify_fd = notify_connect(path);
+	notify_fd = unix_connect(path, SOCK_DGRAM);
 	if (notify_fd < 0)
 		gx_log(GX_LOG_WARN, "NOTIFY_SOCKET %s: %s", path, strerror(errno));
 	else if (v && (!pid || strtoul(pid, NULL, 10) == (unsigned long)getpid()))

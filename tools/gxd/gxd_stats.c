@@ -4,49 +4,24 @@
  */
 #include "gxd/gxd_stats.h"
 
+#include "common/unixsock.h"
+
 #include <errno.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define STATS_SOCKET "@gxd-7501"
 
 enum { STATS_OK = 0, STATS_FAILED = 1, STATS_USAGE = 2 };
 
-static int stats_connect(const char *path)
-{
-	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	size_t len = strlen(path);
-	int fd, err;
-
-	if (len >= sizeof(un.sun_path)) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-	memcpy(un.sun_path, path, len);
-	if (path[0] == '@')
-		un.sun_path[0] = '\0';
-	else
-		len++;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || !connect(fd, (struct sockaddr *)&un,
-			       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)))
-		return fd;
-	err = errno;
-	close(fd);
-	errno = err;
-	return -1;
-}
-
 /* Text comes at once: shutdown() tells the server that no request follows. */
 static int stats_print(const char *path)
 {
 	char buf[16384];
 	ssize_t n;
-	int fd = stats_connect(path);
+	int fd = unix_connect(path, SOCK_STREAM);
 
 	if (fd < 0) {
 		fprintf(stderr,
@@ -89,11 +64,9 @@ const struct argp gxd_stats_argp = {
 
 int gxd_stats(int argc, char **argv)
 {
-	static char name[] = "gxd stats";
 	const char *path = NULL;
 
 	argp_err_exit_status = STATS_USAGE;
-	argv[0] = name;
 	argp_parse(&gxd_stats_argp, argc, argv, 0, NULL, &path);
 	return stats_print(path ? path : STATS_SOCKET);
 }
