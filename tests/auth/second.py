@@ -17,11 +17,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 DATA, CTL, ACK, PROBE = 1, 2, 3, 4
-MAC, GCM = 2, 3
-HDR_B, AAD_B = 38, 22
+MAC, GCM, HDR_B, AAD_B = 2, 3, 38, 22
 
-def expand_label(secret, label, length, context=b""):
-    """HKDF-Expand-Label of RFC 8446 7.1, of at most one block."""
+def expand_label(secret, label, length, context=b""):  # HKDF-Expand-Label of RFC 8446 7.1, of at most one block.
     label = b"tls13 " + label
     info = struct.pack(">HB", length, len(label)) + label + bytes([len(context)]) + context
     return hmac.new(secret, info + b"\1", hashlib.sha256).digest()[:length]
@@ -50,8 +48,7 @@ def nonce_of(salt, kind, number):
 def header(kind, flags, plen, cid, psn, mid, moff, phase):
     return struct.pack("<BBHIIIIBB", 3 << 4 | kind, flags, plen, cid, psn & 0xFFFFFFFF, mid, moff // 16, HDR_B, phase & 0xFF)
 
-def seal(mode, keys, phase, kind, number, payload, *, cid, flags=0, mid=0, moff=0):
-    """A packet: header and payload."""
+def seal(mode, keys, phase, kind, number, payload, *, cid, flags=0, mid=0, moff=0):  # A packet: header and payload.
     key, salt = keys.phase(phase)
     head = header(kind, flags, len(payload), cid, number, mid, moff, phase)
     nonce = nonce_of(salt, kind, number)
@@ -60,8 +57,7 @@ def seal(mode, keys, phase, kind, number, payload, *, cid, flags=0, mid=0, moff=
     sealed = key.encrypt(nonce, payload, head)
     return head + sealed[-16:] + sealed[:-16]
 
-def unseal(mode, keys, phase, number, packet):
-    """Its payload; raises InvalidTag."""
+def unseal(mode, keys, phase, number, packet):  # Its payload; raises InvalidTag.
     key, salt = keys.phase(phase)
     head, tag, body = packet[:AAD_B], packet[AAD_B:HDR_B], packet[HDR_B:]
     nonce = nonce_of(salt, head[0] & 15, number)
@@ -70,14 +66,12 @@ def unseal(mode, keys, phase, number, packet):
         return body
     return key.decrypt(nonce, body + tag, head)
 
-def tcp_record(keys, phase, number, data):
-    """A record of a data socket of link tcp."""
+def tcp_record(keys, phase, number, data):  # A record of a data socket of link tcp.
     key, salt = keys.phase(phase)
     head = struct.pack("<HBB", len(data), phase & 0xFF, 0)
     return head + key.encrypt(nonce_of(salt, 1, number), data, head)
 
-def exporter(master, context):
-    """RFC 8446 7.5, out of TLS's exporter master secret."""
+def exporter(master, context):  # RFC 8446 7.5, out of TLS's exporter master secret.
     secret = expand_label(master, b"EXPORTER-gx-data", 32, hashlib.sha256(b"").digest())
     return expand_label(secret, b"exporter", 32, hashlib.sha256(context).digest())
 
@@ -107,7 +101,8 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
         to, = struct.unpack_from("<H", accept, at - 38)
         self.cid, self.credit, self.next, _ = struct.unpack_from("<IIQI", accept, at + 1)
         self.to = {DATA: (host, to), CTL: (host, to + 1)}
-        self.mode, self.psn, self.acks, self.rsn, self.seen, self.done, self.our_done, self.slots = mode, 1000, 0, 0, set(), 0, 0, {}
+        self.mode, self.psn, self.acks, self.rsn, self.seen, self.done, self.our_done = mode, 1000, 0, 0, set(), 0, 0
+        self.slots, self.rsns, self.sent = {}, set(), []
         self.frame(4)
         self.send_frame(4, b"")
     def send_frame(self, kind, body):
@@ -122,6 +117,7 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
         number = self.acks if kind == ACK else self.psn
         self.acks, self.psn = (self.acks + 1, self.psn) if kind == ACK else (self.acks, self.psn + 1)
         packet = seal(self.mode, self.out, 0, kind, number, payload, cid=self.cid, **fields)
+        self.sent += [] if kind == ACK else [(kind, payload, fields)]
         (self.data if kind == DATA else self.ctl).sendto(packet, self.to[DATA if kind == DATA else CTL])
     def record(self, kind, flags, body):
         self.rsn += 1
@@ -131,6 +127,14 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
         self.credit, = struct.unpack_from("<I", b, 12)
         if words & 1:
             self.done, = struct.unpack_from("<Q", b, 32)
+    def records(self, b):
+        while b:
+            kind, flags, rsn, mid, _, token, _, size = struct.unpack_from("<BBxxIIIQQQ", b.ljust(40, b"\0"))
+            if (kind, rsn in self.rsns) == (1, False):  # OPEN with SLOT and INLINE: the answer to a GET, again once it was sent again
+                assert flags == 10
+                self.slots[token], self.our_done = b[48:48 + size], self.our_done ^ 1 << mid % 1024
+            self.rsns.add(rsn)
+            b = b[48 + (size + 7 & -8) * (flags >> 1 & 1) if kind == 1 else (40, 40, 32, 24, 24, 0, 0, 16, 16)[kind - 2]:]
     def take(self, packet):
         kind, psn = packet[0] & 15, struct.unpack_from("<I", packet, 8)[0]
         ack_bytes, = struct.unpack_from("<I", packet, 12)
@@ -144,24 +148,25 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
         if kind == CTL:
             if ack_bytes:
                 self.acked(payload[-ack_bytes:])
-            if payload[0] == 1:  # OPEN with SLOT and INLINE: the answer to a GET
-                mid, _, token, _, size, _ = struct.unpack_from("<IIQQQQ", payload, 8)
-                self.slots[token] = payload[48:48 + size]
-                self.our_done ^= 1 << mid % 1024
+            self.records(payload[:len(payload) - ack_bytes])
         word = sum(1 << i for i in range(64) if self.next - 1 - i in self.seen)
         self.send(ACK, struct.pack("<QIIIHHIIQQ", self.next - 1, 0, 8, self.acks + 1, 1, 1, 0, 0, self.our_done, word))
     def until(self, what):
-        end = time.monotonic() + 10
+        end, again = (time.monotonic() + s for s in (10, 0.3))
         while not what():
             assert time.monotonic() < end, "gxd says nothing"
+            if time.monotonic() > again:
+                sent, self.sent, again = self.sent, [], time.monotonic() + 1
+                for kind, payload, fields in sent:
+                    self.send(kind, payload, **fields)
             for sock in select.select([self.data, self.ctl], [], [], 0.1)[0]:
                 try:
                     self.take(sock.recv(9000))
                 except InvalidTag:
                     pass  # dropped in silence
+        self.sent = []
 
-def talk(host, port, name, secret, own, mode):
-    """Puts 100 bytes in an OPEN and 2,560 in packets, and gets them back."""
+def talk(host, port, name, secret, own, mode):  # Puts 100 bytes in an OPEN and 2,560 in packets, and gets them back.
     c = Client(host, port, name, secret, own, mode)
     small, large = os.urandom(100), os.urandom(2560)
     c.record(1, 2, struct.pack("<IIQQQQ", 0, 1280, c.token, 0, len(small), 0) + small + bytes(4))
