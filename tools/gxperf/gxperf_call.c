@@ -96,17 +96,18 @@ int perf_lease(struct perf *perf, const struct perf_lease *want)
 {
 	bool moves = want->moves && !perf->opts->offset_given, moved = false;
 	struct lease_held held, first;
-	uint64_t begin = gx_now();
+	uint64_t waited = 0; /* without the time of an answer: the server may have been stopped */
 	int ret;
 
-	while (!(ret = lease_ask(&perf->conns[0], want, &held)) && held.why[0]) {
-		if (gx_now() - begin > CALL_LEASE_NS) {
+	for (; !(ret = lease_ask(&perf->conns[0], want, &held)) && held.why[0];
+	     waited += CALL_LEASE_NAP_NS) {
+		if (waited > CALL_LEASE_NS) {
 			report_error(perf->report, "%s", held.why);
 			return PERF_FAILED;
 		}
 		if (stop_asked())
 			return PERF_STOPPED;
-		if (!moves || held.place < 0 || gx_now() - begin < CALL_LEASE_MOVE_NS) {
+		if (!moves || held.place < 0 || waited < CALL_LEASE_MOVE_NS) {
 			perf_nap(CALL_LEASE_NAP_NS);
 			continue;
 		}
