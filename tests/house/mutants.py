@@ -691,6 +691,8 @@ MUTANTS = {
     "M18b": ("a receiver takes CRCs of any salt",
              [("dataplane/packet/rx.c", "gx_wire_hdr_check(rx->hdr, h, e->salt))", "0)")],
              ["sim_lives restart__salt"]),
+    "M18c": ("a receive takes a message that is longer than it is",
+             [("dataplane/packet/in.c", "if (rec->open.len > op->len || (op", "if ((op")], ["sim_ops match__sender_who"]),
     "M19": ("nobody asks for a done that was lost",
             [("dataplane/packet/timer.c", "\ttick_ask(e);\n", "\t(void)tick_ask;\n")],
             ["sim_ops done__lost"]),

@@ -195,6 +195,30 @@ static void match__too_long_when_it_waited(void **state)
 	rig_done(r);
 }
 
+/* A sender that lies about the room that the receiver has told: its message is refused, inside of the
+ * OPEN and in packets of its own, and the bytes behind the receive stay. */
+static void match__sender_who_makes_the_room_larger(void **state)
+{
+	static const unsigned lens[] = {101, 1000, BIG};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(lens); i++) {
+		struct rig *r = ops_plain();
+		struct pkt_ep *liar = rig_ep(r, 0, 0);
+
+		post(r, 1, GX_OP_RECV, 1, 100);
+		rig_pass(r, MS);
+		for (unsigned k = 0; k < PKT_SLOTS; k++)
+			liar->offers[k].len = liar->offers[k].used ? BIG : 0;
+		post(r, 0, GX_OP_SEND, 2, lens[i]);
+		rig_comps(r, 0, 1, SECOND);
+		expect(r, 0, 2, -EMSGSIZE);
+		rig_check_poison(bufs.dst[1], BIG);
+		assert_int_equal(common_cancel(r->ep[1][0], 1), 1);
+		rig_pass(r, MS);
+		rig_done(r);
+	}
+}
+
 static void match__more_receives_than_slots(void **state)
 {
 	struct rig *r = ops_plain();
@@ -1331,6 +1355,7 @@ int main(int argc, char *argv[])
 		rig_test(match__order),
 		rig_test(match__too_long_leaves_the_receive),
 		rig_test(match__too_long_when_it_waited),
+		rig_test(match__sender_who_makes_the_room_larger),
 		rig_test(match__more_receives_than_slots),
 		rig_test(get__more_than_the_peer_takes),
 		rig_test(put__inline_is_not_read_after_its_end),
