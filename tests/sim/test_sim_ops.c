@@ -249,6 +249,28 @@ static void pass_alone(struct rig *r, uint64_t ns)
 
 /* Gets that were given up count as requests until the peer has answered: it is never asked for more
  * than it takes. */
+/* An answer that is longer or shorter than what was asked for is refused: not a byte is placed, and the
+ * get does not end well. */
+static void get__answer_of_another_length(void **state)
+{
+	static const uint64_t asked[] = {1000, 200000}, room[] = {900, 1100};
+
+	for (unsigned i = 0; i < 4; i++) {
+		struct rig *r =
+			ops_open(&(struct rig_cfg){.sim = {.seed = i}, .access = GX_ACCESS_GET});
+		struct pkt_ep *e = rig_ep(r, 0, 0);
+
+		post(r, 0, GX_OP_GET, 1, asked[i / 2]);
+		for (unsigned k = 0; k < GX_ARRAY_SIZE(e->ops); k++)
+			if (e->ops[k].len == asked[i / 2])
+				e->ops[k].len = asked[i / 2] / 1000 * room[i % 2];
+		rig_pass(r, 10 * MS);
+		assert_int_equal(r->nr_last[0], 0);
+		rig_check_poison(bufs.dst[0], BIG);
+		rig_close(r);
+	}
+}
+
 static void get__more_than_the_peer_takes(void **state)
 {
 	struct rig *r = ops_plain();
@@ -1357,6 +1379,7 @@ int main(int argc, char *argv[])
 		rig_test(match__too_long_when_it_waited),
 		rig_test(match__sender_who_makes_the_room_larger),
 		rig_test(match__more_receives_than_slots),
+		rig_test(get__answer_of_another_length),
 		rig_test(get__more_than_the_peer_takes),
 		rig_test(put__inline_is_not_read_after_its_end),
 		rig_test(put__local_silent_notify),

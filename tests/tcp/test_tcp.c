@@ -220,6 +220,41 @@ static void send_recv__meets(void **state)
 	pair_done(p);
 }
 
+/* A sender makes the room larger that the receiver has told, and an answer has not the length that was
+ * asked for. Not a byte is placed, and nothing ends well. */
+static void send_recv__lies_about_lengths(void **state)
+{
+	struct pair *p = pair_new(2);
+	struct tcp_ep *e = p->side[0].e;
+	struct gx_op op = op_of(GX_OP_RECV, p->side[1].mem.addr, 10);
+	const char *at = p->side[1].mem.addr;
+
+	assert_int_equal(side_post(p, 1, &op), 0);
+	UNTIL(p, e->match.offers[0].used);
+	e->match.offers[0].len = 300000;
+	memset(p->buf, 1, 300000);
+	memset(p->side[1].mem.addr, 0, 300000);
+	op = op_of(GX_OP_SEND, p->buf, 300000);
+	assert_int_equal(side_post(p, 0, &op), 0);
+	UNTIL(p, p->side[0].nr_done == 1);
+	assert_int_equal(p->side[0].last.status, -EMSGSIZE);
+	assert_int_equal(p->side[1].nr_done, 0);
+	for (unsigned i = 0; i < 300000; i++)
+		assert_int_equal(at[i], 0);
+	for (unsigned i = 0; i < 2; i++) {
+		op = op_of(GX_OP_GET, p->buf, 1000);
+		assert_int_equal(side_post(p, 0, &op), 0);
+		for (unsigned k = 0; k < GX_ARRAY_SIZE(e->ops); k++)
+			if (e->ops[k].len == 1000)
+				e->ops[k].len = i ? 1100 : 900;
+		for (unsigned k = 0; k < 100; k++)
+			side_turn(p, k & 1);
+		assert_int_equal(p->side[0].nr_done, 1);
+		assert_int_equal(p->buf[0], 1);
+	}
+	pair_free(p);
+}
+
 /* ---- Errors, early ends ---- */
 
 /* Return: how many operations of op_of() it found. */
@@ -771,6 +806,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(put__many_small),
 		cmocka_unit_test(put__slow_path),
 		cmocka_unit_test(send_recv__meets),
+		cmocka_unit_test(send_recv__lies_about_lengths),
 		cmocka_unit_test(region__errors),
 		cmocka_unit_test(cancel__at_any_time),
 		cmocka_unit_test(recv__cancel),
