@@ -24,7 +24,8 @@
 #define LOG_LINE_MAX  1024 /* bytes with the final 0; longer lines are cut */
 /* A line as it is written, with the line that counts dropped ones; below PIPE_BUF. */
 #define LOG_OUT_MAX   4000
-#define LOG_LAST_MAX  8 /* lines that are remembered, to count those that come again */
+#define LOG_LAST_MAX  8	 /* lines that are remembered, to count those that come again */
+#define LOG_ALIKE_MAX 16 /* lines about peers in that time that differ in numbers alone */
 #define LOG_REPEAT_NS 10000000000ull
 
 static const char *const log_level_name[] = {"err", "warn", "info", "debug"};
@@ -35,6 +36,7 @@ static const char log_syslog_level[] = {'3', '4', '6', '7'};
 struct log_last {
 	uint64_t since_ns; /* 0: none */
 	uint64_t more;	   /* times that it came since, and was not written */
+	unsigned alike;	   /* of log_kinds: lines of this kind that were written since */
 	int level;
 	char line[LOG_LINE_MAX];
 };
@@ -45,6 +47,8 @@ static const char *_Atomic log_name = "gx";
 static _Atomic uint64_t log_drops; /* lines dropped so far */
 static uint64_t log_told;	   /* of these, the log has reported so many; under log_lock */
 static struct log_last log_lasts[LOG_LAST_MAX]; /* under log_lock */
+static struct log_last
+	log_kinds[LOG_LAST_MAX]; /* the last of each kind about peers; under log_lock */
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static void (*log_fn)(void *arg, int level, const char *line); /* under log_lock; NULL: stderr */
 static void *log_arg;					       /* under log_lock */
@@ -191,26 +195,34 @@ static void out_number(struct log_out *o, bool json, const char *key, uint64_t v
 	out_say(o, json ? ", \"%s\": %" PRIu64 : " %s=%" PRIu64, key, v);
 }
 
-/* "peer 10.0.0.1:7501 pid 4711: ..." */
+/* "peer 10.0.0.1:7501 pid 4711 conn 7: ..." */
 static void out_peer(struct log_out *o, bool json, const char *line)
 {
 	static const char mark[] = "peer ";
+	unsigned pid = 0;
+	uint64_t conn = 0;
 	size_t len;
-	unsigned pid;
+	int n = 0;
 
 	if (strncmp(line, mark, sizeof(mark) - 1))
 		return;
 	line += sizeof(mark) - 1;
 	len = strcspn(line, " ");
-	if (sscanf(line + len, " pid %u", &pid) != 1)
-		pid = 0;
-	if (!pid && len && line[len - 1] == ':')
+	if (len && line[len - 1] == ':') { /* what follows may be a peer's word */
 		len--;
+	} else {
+		if (sscanf(line + len, " pid %u%n", &pid, &n) != 1)
+			pid = 0;
+		if (sscanf(line + len + n, " conn %" SCNu64, &conn) != 1)
+			conn = 0;
+	}
 	if (!memchr(line, ':', len))
 		return; /* a word */
 	out_key(o, json, "peer", line, len);
 	if (pid)
 		out_number(o, json, "pid", pid);
+	if (conn)
+		out_number(o, json, "conn", conn);
 }
 
 /* @more: it came so many times more. */
@@ -299,31 +311,104 @@ static void last_end(struct log_last *l)
 	l->since_ns = 0;
 }
 
+/* The same but for numbers? Each run of digits stands for any other. */
+static bool line_alike(const char *a, const char *b)
+{
+	static const char digits[] = "0123456789";
+
+	for (; *a && *b; a++, b++) {
+		size_t n = strspn(a, digits), m = strspn(b, digits);
+
+		if (!n != !m)
+			return false;
+		a += n;
+		b += m;
+		if (*a != *b)
+			return false;
+		if (!*a)
+			return true;
+	}
+	return *a == *b;
+}
+
+/* Those whose time is over. */
+static void lasts_end(struct log_last all[LOG_LAST_MAX], uint64_t now)
+{
+	for (unsigned i = 0; i < LOG_LAST_MAX; i++)
+		if (all[i].since_ns && now - all[i].since_ns >= LOG_REPEAT_NS)
+			last_end(&all[i]);
+}
+
+/* Return: that of @line; else the oldest, with @found false. */
+static struct log_last *last_find(struct log_last all[LOG_LAST_MAX], int level, const char *line,
+				  bool alike, bool *found)
+{
+	struct log_last *oldest = &all[0];
+
+	for (unsigned i = 0; i < LOG_LAST_MAX; i++) {
+		struct log_last *l = &all[i];
+
+		*found = l->since_ns && l->level == level &&
+			 (alike ? line_alike(l->line, line) : !strcmp(l->line, line));
+		if (*found)
+			return l;
+		if (l->since_ns < oldest->since_ns)
+			oldest = l;
+	}
+	return oldest;
+}
+
+/* @l is that of @line from now on. */
+static void last_begin(struct log_last *l, int level, const char *line)
+{
+	last_end(l);
+	l->since_ns = gx_now_ns();
+	l->alike = 1;
+	l->level = level;
+	snprintf(l->line, sizeof(l->line), "%s", line);
+}
+
+/* Peers that come and go say the same in other numbers, as fast as they like. Return: one of too many; it
+ * is counted. */
+static bool kind_count(int level, const char *line)
+{
+	struct log_last *l;
+	bool found;
+
+	if (strncmp(line, "peer ", 5))
+		return false;
+	l = last_find(log_kinds, level, line, true, &found);
+	if (!found) {
+		last_begin(l, level, line);
+		return false;
+	}
+	if (l->alike++ < LOG_ALIKE_MAX)
+		return false;
+	l->more++;
+	snprintf(l->line, sizeof(l->line), "%s", line);
+	return true;
+}
+
 /* Under log_lock: log_write() holds it while it calls a sink. A line that was written within the last
  * seconds is counted, and the count is written with the first line behind that time. */
 GX_EXPORT void gx_log_stderr(int level, const char *line)
 {
 	uint64_t now = gx_now_ns();
-	struct log_last *oldest = &log_lasts[0];
+	struct log_last *l;
+	bool found;
 
-	for (unsigned i = 0; i < LOG_LAST_MAX; i++) {
-		struct log_last *l = &log_lasts[i];
-
-		if (l->since_ns && now - l->since_ns >= LOG_REPEAT_NS)
-			last_end(l);
-		if (l->since_ns && l->level == level && !strcmp(l->line, line)) {
-			l->more++;
-			return;
-		}
-		if (l->since_ns < oldest->since_ns)
-			oldest = l;
-	}
-	last_end(oldest);
-	if (!log_line(level, line, 0))
+	lasts_end(log_lasts, now);
+	lasts_end(log_kinds, now);
+	l = last_find(log_lasts, level, line, false, &found);
+	if (found) {
+		l->more++;
 		return;
-	oldest->since_ns = now;
-	oldest->level = level;
-	snprintf(oldest->line, sizeof(oldest->line), "%s", line);
+	}
+	if (kind_count(level, line))
+		return;
+	last_end(l);
+	if (log_line(level, line, 0))
+		last_begin(l, level, line);
 }
 
 /* What was counted to the end. Nobody waits here: a thread that is killed may hold the lock. */
@@ -331,8 +416,10 @@ static void __attribute__((destructor)) log_end(void)
 {
 	if (pthread_mutex_trylock(&log_lock))
 		return;
-	for (unsigned i = 0; i < LOG_LAST_MAX; i++)
+	for (unsigned i = 0; i < LOG_LAST_MAX; i++) {
 		last_end(&log_lasts[i]);
+		last_end(&log_kinds[i]);
+	}
 	pthread_mutex_unlock(&log_lock);
 }
 

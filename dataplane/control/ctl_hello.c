@@ -11,6 +11,7 @@
 #include "gx_internal/gcm.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -588,9 +589,10 @@ static int hello_refuse(const struct ctl_conn *cc, int err, uint32_t version)
 	if (err != -EPROTONOSUPPORT)
 		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed HELLO");
 	return gx_refuse(GX_REASON_VERSION, err,
-			 "the client speaks version %u of gx's protocol, the server version %u: "
-			 "install the same gx at both ends",
-			 cc->server ? version : own, cc->server ? own : version);
+			 "the client speaks version %u of gx's protocol, the server version %u; "
+			 "the %s is gx " GX_VERSION ": install the same gx at both ends",
+			 cc->server ? version : own, cc->server ? own : version,
+			 cc->server ? "server" : "client");
 }
 
 int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
@@ -606,7 +608,8 @@ int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	cc->conn->peer = h;
 	cc->conn->same_host = !memcmp(h.host_id, cc->ctl->host_id, sizeof(h.host_id));
 	pthread_mutex_lock(&cc->conn->gx->wait_lock); /* gx_conn_wait() may be about to name it */
-	snprintf(cc->conn->peer_name, sizeof(cc->conn->peer_name), "%s pid %u", cc->name, h.pid);
+	snprintf(cc->conn->peer_name, sizeof(cc->conn->peer_name), "%s pid %u conn %" PRIu64,
+		 cc->name, h.pid, cc->conn->id);
 	pthread_mutex_unlock(&cc->conn->gx->wait_lock);
 	return cc->server ? server_hello_take(cc) : client_hello_take(cc);
 }

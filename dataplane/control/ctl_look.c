@@ -183,7 +183,7 @@ static void limits_print(struct gx_text *t, const struct conn_look all[], unsign
 static void infos_print(struct gx_text *t, const struct conn_look all[], unsigned n)
 {
 	static const char *const integrity[] = {"none", "crc32c", "mac", "gcm"};
-	char key[32], peer[128];
+	char key[32], peer[128], *number;
 
 	put_head(
 		t, "gx_connection_info",
@@ -196,6 +196,9 @@ static void infos_print(struct gx_text *t, const struct conn_look all[], unsigne
 		put_text(t, "gx_connection_info");
 		put(t, all[i].labels, all[i].labels_len);
 		label_copy(peer, sizeof(peer), all[i].c->peer_name);
+		number = strstr(peer, " conn "); /* a label of its own */
+		if (number)
+			*number = 0;
 		core_say(t, ",peer=\"%s\",link=\"%s\",integrity=\"%s\",key=\"%s\"} 1\n", peer,
 			 all[i].c->link->name,
 			 mode < GX_ARRAY_SIZE(integrity) ? integrity[mode] : "unknown", key);

@@ -40,13 +40,16 @@ static int lock_hold(int fd)
 {
 	char name[32];
 	struct stat st;
-	size_t len;
+	ssize_t n, len;
 
 	run_name(name, sizeof(name));
-	len = strlen(name);
+	len = (ssize_t)strlen(name);
 	if (flock(fd, LOCK_EX | LOCK_NB) || fstat(fd, &st) || !st.st_nlink)
 		return -EAGAIN;
-	return fchmod(fd, RUN_MODE) || write(fd, name, len) != (ssize_t)len ? -EIO : 0;
+	if (fchmod(fd, RUN_MODE))
+		return -errno;
+	n = write(fd, name, (size_t)len);
+	return n < 0 ? -errno : n < len ? -ENOSPC : 0;
 }
 
 /* Return: 0; -EEXIST, -EAGAIN: another number may do; -errno. */
@@ -96,8 +99,8 @@ void ctl_run_open(struct ctl *ctl)
 	for (unsigned n = 0; n < RUN_MAX && (ret == -EEXIST || ret == -EAGAIN); n++)
 		ret = run_one(ctl, dir, n);
 	if (ret)
-		gx_log(named ? GX_LOG_WARN : GX_LOG_DEBUG, "counters are not published in %s: %s",
-		       dir, strerror(-ret));
+		gx_log(named || ret == -ENOSPC ? GX_LOG_WARN : GX_LOG_DEBUG,
+		       "counters are not published in %s: %s", dir, strerror(-ret));
 }
 
 void ctl_run_close(struct ctl *ctl)

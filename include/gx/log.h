@@ -15,8 +15,9 @@ extern "C" {
 enum gx_log_level { GX_LOG_ERR, GX_LOG_WARN, GX_LOG_INFO, GX_LOG_DEBUG };
 
 /** enum gx_log_format - How a line looks on stderr. KEYS: time=2026-11-22T06:20:11.123Z level=warn
- * name="gx" msg="text", and before msg what a line tells: peer="10.0.0.1:7501" pid=4711 (its address and
- * port are the connection's), more=3. JSON: an object with the same keys. */
+ * name="gx" msg="text", and before msg what a line tells: peer="10.0.0.1:7501" pid=4711 conn=7 (the
+ * peer's address and process, and the connection's number here, as in the metrics), more=3. JSON: an
+ * object with the same keys. */
 enum gx_log_format { GX_LOG_TEXT, GX_LOG_KEYS, GX_LOG_JSON };
 
 /**
@@ -27,8 +28,8 @@ enum gx_log_format { GX_LOG_TEXT, GX_LOG_KEYS, GX_LOG_JSON };
  * for which a pipe, a socket, a terminal or a disk has no room, or no reader any more, is dropped and
  * counted, and the next line that finds room says how many were. A line that comes again within 10 s is
  * counted: the next line behind that time, or the end of the program, says how many times more it was
- * said. Where stderr is journald's (JOURNAL_STREAM), its level stands in front, as "<4>". errno stays as
- * it is.
+ * said; so are, behind the 16th, lines about peers ("peer ...") that differ in numbers alone. Where stderr
+ * is journald's (JOURNAL_STREAM), its level stands in front, as "<4>". errno stays as it is.
  */
 void gx_log(enum gx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -139,7 +139,7 @@ struct gx_link_look {
 	unsigned has; /* bits of gx_link_look_has */
 	/* These only grow. */
 	uint64_t tx_pkts, rx_pkts; /* that were numbered, first and again */
-	uint64_t tx_b, rx_b;	   /* as the link can tell, see docs/operations.md */
+	uint64_t tx_b, rx_b;	   /* as the link can tell, see docs/metrics.md */
 	uint64_t lost_b;	   /* of tx_b: lost */
 	uint64_t limit_ns[GX_LOOK_LIMITS];
 	uint64_t msgs;	   /* messages under way, both directions */

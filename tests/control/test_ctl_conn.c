@@ -181,7 +181,7 @@ static void down__abrupt(void **state)
 	wait_up(server, 1);
 	gx_uring_run_wait(client->gx.uring, abrupt_run, c);
 	wait_down(server, 1, -ECONNRESET, GX_REASON_PEER_LOST);
-	snprintf(pid, sizeof(pid), "pid %d is gone", getpid());
+	snprintf(pid, sizeof(pid), "pid %d conn 0 is gone", getpid());
 	assert_says(server->text, pid);
 	wait_conns(server, 0);
 }

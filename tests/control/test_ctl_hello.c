@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The set-up: what the ends agree on, and what they refuse. */
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "control/ctl_rig.h"
@@ -32,7 +33,7 @@ static void up__with_descriptors(void **state)
 	assert_int_equal(c->peer.nr_regions, 1);
 	assert_string_equal(c->peer.regions[0].name, "mem-of-server");
 	assert_string_equal(server->up->peer.regions[0].name, "mem-of-client");
-	snprintf(want, sizeof(want), "%s pid %d", addr, getpid());
+	snprintf(want, sizeof(want), "%s pid %d conn %" PRIu64, addr, getpid(), c->id);
 	assert_string_equal(c->peer_name, want);
 	assert_string_equal(gx_uring_method_name(server->gx.uring),
 			    method == GX_URING_EPOLL ? "epoll" : "io_uring");

@@ -315,6 +315,39 @@ static void log__flood_is_counted(void **state)
 	close(fds[1]);
 }
 
+/* Peers that come and go: 16 lines of each kind, whatever their numbers, and how many more. */
+static void log__flood_of_peers_is_counted(void **state)
+{
+	static char buf[1 << 16];
+	unsigned long more = 0;
+	int fds[2];
+	char *at;
+
+	assert_int_equal(pipe(fds), 0);
+	others();
+	stderr_set(fds[1]);
+	for (unsigned i = 0; i < 5000; i++) {
+		gx_warn("peer 10.0.0.%u:%u pid %u conn %u came", i % 250, 1000 + i, i * 7, i);
+		gx_warn("peer 10.0.0.%u:%u pid %u conn %u has left", i % 250, 1000 + i, i * 7, i);
+		if (i < 40)
+			gx_warn("number %u of nobody", i);
+	}
+	read_all(fds[0], buf, sizeof(buf));
+	assert_int_equal(lines_of(buf), 16 + 16 + 40);
+	assert_non_null(strstr(buf, ":1015 pid 105 conn 15 has left\n"));
+	for (char c = 'a'; c <= 'h'; c++)
+		gx_warn("peer %c", c);
+	stderr_back(state);
+	read_all(fds[0], buf, sizeof(buf));
+	assert_int_equal(lines_of(buf), 8 + 2);
+	assert_non_null(strstr(buf, ":5999 pid 34993 conn 4999 came (said 4984 times more)\n"));
+	for (at = buf; (at = strstr(at, "conn 4999 ")); at++)
+		more += strtoul(strstr(at, "(said ") + 6, NULL, 10);
+	assert_int_equal(more, 2 * (5000 - 16));
+	close(fds[0]);
+	close(fds[1]);
+}
+
 /* One line through @format. */
 static void said(enum gx_log_format format, const char *line, char *buf, size_t room)
 {
@@ -342,7 +375,14 @@ static void log__keys(void **state)
 	assert_non_null(strstr(buf,
 			       "Z level=warn name=\"gx\" peer=\"10.0.0.1:7501\" pid=4711 "
 			       "msg=\"peer 10.0.0.1:7501 pid 4711: it said \\\"a\\\\b\\\"\"\n"));
-	said(GX_LOG_KEYS, "peer [fe80::1]:7501: lost", buf, sizeof(buf));
+	said(GX_LOG_KEYS, "peer [fe80::1]:7501 pid 3 conn 18446744073709551615 is gone", buf,
+	     sizeof(buf));
+	assert_non_null(
+		strstr(buf, " peer=\"[fe80::1]:7501\" pid=3 conn=18446744073709551615 msg="));
+	said(GX_LOG_KEYS, "peer host:7501 conn 9: lost", buf, sizeof(buf));
+	assert_non_null(strstr(buf, " peer=\"host:7501\" conn=9 msg="));
+	/* Behind a name alone the text may be a peer's. */
+	said(GX_LOG_KEYS, "peer [fe80::1]:7501: conn 5 pid 6", buf, sizeof(buf));
 	assert_non_null(strstr(buf, " peer=\"[fe80::1]:7501\" msg="));
 	said(GX_LOG_KEYS, "peer of nobody", buf, sizeof(buf));
 	assert_null(strstr(buf, " peer="));
@@ -448,6 +488,7 @@ int main(void)
 		cmocka_unit_test_teardown(log__reader_has_gone, stderr_back),
 		cmocka_unit_test_teardown(log_sink__lines, stderr_back),
 		cmocka_unit_test_teardown(log__flood_is_counted, stderr_back),
+		cmocka_unit_test_teardown(log__flood_of_peers_is_counted, stderr_back),
 		cmocka_unit_test_teardown(log__keys, stderr_back),
 		cmocka_unit_test_teardown(log__json, stderr_back),
 		cmocka_unit_test_teardown(log__journal, stderr_back),

@@ -155,9 +155,9 @@ def log_nobody_reads(tools):
 def log_lines(tools):
     """Each has a time, a level, and says who came and who left: as keys, or as it is asked for."""
     time_re = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
-    for args, line_re, came in (((), rf'time={time_re} level=(err|warn|info|debug) name="gxd" ', r' peer="127\.0\.0\.1:\d+" pid=\d+ msg="peer .* connected: '),
-                                (("--log-format", "text"), rf"{time_re} gxd: (err|warn|info|debug): ", r"info: peer 127\.0\.0\.1:\d+ pid \d+ connected: "),
-                                (("--log-format", "json"), r"\{", r'"peer": "127\.0\.0\.1:\d+", "pid": \d+, ')):
+    for args, line_re, came in (((), rf'time={time_re} level=(err|warn|info|debug) name="gxd" ', r' peer="127\.0\.0\.1:\d+" pid=\d+ conn=\d+ msg="peer .* connected: '),
+                                (("--log-format", "text"), rf"{time_re} gxd: (err|warn|info|debug): ", r"info: peer 127\.0\.0\.1:\d+ pid \d+ conn \d+ connected: "),
+                                (("--log-format", "json"), r"\{", r'"peer": "127\.0\.0\.1:\d+", "pid": \d+, "conn": \d+, ')):
         with Server(tools, *args) as s:
             tools.perf("put", s.addr, "-s", "64K", "-n", "4").clean()
             s.wait_log("has left")

@@ -105,7 +105,7 @@ def top_in_a_terminal(tools):
             t = Terminal([at.gxd_path, "top", "--interval", "0.5"], at.env)
             try:
                 t.wait(r"gxd top - \d\d:\d\d:\d\d, 2 processes \(0 silent\), 2 connections, every 0.5 s, by RX/s")
-                line = t.wait(rf"^ *{server.proc.pid} gxd +tcp +\S+ +\d\S*[KMG] .* pid {busy.pid}")
+                line = t.wait(rf"^ *{server.proc.pid} gxd +1 tcp +\S+ +\d\S*[KMG] .* pid {busy.pid}")
                 expect(float(re.findall(r"(\d[\d.]*)[KMG]", line)[0]) > 0, line)
                 rows = [row for row in t.lines() if re.search(r" tcp ", row)]
                 expect(len(rows) == 2 and str(server.proc.pid) in rows[0].split()[0], rows)

@@ -32,11 +32,11 @@ def sh(*words):
     return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=20)
 
 
-def enter():
-    """Go on in a network namespace of our own, as root there."""
+def enter(more=""):
+    """Go on in a network namespace of our own, as root there. @more: letters of unshare, of further namespaces."""
     if os.environ.get(INSIDE):
         return
-    for flags in ("-n", "-Urn"):
+    for flags in ("-n" + more, "-Urn" + more):
         if sh("unshare", flags, "true").returncode == 0:
             os.environ[INSIDE] = flags
             os.execvp("unshare", ["unshare", flags, sys.executable, *sys.argv])

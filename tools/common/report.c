@@ -44,6 +44,7 @@ struct report {
 	struct json_t *parts; /* members of the document, beside the results */
 	const char *commit;
 	int lines_err; /* error of the last line not added; 0: none */
+	int out_err;   /* error of what stdout did not take; 0: none */
 	char host[65];
 	struct json_t *path, *results, *errors;
 	struct json_t *intervals; /* among the parts; NULL: none was asked for */
@@ -221,6 +222,14 @@ void report_progress(struct report *report, const char *fmt, ...)
 	pthread_mutex_unlock(&report_lock);
 }
 
+void report_flush(struct report *report)
+{
+	if (fflush(stdout))
+		report->out_err = errno;
+	else if (ferror(stdout) && !report->out_err)
+		report->out_err = EIO;
+}
+
 /* ---- JSON ---- */
 
 void report_path(struct report *report, const struct report_path *p)
@@ -251,7 +260,7 @@ void report_path(struct report *report, const struct report_path *p)
 		       p->link, p->port, p->gpu, p->bounce ? p->bounce : "none", p->unpack,
 		       p->engine ? p->engine : "none", p->integrity, p->auth, p->crc_by,
 		       (long long)p->quantum_b, p->cores, p->control, p->why);
-	fflush(stdout); /* a reader sees the path before the first row */
+	report_flush(report); /* the path, before the first row */
 	pthread_mutex_unlock(&report_lock);
 }
 
@@ -549,7 +558,7 @@ void report_row(struct report *report, const struct report_row *row)
 		row_table(report, row);
 	report_csv(report, row, NULL, 0);
 	report_line(report, doc);
-	fflush(stdout);
+	report_flush(report);
 	report_count(report, row);
 	js_append(report->results, doc);
 	pthread_mutex_unlock(&report_lock);
@@ -603,7 +612,7 @@ void report_cells(struct report *report, const struct report_row *row,
 		cells_table(report, row, cells, n);
 	report_csv(report, row, cells, n);
 	report_line(report, doc);
-	fflush(stdout);
+	report_flush(report);
 	report_count(report, row);
 	js_append(report->results, doc);
 	pthread_mutex_unlock(&report_lock);
@@ -619,7 +628,7 @@ void report_interval(struct report *report, const struct report_interval *v)
 	if (report->opts.format == REPORT_TABLE)
 		printf("# %7.2f-%-7.2f s %12llu messages %10s GB/s %10s Gb/s\n", v->from_s, v->to_s,
 		       (unsigned long long)v->count, cell(gb_s, b[0]), cell(gb_s * 8, b[1]));
-	fflush(stdout);
+	report_flush(report);
 	if (!report->intervals) {
 		report->intervals = js_array();
 		js_set(report->parts, "intervals", report->intervals);
@@ -663,7 +672,7 @@ void report_section(struct report *report, const char *fmt, ...)
 	va_end(ap);
 	putchar('\n');
 	report->op[0] = '\0'; /* the next row prints its header again */
-	fflush(stdout);
+	report_flush(report);
 	pthread_mutex_unlock(&report_lock);
 }
 
@@ -708,8 +717,10 @@ int report_close(struct report *report, int exit_code)
 	js_set(doc, "results", report->results);
 	if (report->opts.format == REPORT_JSON)
 		ret = doc_write(doc, true, stdout);
-	if (fflush(stdout) || ret) {
-		fprintf(stderr, "gxperf: the results could not be written: %s\n", strerror(errno));
+	report_flush(report);
+	if (report->out_err || ret) {
+		fprintf(stderr, "gxperf: the results could not be written: %s\n",
+			strerror(report->out_err ? report->out_err : -ret));
 		exit_code = exit_code ? exit_code : 1;
 	}
 	if (report->lines_err) {

@@ -110,6 +110,9 @@ void report_part(struct report *report, const char *key, struct json_t *part);
 /** report_commit() - The commit for the environment part. The string must stay. */
 void report_commit(struct report *report, const char *commit);
 
+/** report_flush() - A reader of stdout sees what was printed. What it has no room for report_close() tells. */
+void report_flush(struct report *report);
+
 /** report_is_table() - Is stdout for people? */
 bool report_is_table(const struct report *report);
 

@@ -91,8 +91,12 @@ static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 	struct gxd *d = arg;
 	struct gx_conn_info info = GX_INIT(info);
 	char auth[OPT_AUTH_MAX];
+	size_t len;
 
 	gx_conn_info(conn, &info);
+	len = strlen(info.peer);
+	if (why && !strncmp(why, "peer ", 5) && !strncmp(why + 5, info.peer, len))
+		why += 5 + len + strspn(why + 5 + len, ": "); /* the line names it already */
 	if (event == GX_CONN_EVENT_UP)
 		gx_log(GX_LOG_INFO, "peer %s connected: %s, %s, %u lanes, %s (%s)", info.peer,
 		       info.link, info.port, info.lanes, opt_auth_text(&info, auth), info.why);

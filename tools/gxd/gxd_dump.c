@@ -106,6 +106,7 @@ static int dump_print(const struct peers *all)
 		js_pack("{s:i, s:s, s:I, s:I}", "schema_version", 1, "gx_version", gx_version(),
 			"time_s", (long long)time(NULL), "left_out", (long long)all->nr_left_out);
 	struct json_t *list = js_array();
+	int ret = 0;
 	char *text;
 
 	for (unsigned i = 0; i < all->nr; i++)
@@ -115,9 +116,11 @@ static int dump_print(const struct peers *all)
 	js_free(doc);
 	if (!text)
 		return -ENOMEM;
-	puts(text);
+	errno = 0;
+	if (puts(text) < 0 || fflush(stdout))
+		ret = errno ? -errno : -EIO;
 	free(text);
-	return fflush(stdout) ? -EIO : 0;
+	return ret;
 }
 
 /* Each line of @text, but for counters that are 0. */
@@ -172,14 +175,15 @@ int gxd_dump(int argc, char **argv)
 {
 	const char *dir = peers_dir();
 	struct peers all;
-	int ret;
+	int ret, asked;
 
 	argp_parse(&gxd_dump_argp, argc, argv, 0, NULL, &dir);
-	ret = peers_ask(dir, "/metrics", &all);
+	ret = asked = peers_ask(dir, "/metrics", &all);
 	if (!ret)
 		ret = dump_print(&all);
 	if (ret)
-		fprintf(stderr, "gxd: %s: %s\n", dir, strerror(-ret));
+		fprintf(stderr, "gxd: %s: %s\n", asked ? dir : "the dump cannot be printed",
+			strerror(-ret));
 	peers_free(&all);
 	return ret ? DUMP_FAILED : DUMP_OK;
 }

@@ -241,7 +241,7 @@ const struct argp gxd_metrics_argp = {
 	.parser = opts_parse,
 	.doc = "gxd metrics serves the counters of all gx processes of this host to Prometheus "
 	       "and its like, at /metrics, as OpenMetrics 1.0 or text 0.0.4."
-	       "\vThe page docs/operations.md says what each metric means.\n"
+	       "\vThe page docs/metrics.md says what each metric means.\n"
 	       "Exit status: 0 ok, 1 failed, 2 usage.",
 };
 

@@ -114,6 +114,14 @@ static void sample_take(struct seen *s, unsigned first, const struct peer *p,
 	field_take(c, l, by);
 }
 
+static void silent_add(struct seen *s, const struct peer *p)
+{
+	size_t at = strlen(s->silent);
+
+	snprintf(s->silent + at, sizeof(s->silent) - at, "%s%u %s: %s", at ? "; " : "", p->pid,
+		 p->name, p->why ? p->why : "its answer is not understood");
+}
+
 int seen_take(const struct peers *all, struct seen *out)
 {
 	*out = (struct seen){0};
@@ -129,8 +137,10 @@ int seen_take(const struct peers *all, struct seen *out)
 		while (ret > 0 && (ret = expo_next(&text, &l)) > 0)
 			if (l.kind == EXPO_SAMPLE)
 				sample_take(out, first, &all->v[i], &l, &hint);
-		if (ret)
+		if (ret) {
 			out->nr = first; /* nothing of a text with a bad line */
+			silent_add(out, &all->v[i]);
+		}
 		out->nr_up += !ret;
 		out->nr_silent += ret != 0;
 	}

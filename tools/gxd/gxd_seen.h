@@ -27,6 +27,7 @@ struct seen_conn {
 struct seen {
 	struct seen_conn *v;	       /* of one process together, in no other order */
 	unsigned nr, nr_up, nr_silent; /* connections; processes that answered, and that did not */
+	char silent[192];	       /* "4711 gxd: no answer; 4712 gxperf: no answer", cut */
 };
 
 /** seen_take() - From answers of /metrics. What is not understood is left out. Return: 0, -ENOMEM. */

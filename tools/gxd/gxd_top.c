@@ -14,6 +14,7 @@
 #include <gx/gx.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -53,6 +54,7 @@ struct top {
 	bool tty;
 	char typed[16]; /* the interval that is being typed; "": none is */
 	bool asks;
+	int out_err; /* why stdout takes no more; 0: it does */
 	struct termios was;
 };
 
@@ -229,11 +231,23 @@ static void head_say(const struct top *t, unsigned cols)
 		snprintf(line, sizeof(line), "%s",
 			 t->tty ? "q quit   < > sort by   R reverse   d interval   space now" : "");
 	line_say(t, cols, line);
-	snprintf(line, sizeof(line), "%7s %-10s %-6s %7s %7s %7s %8s %7s %5s %-11s %s", "PID",
-		 "NAME", "LINK", "TX/s", "RX/s", "LOST/s", "RTT", "WINDOW", "MSGS", "LIMITED BY",
-		 "PEER");
+	snprintf(line, sizeof(line), "%7s %-10s %5s %-6s %7s %7s %7s %8s %7s %5s %-11s %s", "PID",
+		 "NAME", "CONN", "LINK", "TX/s", "RX/s", "LOST/s", "RTT", "WINDOW", "MSGS",
+		 "LIMITED BY", "PEER");
 	printf("%s%.*s%s\n", t->tty ? "\033[7m" : "", (int)cols, line,
 	       t->tty ? "\033[0m\033[K" : "");
+}
+
+/* Return: lines. */
+static unsigned silent_say(const struct top *t, unsigned cols)
+{
+	char line[LINE_MAX_B];
+
+	if (!t->now.nr_silent)
+		return 0;
+	snprintf(line, sizeof(line), "silent: %s", t->now.silent);
+	line_say(t, cols, line);
+	return 1;
 }
 
 static void row_say(const struct top *t, const struct row *r, unsigned cols)
@@ -241,18 +255,20 @@ static void row_say(const struct top *t, const struct row *r, unsigned cols)
 	const struct seen_conn *c = r->c;
 	char line[LINE_MAX_B], tx[16], rx[16], lost[16], window[16], rtt[16], msgs[16];
 
-	snprintf(line, sizeof(line), "%7u %-10.10s %-6.6s %7s %7s %7s %8s %7s %5s %-11s %s", c->pid,
-		 c->name, c->link, amount(r->tx_s, c->has & SEEN_TX, tx),
+	snprintf(line, sizeof(line),
+		 "%7u %-10.10s %5" PRIu64 " %-6.6s %7s %7s %7s %8s %7s %5s %-11s %s", c->pid,
+		 c->name, c->id, c->link, amount(r->tx_s, c->has & SEEN_TX, tx),
 		 amount(r->rx_s, c->has & SEEN_RX, rx), amount(r->lost_s, c->has & SEEN_LOST, lost),
 		 duration(c->rtt_s, rtt), amount(c->window_b, c->has & SEEN_WINDOW, window),
 		 amount(c->msgs, true, msgs), r->why, c->peer);
 	line_say(t, cols, line);
 }
 
-static void top_draw(const struct top *t)
+static void top_draw(struct top *t)
 {
 	struct winsize w = {0};
-	unsigned rows, cols;
+	unsigned rows, cols,
+		used = 4; /* the last row stays empty: a line feed there would scroll */
 
 	if (!t->tty || ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) || !w.ws_row || !w.ws_col)
 		w = (struct winsize){.ws_row = ROWS_DEFAULT, .ws_col = COLS_DEFAULT};
@@ -261,12 +277,15 @@ static void top_draw(const struct top *t)
 	if (t->tty)
 		printf("\033[H");
 	head_say(t, cols);
-	/* The last row stays empty: a line feed there would scroll. */
-	for (unsigned i = 0; i < t->now.nr && i + 4 < rows; i++)
+	if (used < rows)
+		used += silent_say(t, cols);
+	for (unsigned i = 0; i < t->now.nr && i + used < rows; i++)
 		row_say(t, &t->rows[i], cols);
 	if (t->tty)
 		printf("\033[J");
-	fflush(stdout);
+	errno = 0;
+	if (fflush(stdout) || ferror(stdout))
+		t->out_err = errno ? errno : EIO;
 }
 
 static void screen_open(struct top *t)
@@ -450,5 +469,7 @@ int gxd_top(int argc, char **argv)
 	seen_free(&t.now);
 	seen_free(&t.before);
 	free(t.rows);
-	return ret ? top_fail(&t, ret) : TOP_OK;
+	if (t.out_err)
+		fprintf(stderr, "gxd: the table cannot be printed: %s\n", strerror(t.out_err));
+	return ret ? top_fail(&t, ret) : t.out_err ? TOP_FAILED : TOP_OK;
 }

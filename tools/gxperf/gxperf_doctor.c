@@ -200,7 +200,7 @@ int perf_doctor(const struct perf_opts *opts, struct report *report)
 			doctor_nic(&d);
 		ret = way_to(&d);
 	}
-	fflush(stdout);
+	report_flush(report);
 	report_part(report, "doctor", d.findings);
 	if (ret == PERF_USAGE || ret >= PERF_STOPPED)
 		return ret;

@@ -359,7 +359,7 @@ int perf_info(const struct perf_opts *opts, struct report *report)
 		info_ports(&i);
 		info_rdma(&i);
 	}
-	fflush(stdout);
+	report_flush(report);
 	if (!ret && opts->addr)
 		ret = info_server(&i, opts);
 	report_part(report, "info", i.doc);

@@ -572,7 +572,9 @@ struct gx_conn_info {
 	uint32_t window;		  /* as in gx_opts */
 	uint32_t payload_max_b;		  /* room in a packet of the port */
 	enum gx_integrity_mode integrity; /* never AUTO */
-	char peer[128];			  /* "127.0.0.1:7501 pid 4711" */
+	/* "127.0.0.1:7501 pid 4711 conn 7": its process there, and the number of the connection here,
+	 * as in the metrics and in the log. */
+	char peer[128];
 	uint32_t peer_pid;
 	bool same_host;
 	const char *control; /* of the control thread: "io_uring" or "epoll"; static */
