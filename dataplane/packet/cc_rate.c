@@ -47,6 +47,7 @@
 #define RATE_SLOW_PCT	  70	/* gx: below this part of the rate, with a queue, ... */
 #define RATE_SLOW_ROUNDS  4	/* gx: ... in so many rounds in a row, the rate has fallen */
 #define RATE_ALONE_PCT	  110	/* gx: below this part of it there is none */
+#define RATE_DRAIN_ROUNDS 4	/* gx: after a probe a quarter of a queue is drained in so many */
 #define RATE_QUEUE_PCT	  125	/* gx: a round trip above this part of the least one has a queue */
 
 static uint64_t percent(uint64_t of, uint32_t pct)
@@ -231,11 +232,17 @@ static bool is_time_to_probe(struct cc *c, uint64_t now_ns)
 	return true;
 }
 
+/* gx: where packets come late, more than the model's are under way without a queue. After the rounds
+ * that drain a probe's queue the round trip tells. */
 static bool is_time_to_cruise(const struct cc *c)
 {
+	const struct cc_rate *r = &c->rate;
+
 	if (c->in_flight_b > inflight_headroom(c))
 		return false;
-	return c->in_flight_b <= inflight_of(c, max_bw(&c->rate), 100);
+	if (c->in_flight_b <= inflight_of(c, max_bw(r), 100))
+		return true;
+	return r->rounds >= RATE_DRAIN_ROUNDS && c->rtt_ns < percent(r->rtt_min_ns, RATE_ALONE_PCT);
 }
 
 /* gx: a queue of a quarter ends the probe as well, as in BBRv2, if there was none before it. BBRv3

@@ -226,6 +226,7 @@ struct share_ep {
 	uint8_t quiet, over; /* looks since it last used some, or since it holds too much */
 	bool silent;	     /* it used nothing for long: it has no share until it uses something */
 	bool wants;	     /* share.nr_want counts it */
+	uint32_t most;	     /* most packets declared at once since it gave credit back */
 };
 
 /* Such a pool; all zero where each peer has its own. owner: share.c */

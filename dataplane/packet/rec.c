@@ -5,6 +5,8 @@
  */
 #include "packet/pkt.h"
 
+#define REC_COPIES 2
+
 bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
 {
 	struct rec_slot *s = &e->recs[e->rec.next % PKT_RECS];
@@ -86,6 +88,34 @@ static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 	return at;
 }
 
+/* The @n records from @first on lie in link->ctl_buf: @len bytes, with @ack of an ACK behind them. */
+static void recs_send(struct pkt_ep *e, uint32_t first, uint32_t n, uint32_t len, uint32_t ack)
+{
+	struct flow_pkt pkt = {.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL};
+	uint64_t psn = flow_sent(e->flow, e->now_ns, &pkt);
+
+	if (gx_unlikely(e->paths))
+		path_sent(e, GX_HALF_CTL);
+	tx_ctl_packet(e, GX_PKT_CTL, 0, psn, ack, e->link->ctl_buf, len + ack);
+}
+
+/* How often do these records go again at once? Without its OPEN all data of a message is lost that
+ * comes before the OPEN has gone again, a round trip later. So where packets are lost or come late,
+ * an OPEN that data follows goes three times. */
+static unsigned recs_copies(const struct pkt_ep *e, uint32_t first, uint32_t n)
+{
+	if (gx_likely(e->lossless) || !flow_is_uneven(e->flow))
+		return 0;
+	for (uint32_t i = first; i != first + n; i++) {
+		const struct gx_wire_rec *rec = &e->recs[i % PKT_RECS].rec;
+
+		if ((rec->type == GX_REC_OPEN || rec->type == GX_REC_LIST) &&
+		    !(rec->flags & (GX_REC_INLINE | GX_REC_PULL)))
+			return REC_COPIES;
+	}
+	return 0;
+}
+
 bool tx_recs(struct pkt_ep *e)
 {
 	bool worked = false;
@@ -96,7 +126,6 @@ bool tx_recs(struct pkt_ep *e)
 		uint32_t len = recs_pack(e, e->link->ctl_buf, &n);
 		uint32_t first = e->rec.scan - n;
 		uint32_t ack = 0;
-		uint64_t psn;
 
 		if (!n)
 			break;
@@ -104,12 +133,10 @@ bool tx_recs(struct pkt_ep *e)
 		if (len + ack_bound(e) <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum) &&
 		    !path_in_doubt(e))
 			ack = ack_fill(e, e->link->ctl_buf + len);
-		psn = flow_sent(
-			e->flow, e->now_ns,
-			&(struct flow_pkt){.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL});
-		if (gx_unlikely(e->paths))
-			path_sent(e, GX_HALF_CTL);
-		tx_ctl_packet(e, GX_PKT_CTL, 0, psn, ack, e->link->ctl_buf, len + ack);
+		recs_send(e, first, n, len, ack);
+		for (unsigned i = recs_copies(e, first, n);
+		     i && flow_room(e->flow) && ctl_room(e) > 1; i--)
+			recs_send(e, first, n, len, 0);
 		worked = true;
 	}
 	return worked;

@@ -112,6 +112,7 @@ void share_refunded(struct pkt_ep *e, uint64_t n)
 	e->share.lapsed -= lapsed;
 	e->link->pool_out -= used - lapsed;
 	e->share.silent = false;
+	e->share.most = 0;
 }
 
 static void share_want(struct pkt_ep *e)
@@ -127,6 +128,20 @@ static void share_want(struct pkt_ep *e)
 		l->share.first = NULL;
 }
 
+/* Packets for which an ep wants buffers: those that its peer has declared; and as many as it has
+ * declared before, up to an equal part of the pool, until it gives credit back. Then the next
+ * messages need not wait for credit, which takes a round trip. */
+static uint32_t share_need(struct pkt_ep *e)
+{
+	const struct link_pkt *l = e->link;
+	uint32_t need = (uint32_t)GX_MIN(e->rx.need_pkts, 1ull << 30);
+
+	if (!e->share.wants)
+		return 0;
+	e->share.most = GX_MAX(e->share.most, need);
+	return GX_MAX(need, GX_MIN(e->share.most, l->share.of[l->nr_live]));
+}
+
 void share_grant(struct pkt_ep *e)
 {
 	struct link_pkt *l = e->link;
@@ -134,9 +149,8 @@ void share_grant(struct pkt_ep *e)
 	uint32_t aim, least, free, grew, again, share;
 
 	share_want(e);
-	/* The endpoint aims at the packets that its peer has declared, and at its first credit. A
-	 * silent peer keeps the first credit alone. */
-	aim = (e->share.wants ? GX_MIN(e->rx.need_pkts, 1u << 30) : 0) + e->credit0;
+	/* Besides it has its first credit, which is all that a silent peer keeps. */
+	aim = share_need(e) + e->credit0;
 	if (aim <= kept)
 		return;
 	aim = GX_MIN(aim, core_credit_max(&e->ep));
@@ -190,6 +204,7 @@ static void share_look_at(struct pkt_ep *e, uint32_t share)
 	if (e->share.quiet == SHARE_QUIET) {
 		e->share.quiet = 0;
 		e->share.silent = true;
+		e->share.most = 0;
 		share_want(e);
 		share_lapse(e, 0);
 	} else if (e->share.over == SHARE_OVER) {

@@ -129,14 +129,14 @@ static void tick_ask(struct pkt_ep *e)
 	e->timer.ask_ns = e->now_ns + e->timer.ask_wait_ns;
 }
 
-/* Credit above the first is for packets that we have declared. An idle sender gives the rest back,
- * because others may need it. */
+/* Credit above the first is for packets that we have declared, and for the next messages. A sender
+ * with nothing under way gives the rest back, because others may need it. */
 static void tick_refund(struct pkt_ep *e)
 {
 	struct gx_wire_rec rec = {.type = GX_REC_REFUND};
 	uint32_t credit = flow_credit(e->flow);
 
-	if (tx_has_first(e) || e->tx.wait_head != PKT_NONE || credit <= e->credit0_peer)
+	if (e->tx.nr_mids || e->tx.wait_head != PKT_NONE || credit <= e->credit0_peer)
 		return;
 	rec.refund.pkts = credit - e->credit0_peer;
 	if (tx_rec(e, &rec, PKT_NONE))

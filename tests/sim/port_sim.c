@@ -21,7 +21,7 @@
 
 #define SIM_NETS	16
 #define SIM_QUEUES	64     /* a net */
-#define SIM_PKTS	8192   /* under way, a net */
+#define SIM_PKTS	32768  /* under way, a net */
 #define SIM_BACKLOG_NS	100000 /* a sender's queue before tx_burst takes no more */
 #define SIM_SLOTS	512
 #define SIM_SLOTS_MAX	65536
@@ -208,11 +208,16 @@ static bool sim_chance(struct sim_net *net, uint32_t ppm)
 	return ppm && sim_random(net) % 1000000 < ppm;
 }
 
-static uint64_t sim_wire_ns(const struct sim_net *net, const struct sim_pkt *pkt)
+static uint64_t sim_bits_ns(const struct sim_pkt *pkt, uint64_t bps)
 {
 	uint64_t bits = 8ull * (pkt->len + pkt->hlen + SIM_FRAME_B);
 
-	return net->cfg.rate_bps ? bits * 1000000000u / net->cfg.rate_bps : 0;
+	return bps ? bits * 1000000000u / bps : 0;
+}
+
+static uint64_t sim_wire_ns(const struct sim_net *net, const struct sim_pkt *pkt)
+{
+	return sim_bits_ns(pkt, net->cfg.rate_bps);
 }
 
 static void sim_corrupt(struct sim_net *net, struct sim_pkt *pkt)
@@ -990,7 +995,8 @@ static void sim_tx_one(struct sim_queue *q, enum gx_half half, const struct gx_t
 	memcpy(pkt->hdr, tx->hdr, sizeof(pkt->hdr));
 	if (!pkt->attached && tx->len)
 		memcpy(pkt->b, tx->data, tx->len);
-	q->tx_free_ns = GX_MAX(q->tx_free_ns, net->now_ns) + sim_wire_ns(net, pkt);
+	q->tx_free_ns = GX_MAX(q->tx_free_ns, net->now_ns) +
+			sim_bits_ns(pkt, net->cfg.send_bps ? net->cfg.send_bps : net->cfg.rate_bps);
 	pkt->at_ns = q->tx_free_ns;
 	pkt->stage = SIM_LEAVE;
 	pkt->path = q->peer[tx->peer].path[half];

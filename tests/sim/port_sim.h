@@ -29,6 +29,7 @@ struct sim_path {
 struct sim_cfg {
 	uint64_t seed;
 	uint64_t rate_bps; /* of each queue's link, both directions; 0: infinite */
+	uint64_t send_bps; /* of what leaves a queue, if that is faster; 0: rate_bps */
 	uint64_t delay_ns; /* one way */
 	uint64_t queue_b; /* waiting before a receiver's link, then packets are dropped; 0: no limit
 			   */

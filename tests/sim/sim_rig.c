@@ -389,6 +389,8 @@ static uint64_t link_next(const struct link_pkt *l, uint64_t next, uint64_t now_
 		next = GX_MIN(next, e->timer.tick_ns);
 		if (e->rx.held_bufs)
 			next = GX_MIN(next, now_ns + 1000);
+		if (e->pace.cc && tx_has_first(e))
+			next = GX_MIN(next, cc_due(e->pace.cc));
 	}
 	return next;
 }

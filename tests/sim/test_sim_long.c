@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Long paths: whole connections under `rate` through a bottleneck, in virtual time, with packets that
+ * are lost by chance or late by a round trip. A put begins whenever another one has ended. Each row
+ * says what part of the bottleneck's payload ended in a time that begins behind the start.
+ */
+#include "sim/sim_rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LONG_PKT_B   1408u
+#define LONG_WIRE_B  (LONG_PKT_B + GX_WIRE_HDR_B + SIM_FRAME_B)
+#define LONG_MSG_B   (128u << 10)
+#define LONG_START_S 1
+#define LONG_RUN_S   4
+
+struct row {
+	const char *what;
+	double mb_s, rtt_ms, queue_bdp; /* Mb/s of the link, on the wire */
+	uint32_t loss_ppm, late_ppm;
+	unsigned depth;	 /* puts under way */
+	double least;	 /* of the link's payload */
+	double needless; /* resends, of all packets, at most */
+};
+
+struct far {
+	struct rig *r;
+	uint8_t *src;
+	uint64_t ended_b;
+};
+
+static void far_put(struct far *f)
+{
+	rig_post(f->r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .addr = f->src,
+				 .len = LONG_MSG_B,
+				 .token = f->r->peer[0].token});
+}
+
+static void far_ended(void *arg, int node, const struct gx_comp *comp)
+{
+	struct far *f = arg;
+
+	assert_int_equal(comp->status, 0);
+	f->ended_b += LONG_MSG_B;
+	far_put(f);
+}
+
+static struct rig *far_open(const struct row *row)
+{
+	double bdp_b = row->mb_s * row->rtt_ms * 1e3 / 8;
+	struct sim_cfg sim = {.seed = 1,
+			      .rate_bps = (uint64_t)(row->mb_s * 1e6),
+			      .send_bps = (uint64_t)(row->mb_s * 1e7),
+			      .delay_ns = (uint64_t)(row->rtt_ms * 5e5),
+			      .queue_b = (uint64_t)(row->queue_bdp * bdp_b),
+			      .loss_ppm = row->loss_ppm,
+			      .reorder_ppm = row->late_ppm,
+			      .reorder_slots = (uint32_t)(bdp_b / LONG_WIRE_B),
+			      .path_payload_b = 8192}; /* so there is congestion control */
+
+	return rig_open(&(struct rig_cfg){.sim = sim,
+					  .window = 16,
+					  .slots = 8192,
+					  .quantum_b = LONG_PKT_B,
+					  .mem_b = LONG_MSG_B});
+}
+
+static void far_run(const struct row *row)
+{
+	struct far f = {.r = far_open(row), .src = malloc(LONG_MSG_B)};
+	double pkts, needless, share;
+	uint64_t before_b;
+
+	rig_fill(f.src, LONG_MSG_B, 1);
+	f.r->on_comp = far_ended;
+	f.r->arg = &f;
+	for (unsigned i = 0; i < row->depth; i++)
+		far_put(&f);
+	rig_pass(f.r, LONG_START_S * SECOND);
+	before_b = f.ended_b;
+	rig_pass(f.r, LONG_RUN_S * SECOND);
+	share = 8.0 * (double)(f.ended_b - before_b) / LONG_RUN_S /
+		(row->mb_s * 1e6 * LONG_PKT_B / LONG_WIRE_B);
+	pkts = (double)rig_stat(f.r, 0, "tx_pkts");
+	needless = (double)flow_spurious(rig_ep(f.r, 0, 0)->flow) / pkts;
+	print_message("%s: %.3f of the link; resent %.4f of the packets, needlessly %.5f\n",
+		      row->what, share, (double)rig_stat(f.r, 0, "tx_resent") / pkts, needless);
+	assert_true(share >= row->least);
+	assert_true(needless <= row->needless);
+	assert_memory_equal(rig_mem(f.r, 1), f.src, LONG_MSG_B);
+	rig_close(f.r);
+	free(f.src);
+}
+
+static void far__rates(void **state)
+{
+	static const struct row rows[] = {
+		{"200 Mb/s, 50 ms", 200, 50, 1, 0, 0, 24, 0.93, 0.001},
+		{"the same, few messages", 200, 50, 1, 0, 0, 12, 0.95, 0.001},
+		{"the same, loss of 0.1 %", 200, 50, 1, 1000, 0, 24, 0.92, 0.001},
+		{"the same, loss of 1 %", 200, 50, 1, 10000, 0, 24, 0.9, 0.001},
+		{"the same, 25 % late", 200, 50, 1, 0, 250000, 24, 0.9, 0.01},
+		{"200 Mb/s, 10 ms, loss of 1 %", 200, 10, 1, 10000, 0, 24, 0.9, 0.001},
+		{"the same, 25 % late", 200, 10, 1, 0, 250000, 24, 0.95, 0.01},
+		{"100 Mb/s, 50 ms, a quarter of a queue", 100, 50, 0.25, 0, 0, 24, 0.85, 0.001},
+	};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(rows); i++)
+		far_run(&rows[i]);
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(far__rates),
+	};
+
+	return rig_run("sim_long", tests, GX_ARRAY_SIZE(tests), argc, argv);
+}
