@@ -178,6 +178,27 @@ def move_timed_is_checked(tools):
 
 
 @case
+def move_both_ways(tools):
+    """Two rows, each checked; bytes that one direction loses are that row's alone."""
+    with Server(tools, "--port", "shm", "--port", "udp") as s:
+        for way in (("--link", "packet"), ("--link", "local"), ("--link", "tcp"), ("--port", "udp"), ("--stripe",), ("-q", "3")):
+            for command in ("put", "get"):
+                ran = tools.perf(command, s.addr, "--bidirectional", "-b", "4K", "-e", "64K", "-f", "16", "-D", "0.3", "-i", "0.1", *way)
+                rows = ran.clean()
+                expect([(r["op"], r["size_b"]) for r in rows] == [(op, size) for size in (4096, 65536)
+                                                                 for op in (command, "get" if command == "put" else "put")], ran)
+                expect(all(r["bidirectional"] and r["count"] > 0 for r in rows), ran)
+                for r in rows:
+                    each = [i["count"] for i in ran.doc["intervals"] if (i["op"], i["size_b"]) == (r["op"], r["size_b"])]
+                    expect(sum(each) == r["count"], r, each)
+        tools.gxperf("put", s.addr, "--bidirectional", "-n", "4").must(USAGE, "-n")
+        tools.gxperf("send", s.addr, "--bidirectional").must(USAGE)
+    with Server(tools, "--unpack", "none") as s:
+        rows = tools.perf("get", s.addr, "--bidirectional", "-D", "0.3", "--link", "packet").must(WRONG, "put of").doc["results"]
+        expect(rows[0]["op"] == "get" and rows[0]["wrong"] == 0 and rows[1]["wrong"] > 0, rows)
+
+
+@case
 def move_for_a_moment(tools):
     """However short -D is, something is timed: no row says 0 GB/s. And nearly all of the time is that of the run."""
     with Server(tools, "--no-huge", mem="kv=host:256M") as s:

@@ -21,6 +21,7 @@ except ImportError:
 
 SCHEMA = pathlib.Path(__file__).resolve().parents[2] / "docs/gxperf-schema.json"
 RUNS = (("put", "-b", "1", "-e", "4K", "-f", "64", "-n", "4"), ("get", "-s", "64K", "-n", "4"), ("send", "-s", "4K", "-n", "4"),
+        ("put", "--bidirectional", "-D", "0.2", "-i", "0.1"),
         ("lat", "-n", "16"), ("blocks", "--blocks", "16", "-n", "2"), ("info",), ("doctor",))
 
 
@@ -63,7 +64,7 @@ def intervals(tools, addr):
     expect(all(a["to_s"] == b["from_s"] for a, b in zip(rows, rows[1:])) and rows[0]["from_s"] == 0, rows)
     expect(all(0.3 < r["to_s"] - r["from_s"] < 1 for r in rows[:4]), rows)
     text = tools.gxperf("get", addr, "-s", "64K", "-D", "1", "-i", "0.4").must(OK).out
-    expect(len(re.findall(r"^# +[0-9.]+-[0-9.]+ +s +\d+ messages .* GB/s ", text, re.M)) in (2, 3), text)
+    expect(len(re.findall(r"^# +[0-9.]+-[0-9.]+ +s +get +\d+ messages .* GB/s ", text, re.M)) in (2, 3), text)
     expect("intervals" not in tools.perf("put", addr, "-n", "4").doc)
     tools.gxperf("lat", addr, "-i", "1").must(USAGE, "-i is for put, get and send")
     tools.gxperf("put", addr, "-i", "x").must(USAGE, "-i")

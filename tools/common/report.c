@@ -303,6 +303,8 @@ static struct json_t *row_doc(const struct report_row *r)
 	js_set(row, "duplicate", r->pkts ? js_pack("I", (long long)r->dup) : js_string(NULL));
 	if (r->depth)
 		js_set(row, "depth", js_pack("i", (int)r->depth));
+	if (r->bidirectional)
+		js_set(row, "bidirectional", js_pack("b", 1));
 	if (r->interrupted)
 		js_set(row, "interrupted", js_pack("b", 1));
 	return row;
@@ -626,15 +628,16 @@ void report_interval(struct report *report, const struct report_interval *v)
 	pthread_mutex_lock(&report_lock);
 	report_progress_end(report);
 	if (report->opts.format == REPORT_TABLE)
-		printf("# %7.2f-%-7.2f s %12llu messages %10s GB/s %10s Gb/s\n", v->from_s, v->to_s,
-		       (unsigned long long)v->count, cell(gb_s, b[0]), cell(gb_s * 8, b[1]));
+		printf("# %7.2f-%-7.2f s %4s %12llu messages %10s GB/s %10s Gb/s\n", v->from_s,
+		       v->to_s, v->op, (unsigned long long)v->count, cell(gb_s, b[0]),
+		       cell(gb_s * 8, b[1]));
 	report_flush(report);
 	if (!report->intervals) {
 		report->intervals = js_array();
 		js_set(report->parts, "intervals", report->intervals);
 	}
 	js_append(report->intervals,
-		  js_pack("{s:s, s:I, s:f, s:f, s:I, s:f}", "op", report->opts.command, "size_b",
+		  js_pack("{s:s, s:I, s:f, s:f, s:I, s:f}", "op", v->op, "size_b",
 			  (long long)v->size_b, "from_s", v->from_s, "to_s", v->to_s, "count",
 			  (long long)v->count, "GB_s", gb_s));
 	pthread_mutex_unlock(&report_lock);

@@ -65,6 +65,7 @@ struct report_row {
 	uint64_t lost, resent, dup;
 	bool interrupted; /* shorter than the user asked for */
 	uint32_t depth;	  /* messages under way at once on a connection and core; 0: not printed */
+	bool bidirectional; /* one direction of two at once; CPU and packets are of both */
 };
 
 int report_format_parse(const char *text, enum report_format *out); /* 0, -EINVAL */
@@ -98,6 +99,7 @@ void report_cells(struct report *report, const struct report_row *row,
 
 /** struct report_interval - What was done in a part of the time of a row that is under way. */
 struct report_interval {
+	const char *op;
 	uint64_t size_b, count;
 	double from_s, to_s;
 };

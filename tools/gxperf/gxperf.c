@@ -24,6 +24,7 @@
 #define OPTS_SIZE	(1u << 20)
 #define OPTS_SIZE_END	(64u << 20)
 #define OPTS_TIMEOUT_NS 5000000000ull
+#define OPTS_BOTH_NS	5000000000ull
 #define STOP_GRACE_NS	5000000000ull
 
 /* ---- Sub-commands ---- */
@@ -140,6 +141,20 @@ static void sizes_check(struct cmdline *c, struct argp_state *state)
 		argp_error(state, "-e is smaller than -b");
 }
 
+/* By time: with a number of messages the faster direction would leave the other one alone at the end. */
+static void bidirectional_check(struct cmdline *c, struct argp_state *state)
+{
+	struct perf_opts *o = &c->perf;
+
+	if (!o->bidirectional)
+		return;
+	if (o->n || o->file || o->same_place || c->throttled)
+		argp_error(state, "--bidirectional runs for -D SECONDS: leave -n, --file and "
+				  "--same-place out; not beside overlap");
+	if (!o->duration_ns)
+		o->duration_ns = OPTS_BOTH_NS;
+}
+
 /* Only the process with rank 0 prints results. */
 static void coll_check(struct cmdline *c, struct argp_state *state)
 {
@@ -188,6 +203,7 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 		argp_error(state, "put --file: the size is that of the file; leave -s out");
 	if (o->force && !c->report.json_path && !(o->file && !strcmp(cmd->name, "get")))
 		argp_error(state, "--force is for -J FILE and get --file");
+	bidirectional_check(c, state);
 	if (cmd->fn == perf_coll)
 		coll_check(c, state);
 }

@@ -62,7 +62,8 @@ struct perf_opts {
 	bool force;	   /* get --file may replace a file */
 	struct opt_ctx gx; /* opt_gx_argp and --engine fill it; its user adds the rest */
 	bool unpack_given;
-	bool stripe; /* a thread of its own posts each message over all lanes */
+	bool bidirectional; /* put, get: the other one at the same time */
+	bool stripe;	    /* a thread of its own posts each message over all lanes */
 	bool local_given;
 	enum gx_mem_kind local_kind;
 	int local_device;

@@ -450,7 +450,7 @@ static int region_find(struct perf *perf, struct perf_conn *c, unsigned access)
 	}
 	if (access & ~c->region.access) {
 		report_error(perf->report, "region '%s' may not be %s", c->region.name,
-			     access == GX_ACCESS_GET ? "read" : "written");
+			     (access & ~c->region.access) == GX_ACCESS_GET ? "read" : "written");
 		return PERF_FAILED;
 	}
 	return PERF_OK;

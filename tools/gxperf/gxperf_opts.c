@@ -37,6 +37,7 @@ enum {
 	KEY_GXD,
 	KEY_PLACE,
 	KEY_STRIPE,
+	KEY_BIDIRECTIONAL,
 	KEY_THROTTLE,
 	KEY_NCCL,
 	KEY_BLOCKS,
@@ -369,6 +370,8 @@ static const struct argp_option file_options[] = {
 	 "Cut each message into parts over all cores, which gx runs; a thread of its own posts, "
 	 "and -n and --depth are of a connection",
 	 3},
+	{"bidirectional", KEY_BIDIRECTIONAL, NULL, 0,
+	 "Put and get at once, each on all lanes with its own row, for -D SECONDS (default 5)", 3},
 	{0},
 };
 
@@ -380,6 +383,8 @@ static error_t file_parse(int key, char *arg, struct argp_state *state)
 		c->perf.file = arg;
 	else if (key == KEY_STRIPE)
 		c->perf.stripe = true;
+	else if (key == KEY_BIDIRECTIONAL)
+		c->perf.bidirectional = true;
 	else
 		return ARGP_ERR_UNKNOWN;
 	return 0;

@@ -23,13 +23,26 @@
 
 /* ---- A phase ---- */
 
-static uint64_t put_count(const struct put *put)
+static uint64_t way_count(const struct put *put, unsigned way)
 {
 	uint64_t count = 0;
 
 	for (unsigned c = 0; c < put->perf.nr_threads; c++)
-		count += atomic_load_explicit(&put->cores[c].count, memory_order_relaxed);
+		count += atomic_load_explicit(&put->cores[c].way[way].count, memory_order_relaxed);
 	return count;
+}
+
+static uint64_t put_count(const struct put *put)
+{
+	return way_count(put, 0) + way_count(put, 1);
+}
+
+/* What results call a direction. */
+static const char *way_name(const struct put *put, unsigned way)
+{
+	if (put->nr_ways == 1)
+		return put->perf.opts->command;
+	return put->plan[way].op == GX_OP_GET ? "get" : "put";
 }
 
 static bool phase_done(const struct put *put)
@@ -46,28 +59,31 @@ static void phase_progress(const struct put *put, uint64_t begin, uint64_t now)
 	uint64_t count = put_count(put);
 
 	report_progress(put->perf.report, "%s of %llu bytes: %.0f s, %llu messages, %.3g GB/s",
-			put->perf.opts->command, (unsigned long long)put->plan.size, s,
+			put->perf.opts->command, (unsigned long long)put->plan[0].size, s,
 			(unsigned long long)count,
-			(double)count * (double)put->plan.size / s / 1e9);
+			(double)count * (double)put->plan[0].size / s / 1e9);
 }
 
-/* A line for what was done since @v, which begins anew. */
+/* A line of each direction for what was done since @v, which begins anew. */
 static void phase_interval(const struct put *put, uint64_t begin, uint64_t now,
-			   struct report_interval *v, uint64_t *counted)
+			   struct report_interval *v, uint64_t counted[2])
 {
-	uint64_t count = put_count(put);
-
-	v->size_b = put->plan.size;
+	v->size_b = put->plan[0].size;
 	v->to_s = (double)(now - begin) / 1e9;
-	v->count = count - *counted;
-	report_interval(put->perf.report, v);
+	for (unsigned way = 0; way < put->nr_ways; way++) {
+		uint64_t count = way_count(put, way);
+
+		v->op = way_name(put, way);
+		v->count = count - counted[way];
+		report_interval(put->perf.report, v);
+		counted[way] = count;
+	}
 	v->from_s = v->to_s;
-	*counted = count;
 }
 
 static int phase_wait(struct put *put)
 {
-	uint64_t begin = gx_now(), told = begin, moved = begin, last = 0, counted = 0, now;
+	uint64_t begin = gx_now(), told = begin, moved = begin, last = 0, counted[2] = {0}, now;
 	uint64_t each = put->timed ? put->perf.opts->interval_ns : 0, next = begin + each;
 	struct report_interval v = {0};
 
@@ -75,7 +91,7 @@ static int phase_wait(struct put *put)
 		perf_look_nap(begin);
 		now = gx_now();
 		if (each && now >= next) {
-			phase_interval(put, begin, now, &v, &counted);
+			phase_interval(put, begin, now, &v, counted);
 			next += each;
 		}
 		if (now - told >= PUT_PROGRESS_NS) {
@@ -93,8 +109,8 @@ static int phase_wait(struct put *put)
 				     (unsigned)(PUT_STUCK_NS / 1000000000u));
 		return PERF_LOST;
 	}
-	if (each && put_count(put) > counted)
-		phase_interval(put, begin, gx_now(), &v, &counted);
+	if (each && put_count(put) > counted[0] + counted[1])
+		phase_interval(put, begin, gx_now(), &v, counted);
 	return PERF_OK;
 }
 
@@ -102,7 +118,7 @@ static int phase_error(struct put *put)
 {
 	for (unsigned i = 0; i < put->nr_flows; i++)
 		if (put->flows[i].err)
-			return perf_op_failed(&put->perf, put->perf.opts->command,
+			return perf_op_failed(&put->perf, way_name(put, put->flows[i].back),
 					      put->flows[i].err);
 	return PERF_OK;
 }
@@ -124,11 +140,14 @@ static int put_phase(struct put *put, uint64_t n, uint64_t duration_ns)
 		struct traffic_core *fc = &put->cores[c];
 
 		fc->deadline_ns = duration_ns ? now + duration_ns : 0;
-		fc->begin_ns = fc->end_ns = 0;
+		fc->begin_ns = 0;
 		fc->stopping = fc->stopped = false;
 		fc->throttled = throttled;
-		atomic_store_explicit(&fc->count, 0, memory_order_relaxed);
-		hist_reset(&fc->hist);
+		for (unsigned way = 0; way < 2; way++) {
+			fc->way[way].end_ns = 0;
+			atomic_store_explicit(&fc->way[way].count, 0, memory_order_relaxed);
+			hist_reset(&fc->way[way].hist);
+		}
 		perf_core_job(&put->perf.cores[c], &fc->job);
 	}
 	ret = phase_wait(put);
@@ -141,7 +160,7 @@ static int put_phase(struct put *put, uint64_t n, uint64_t duration_ns)
 
 /* ---- Results ---- */
 
-static uint64_t put_elapsed(const struct put *put)
+static uint64_t way_elapsed(const struct put *put, unsigned way)
 {
 	uint64_t begin = UINT64_MAX, end = 0;
 
@@ -151,7 +170,7 @@ static uint64_t put_elapsed(const struct put *put)
 		if (!fc->nr_flows)
 			continue;
 		begin = u64_min(begin, fc->begin_ns);
-		end = u64_max(end, fc->end_ns);
+		end = u64_max(end, fc->way[way].end_ns);
 	}
 	return end > begin ? end - begin : 1;
 }
@@ -165,15 +184,16 @@ static bool put_stopped(const struct put *put)
 	return stopped;
 }
 
-static int put_row(struct put *put, const struct perf_mark m[2], const struct check_result *res)
+static int put_row(struct put *put, unsigned way, const struct perf_mark m[2],
+		   const struct check_result *res)
 {
-	const struct traffic_plan *p = &put->plan;
-	bool get = put->op == GX_OP_GET;
+	const struct traffic_plan *p = &put->plan[way];
+	bool get = p->op == GX_OP_GET;
 	struct hist *h = calloc(1, sizeof(*h));
 	struct report_row row = {
-		.op = put->perf.opts->command,
+		.op = way_name(put, way),
 		.size_b = p->size,
-		.count = put_count(put),
+		.count = way_count(put, way),
 		.sms = perf_sms(&put->perf, get ? p->local_kind : put->perf.conns[0].region.kind,
 				get),
 		.checked = put->perf.opts->check,
@@ -181,6 +201,7 @@ static int put_row(struct put *put, const struct perf_mark m[2], const struct ch
 		.wrong = res->wrong,
 		.interrupted = put_stopped(put),
 		.depth = p->depth,
+		.bidirectional = put->nr_ways > 1,
 	};
 
 	if (row.interrupted && !row.count) {
@@ -192,10 +213,10 @@ static int put_row(struct put *put, const struct perf_mark m[2], const struct ch
 		return PERF_FAILED;
 	}
 	for (unsigned c = 0; c < put->perf.nr_threads; c++)
-		hist_merge(h, &put->cores[c].hist);
+		hist_merge(h, &put->cores[c].way[way].hist);
 	perf_row_hist(&row, h);
 	perf_row_marks(&row, m);
-	row.gb_s = perf_gb_s(row.count, p->size, put_elapsed(put));
+	row.gb_s = perf_gb_s(row.count, p->size, way_elapsed(put, way));
 	report_row(put->perf.report, &row);
 	free(h);
 	if (!res->wrong)
@@ -211,7 +232,7 @@ static int put_row(struct put *put, const struct perf_mark m[2], const struct ch
 
 static uint64_t put_n(const struct put *put)
 {
-	uint64_t size = u64_max(put->plan.size, 1), n;
+	uint64_t size = u64_max(put->plan[0].size, 1), n;
 
 	if (put->perf.opts->n)
 		return put->perf.opts->n;
@@ -227,7 +248,7 @@ static uint64_t put_n(const struct put *put)
 static uint64_t put_warm(const struct put *put, uint64_t n, uint64_t *group)
 {
 	const struct perf_opts *o = put->perf.opts;
-	const struct traffic_plan *p = &put->plan;
+	const struct traffic_plan *p = &put->plan[0];
 	uint64_t warm = o->warm_given ? o->warm : u64_max(u64_min(n / 10, PUT_WARM_MAX), p->depth);
 
 	*group = o->check && !p->stamp ? check_ring_group(&p->ring) : 1;
@@ -254,8 +275,8 @@ static int put_warm_timed(struct put *put, uint64_t warm, uint64_t group)
 		left -= u64_min(took, left);
 		n = u64_min(PUT_WARM_GROWS * n, left / each) & ~(group - 1);
 	}
-	if (put->plan.depth > duration / 2 / each && !put->perf.opts->depth && !throttle_on())
-		put->plan.depth = (uint32_t)u64_max(duration / 2 / each, 1);
+	if (put->plan[0].depth > duration / 2 / each && !put->perf.opts->depth && !throttle_on())
+		put->plan[0].depth = put->plan[1].depth = (uint32_t)u64_max(duration / 2 / each, 1);
 	return ret;
 }
 
@@ -277,7 +298,7 @@ static int put_measure(struct put *put, struct perf_mark m[2])
 	if (!ret)
 		ret = perf_mark(&put->perf, &m[0]);
 	if (!ret)
-		throttle_ready(put->plan.size);
+		throttle_ready(put->plan[0].size);
 	put->timed = true;
 	if (!ret)
 		ret = put_phase(put, n, o->duration_ns);
@@ -287,9 +308,28 @@ static int put_measure(struct put *put, struct perf_mark m[2])
 	return ret;
 }
 
+/* Compare, and print. Wrong data in one direction does not hide the other one. */
+static int put_results(struct put *put, const struct perf_mark m[2])
+{
+	int worst = PERF_OK;
+
+	for (unsigned way = 0; way < put->nr_ways; way++) {
+		struct check_result res = CHECK_RESULT_NONE;
+		int ret = put_verify(put, way, &res);
+
+		if (!ret)
+			ret = put_recv_stop(put, &res.wrong);
+		if (!ret)
+			ret = put_row(put, way, m, &res);
+		if (ret && ret != PERF_WRONG)
+			return ret;
+		worst = ret ? ret : worst;
+	}
+	return worst;
+}
+
 static int put_size(struct put *put, uint64_t size)
 {
-	struct check_result res = CHECK_RESULT_NONE;
 	struct perf_mark m[2];
 	int ret = put_plan(put, size);
 
@@ -302,11 +342,7 @@ static int put_size(struct put *put, uint64_t size)
 	if (!ret)
 		ret = put_measure(put, m);
 	if (!ret)
-		ret = put_verify(put, &res);
-	if (!ret)
-		ret = put_recv_stop(put, &res.wrong);
-	if (!ret)
-		ret = put_row(put, m, &res);
+		ret = put_results(put, m);
 	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 
@@ -322,7 +358,7 @@ static int core_of(const struct perf *perf, struct gx_ep *ep)
 	return -1;
 }
 
-static int put_flow_open(struct put *put, struct perf_conn *conn, unsigned lane)
+static int put_flow_open(struct put *put, struct perf_conn *conn, unsigned lane, bool back)
 {
 	struct traffic_flow *f = &put->flows[put->nr_flows];
 	struct traffic_core *fc;
@@ -330,6 +366,7 @@ static int put_flow_open(struct put *put, struct perf_conn *conn, unsigned lane)
 
 	f->conn = conn;
 	f->lane = lane;
+	f->back = back;
 	f->ep = gx_conn_ep(conn->conn, lane);
 	c = f->ep ? core_of(&put->perf, f->ep) : -1;
 	if (c < 0) {
@@ -361,7 +398,7 @@ static int put_flows_open(struct put *put)
 	int ret = PERF_OK;
 
 	for (unsigned i = 0; i < perf->nr_conns; i++)
-		nr += put_conn_flows(&perf->conns[i]);
+		nr += put_conn_flows(&perf->conns[i]) * put->nr_ways;
 	put->flows = calloc(nr, sizeof(put->flows[0]));
 	put->cores = calloc(perf->nr_threads, sizeof(put->cores[0]));
 	put->piece = malloc(TRAFFIC_PIECE_B);
@@ -378,9 +415,12 @@ static int put_flows_open(struct put *put)
 		report_error(perf->report, "no memory for %u flows", nr);
 		return PERF_FAILED;
 	}
-	for (unsigned i = 0; i < perf->nr_conns; i++)
-		for (unsigned lane = 0; lane < put_conn_flows(&perf->conns[i]) && !ret; lane++)
-			ret = put_flow_open(put, &perf->conns[i], lane);
+	for (unsigned k = 0; k < put->nr_ways * perf->nr_conns; k++) {
+		struct perf_conn *conn = &perf->conns[k % perf->nr_conns];
+
+		for (unsigned lane = 0; lane < put_conn_flows(conn) && !ret; lane++)
+			ret = put_flow_open(put, conn, lane, k >= perf->nr_conns);
+	}
 	return ret;
 }
 
@@ -392,12 +432,12 @@ static int put_lease(struct put *put, uint64_t used)
 	const struct perf_opts *o = put->perf.opts;
 	char content[96];
 
-	if (put->op == GX_OP_GET && !o->check)
+	if (put->op == GX_OP_GET && put->nr_ways == 1 && !o->check)
 		return PERF_OK;
-	if (put->op == GX_OP_GET && o->size_begin == o->size_end) {
+	if (put->op == GX_OP_GET && put->nr_ways == 1 && o->size_begin == o->size_end) {
 		snprintf(content, sizeof(content), "%u x %llu messages of %llu", put->nr_flows,
-			 (unsigned long long)put->plan.nr_slots,
-			 (unsigned long long)put->plan.size);
+			 (unsigned long long)put->plan[0].nr_slots,
+			 (unsigned long long)put->plan[0].size);
 		want.content = content;
 	}
 	return perf_lease(&put->perf, &want);
@@ -417,7 +457,7 @@ static int put_room(struct put *put)
 	for (uint64_t size = o->size_begin; size <= o->size_end && !ret;
 	     size = size ? size * o->size_factor : 1) {
 		ret = put_plan(put, size);
-		used = u64_max(used, put_span(put, &put->plan));
+		used = u64_max(used, put_span(put, &put->plan[0]));
 	}
 	if (!ret)
 		ret = put_lease(put, used);
@@ -428,7 +468,9 @@ static int put_room(struct put *put)
 static int put_all(struct put *put)
 {
 	const struct perf_opts *o = put->perf.opts;
-	unsigned access = put->op == GX_OP_GET ? GX_ACCESS_GET : GX_ACCESS_PUT;
+	unsigned access = put->nr_ways > 1	 ? GX_ACCESS_GET | GX_ACCESS_PUT
+			  : put->op == GX_OP_GET ? GX_ACCESS_GET
+						 : GX_ACCESS_PUT;
 	int worst = PERF_OK, ret = perf_connect(&put->perf, access);
 
 	if (!ret)
@@ -441,7 +483,8 @@ static int put_all(struct put *put)
 			"one thread of its own posts each message over all %u lanes; CPU%% counts "
 			"every thread of this end",
 			put->perf.info.lanes);
-	if (!ret && put->op != GX_OP_GET && o->check && o->local_kind != GX_MEM_HOST)
+	if (!ret && (put->op != GX_OP_GET || put->nr_ways > 1) && o->check &&
+	    o->local_kind != GX_MEM_HOST)
 		report_note(put->perf.report,
 			    "payload comes from a GPU: messages carry the number of their slot, "
 			    "not of their iteration");
@@ -482,7 +525,7 @@ static void put_close(struct put *put)
 
 int perf_put(const struct perf_opts *opts, struct report *report)
 {
-	struct put put = {.op = GX_OP_PUT};
+	struct put put = {.op = GX_OP_PUT, .nr_ways = opts->bidirectional ? 2 : 1};
 	int ret;
 
 	if (opts->file)

@@ -14,12 +14,13 @@ struct put {
 	struct gx_mem *local;
 	uint64_t room; /* usable bytes of the region, and of local */
 	struct traffic_core *cores;
-	struct traffic_flow *flows;
-	unsigned nr_flows;
-	struct traffic_plan plan; /* plan of the current size */
-	uint64_t flow_span;	  /* bytes of the region for each flow */
-	unsigned char *piece;	  /* TRAFFIC_PIECE_B */
-	bool timed;		  /* this phase is a row's, with lines of --interval */
+	struct traffic_flow *flows; /* of --bidirectional, the second half goes back */
+	unsigned nr_flows, nr_ways;
+	struct traffic_plan
+		plan[2];      /* plans of the current size, by direction; they differ in op alone */
+	uint64_t flow_span;   /* bytes of the region for each flow */
+	unsigned char *piece; /* TRAFFIC_PIECE_B */
+	bool timed;	      /* this phase is a row's, with lines of --interval */
 };
 
 static inline uint64_t u64_min(uint64_t a, uint64_t b)
@@ -43,6 +44,17 @@ uint64_t put_span(const struct put *put, const struct traffic_plan *p);
 int put_plan(struct put *put, uint64_t size);
 int put_flows_reset(struct put *put); /* resets flows for a new plan */
 
+/** put_flow() - Flow @i of direction @way, and the number of flows that it has. */
+static inline struct traffic_flow *put_flow(const struct put *put, unsigned way, unsigned i)
+{
+	return &put->flows[way * (put->nr_flows / put->nr_ways) + i];
+}
+
+static inline unsigned put_flows(const struct put *put)
+{
+	return put->nr_flows / put->nr_ways;
+}
+
 /* ---- gxperf_put_check.c ---- */
 
 int put_payload(struct put *put); /* poisons destinations, writes the pattern to sources */
@@ -53,7 +65,7 @@ int put_poison_again(struct put *put);
  * a wrong length or tag, and missing ones. */
 int put_recv_start(struct put *put);
 int put_recv_stop(struct put *put, uint64_t *wrong);
-/** put_verify() - Compare all slots, and add the results of checks during the phase. */
-int put_verify(struct put *put, struct check_result *res);
+/** put_verify() - Compare all slots of a direction, and add the results of checks during the phase. */
+int put_verify(struct put *put, unsigned way, struct check_result *res);
 
 #endif

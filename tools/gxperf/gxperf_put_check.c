@@ -13,14 +13,29 @@
 
 /* ---- Payload ---- */
 
-/* Prepare memory of a GPU: make it in host memory, piece by piece. */
-static int local_gpu(struct put *put, bool poison)
+/* Bytes of local memory, and from perf.offset on of the region: where those of @way begin, and where they
+ * end. */
+static uint64_t way_begin(const struct put *put, unsigned way)
 {
-	const struct traffic_plan *p = &put->plan;
-	uint64_t end = put_span(put, p);
+	return way * put_flows(put) * put->flow_span;
+}
+
+static uint64_t way_end(const struct put *put, unsigned way)
+{
+	const struct traffic_plan *p = &put->plan[way];
+
+	return way_begin(put, way) + (put_flows(put) * p->nr_slots - 1) * p->stride + p->size;
+}
+
+/* Prepare memory of a GPU: make it in host memory, piece by piece. */
+static int local_gpu(struct put *put, unsigned way, bool poison)
+{
+	const struct traffic_plan *p = &put->plan[way];
+	uint64_t end = way_end(put, way);
 	int ret = 0;
 
-	for (uint64_t slot = 0, at = 0; slot * p->stride < end && !ret;) {
+	for (uint64_t slot = way_begin(put, way) / p->stride, at = 0;
+	     slot * p->stride < end && !ret;) {
 		uint64_t n = u64_min(p->size - at, TRAFFIC_PIECE_B), off = slot * p->stride + at;
 
 		if (poison)
@@ -41,32 +56,40 @@ static int local_gpu(struct put *put, bool poison)
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
-static int local_prepare(struct put *put, bool poison)
+static int local_prepare(struct put *put, unsigned way, bool poison)
 {
-	uint64_t len = put_span(put, &put->plan);
-	void *addr = gx_mem_addr(put->local);
+	uint64_t off = way_begin(put, way), len = way_end(put, way) - off;
+	const struct traffic_plan *p = &put->plan[way];
+	unsigned char *addr = gx_mem_addr(put->local);
 
-	if (put->plan.local_kind != GX_MEM_HOST)
-		return local_gpu(put, poison);
+	if (p->local_kind != GX_MEM_HOST)
+		return local_gpu(put, way, poison);
 	if (poison)
-		check_poison(addr, len);
+		check_poison(addr + off, len);
 	else
-		check_pattern(addr, len, put->perf.offset, PERF_SEED);
-	if (!poison && put->plan.same)
-		check_stamp(addr, put->plan.size, 0, check_stamps(put->plan.size), 0);
+		check_pattern(addr + off, len, put->perf.offset + off, PERF_SEED);
+	if (!poison && p->same)
+		check_stamp(addr, p->size, 0, check_stamps(p->size), 0);
 	return PERF_OK;
 }
 
-int put_payload(struct put *put)
+static int remote_poison(struct put *put, unsigned way)
 {
-	const struct traffic_plan *p = &put->plan;
-	bool get = put->op == GX_OP_GET;
-	int ret = local_prepare(put, get);
+	uint64_t off = way_begin(put, way);
+
+	return perf_poison(&put->perf, put->perf.offset + off, way_end(put, way) - off);
+}
+
+static int way_payload(struct put *put, unsigned way)
+{
+	const struct traffic_plan *p = &put->plan[way];
+	bool get = p->op == GX_OP_GET;
+	int ret = local_prepare(put, way, get);
 
 	if (!ret && !get)
-		return perf_poison(&put->perf, put->perf.offset, put_span(put, p));
-	for (unsigned i = 0; i < put->nr_flows && !ret; i++) {
-		struct perf_slots s = {.off = put->flows[i].remote_off,
+		return remote_poison(put, way);
+	for (unsigned i = 0; i < put_flows(put) && !ret; i++) {
+		struct perf_slots s = {.off = put_flow(put, way, i)->remote_off,
 				       .size = p->size,
 				       .stride = p->stride,
 				       .nr = p->nr_slots};
@@ -76,22 +99,34 @@ int put_payload(struct put *put)
 	return ret;
 }
 
+int put_payload(struct put *put)
+{
+	int ret = PERF_OK;
+
+	for (unsigned way = 0; way < put->nr_ways && !ret; way++)
+		ret = way_payload(put, way);
+	return ret;
+}
+
 int put_poison_again(struct put *put)
 {
-	if (!put->perf.opts->check || put->plan.stamp)
+	int ret = PERF_OK;
+
+	if (!put->perf.opts->check || put->plan[0].stamp)
 		return PERF_OK;
 	for (unsigned i = 0; i < put->nr_flows; i++)
 		put->flows[i].poisoned = put->flows[i].post;
-	if (put->op == GX_OP_GET)
-		return local_prepare(put, true);
-	return perf_poison(&put->perf, put->perf.offset, put_span(put, &put->plan));
+	for (unsigned way = 0; way < put->nr_ways && !ret; way++)
+		ret = put->plan[way].op == GX_OP_GET ? local_prepare(put, way, true)
+						     : remote_poison(put, way);
+	return ret;
 }
 
 /* ---- Receives at the server ---- */
 
 static int recv_start(struct put *put, const struct traffic_flow *f)
 {
-	const struct traffic_plan *p = &put->plan;
+	const struct traffic_plan *p = f->plan;
 	uint64_t depth = u64_min(u64_min(2ull * p->depth, p->ring.nr_slots), PUT_RECV_MAX);
 	struct json_t *req, *reply = NULL;
 	int ret;
@@ -217,16 +252,17 @@ static int verify_local(struct put *put, const struct traffic_flow *f, struct ch
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
-int put_verify(struct put *put, struct check_result *res)
+int put_verify(struct put *put, unsigned way, struct check_result *res)
 {
 	int ret = PERF_OK;
 
 	if (!put->perf.opts->check)
 		return PERF_OK;
-	for (unsigned i = 0; i < put->nr_flows && !ret; i++)
-		ret = put->op == GX_OP_GET ? verify_local(put, &put->flows[i], res)
-					   : verify_remote(put, &put->flows[i], res);
+	for (unsigned i = 0; i < put_flows(put) && !ret; i++)
+		ret = put->plan[way].op == GX_OP_GET
+			      ? verify_local(put, put_flow(put, way, i), res)
+			      : verify_remote(put, put_flow(put, way, i), res);
 	for (unsigned c = 0; c < put->perf.nr_threads; c++)
-		check_result_add(res, &put->cores[c].checked);
+		check_result_add(res, &put->cores[c].way[way].checked);
 	return ret;
 }

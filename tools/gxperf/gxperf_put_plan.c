@@ -77,7 +77,7 @@ static void plan_ring(const struct put *put, struct traffic_plan *p)
 int put_plan(struct put *put, uint64_t size)
 {
 	const struct perf_opts *o = put->perf.opts;
-	struct traffic_plan *p = &put->plan;
+	struct traffic_plan *p = &put->plan[0];
 
 	*p = (struct traffic_plan){
 		.op = put->op,
@@ -101,6 +101,9 @@ int put_plan(struct put *put, uint64_t size)
 	p->stamp = o->check && o->local_kind == GX_MEM_HOST && !p->same;
 	p->fixed = put->op == GX_OP_GET || !p->stamp;
 	put->flow_span = p->nr_slots * p->stride;
+	put->plan[1] = *p;
+	put->plan[1].op = put->op == GX_OP_GET ? GX_OP_PUT : GX_OP_GET;
+	put->plan[1].fixed = put->op != GX_OP_GET || !p->stamp;
 	return PERF_OK;
 }
 
@@ -117,8 +120,8 @@ static int traffic_arrays(struct traffic_flow *f, uint64_t nr_slots, uint64_t nr
 
 static int traffic_reset(struct put *put, unsigned i)
 {
-	const struct traffic_plan *p = &put->plan;
 	struct traffic_flow *f = &put->flows[i];
+	const struct traffic_plan *p = &put->plan[f->back];
 
 	f->plan = p;
 	f->local_off = i * put->flow_span;
@@ -161,7 +164,7 @@ int put_flows_reset(struct put *put)
 	for (unsigned c = 0; c < put->perf.nr_threads && !ret; c++) {
 		struct traffic_core *fc = &put->cores[c];
 
-		fc->checked = (struct check_result)CHECK_RESULT_NONE;
+		fc->way[0].checked = fc->way[1].checked = (struct check_result)CHECK_RESULT_NONE;
 		for (unsigned i = 0; i < fc->nr_flows; i++)
 			traffic_op(fc->flows[i], i);
 	}

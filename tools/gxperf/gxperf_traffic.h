@@ -53,6 +53,7 @@ struct traffic_flow {
 	const struct traffic_plan *plan;
 	struct perf_conn *conn;
 	unsigned lane;
+	bool back; /* --bidirectional: of the other direction than the command's */
 	struct gx_ep *ep;
 	uint64_t remote_off, local_off; /* of slot 0 */
 	unsigned char *local;		/* address of slot 0; NULL: the CPU cannot write there */
@@ -75,6 +76,14 @@ struct traffic_flow {
 	uint64_t taken; /* same: completions so far; they come nearly in the order of posting */
 };
 
+/** struct traffic_way - What a core did in a phase, in one direction. */
+struct traffic_way {
+	uint64_t end_ns;	     /* last completion */
+	_Atomic uint64_t count;	     /* messages completed; main reads it for progress */
+	struct check_result checked; /* results of checks during the phase */
+	struct hist hist;
+};
+
 /** struct traffic_core - A core's share of the flows. Owner: its thread during a phase, else
  * main. */
 struct traffic_core {
@@ -83,15 +92,13 @@ struct traffic_core {
 	struct gx_queue *queue; /* the core's; --stripe: perf.queue, over all lanes */
 	struct traffic_flow **flows;
 	unsigned nr_flows;
-	uint64_t deadline_ns;	   /* 0: only limits count; each flow posts at least one message */
-	uint64_t begin_ns, end_ns; /* set in the phase: first step, last completion */
+	uint64_t deadline_ns; /* 0: only limits count; each flow posts at least one message */
+	uint64_t begin_ns;    /* set in the phase: first step */
 	bool stopping;
-	bool stopped;		/* a signal asked to end */
-	bool throttled;		/* this phase follows the throttle, without a limit of its own */
-	_Atomic uint64_t count; /* messages completed in this phase; main reads it for progress */
-	struct check_result checked; /* results of checks during the phase */
-	struct hist hist;
-	unsigned char *room; /* TRAFFIC_PIECE_B, for checks of GPU memory */
+	bool stopped;		   /* a signal asked to end */
+	bool throttled;		   /* this phase follows the throttle, without a limit of its own */
+	struct traffic_way way[2]; /* [1]: of flows that go back */
+	unsigned char *room;	   /* TRAFFIC_PIECE_B, for checks of GPU memory */
 };
 
 #define TRAFFIC_BURST	64     /* most posts and completions at once */
