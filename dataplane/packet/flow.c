@@ -25,7 +25,8 @@
 #define FLOW_CREDIT_MARGIN 8	 /* more than the need */
 
 #define FLOW_RTO_MIN_NS	   500000
-#define FLOW_RTO_FIRST	   4 /* times rto_min, before the first sample; RFC 6298 2.1: 1 s */
+#define FLOW_PTO_FIRST	   4		 /* times rto_min, before the first sample, ... */
+#define FLOW_RTO_FIRST_NS  1000000000ull /* ... and the RTO (RFC 6298 2.1); probes come sooner */
 /* The RTO heeds the oldest age of this span of time and of the one before. */
 #define FLOW_AGE_SPAN_NS   1000000000ull
 #define FLOW_AGE_MAX_NS	   25000000ull /* no age above it counts for the RTO */
@@ -279,7 +280,7 @@ static uint64_t flow_rto_span_ns(const struct flow *f)
 	uint64_t age = GX_MIN(GX_MAX(f->age_ns[0], f->age_ns[1]), FLOW_AGE_MAX_NS);
 
 	if (!f->srtt_ns)
-		return FLOW_RTO_FIRST * f->rto_min_ns;
+		return FLOW_PTO_FIRST * f->rto_min_ns;
 	return GX_MAX(GX_MAX(f->srtt_ns + 4 * f->rttvar_ns, 2 * age), f->rto_min_ns);
 }
 
@@ -373,7 +374,9 @@ static uint64_t flow_rack_ns(const struct flow *f)
 /* RFC 6298 5.5: each RTO without an answer doubles the next. */
 static uint64_t flow_rto_ns(const struct flow *f)
 {
-	return f->rto_since_ns + (flow_rto_span_ns(f) << f->backoff);
+	uint64_t span = f->srtt_ns ? flow_rto_span_ns(f) : FLOW_RTO_FIRST_NS;
+
+	return f->rto_since_ns + (span << f->backoff);
 }
 
 /* RFC 8985 7.2: two round trips, and the time for which the peer may hold an ACK. Unlike there,

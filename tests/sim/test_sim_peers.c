@@ -766,7 +766,7 @@ static void stage__gpu_stops_when_some_is_lost(void **state)
 	assert_int_equal(stage_held(r, 0), 0);
 	assert_int_equal(rig_ep(r, 1, 0)->ops[0].state, OP_SENT);
 	rig_gpu_stop(r, 1);
-	rig_pass(r, SECOND);
+	rig_pass(r, 2 * SECOND); /* the time-out before a sample is 1 s */
 	assert_int_equal(stage_ended(r, 0), 1);
 	assert_int_equal(stage_ended(r, 1), STAGE_OPS);
 	for (unsigned i = 8; i < r->nr_last[1]; i++)
