@@ -74,6 +74,17 @@ static void plan_ring(const struct put *put, struct traffic_plan *p)
 		p->ring.group_bits++;
 }
 
+/* Slots are used in turn, so a message that is late keeps the next one from its slot. Where the user
+ * says how many are under way, twice as many slots let them go on, if they fit. */
+static void plan_spare(const struct put *put, struct traffic_plan *p)
+{
+	if (!put->perf.opts->depth || p->same || p->depth != put->perf.opts->depth)
+		return;
+	p->ring.nr_slots *= 2;
+	if (put_span(put, p) > u64_min(put->room, PUT_SPAN_B))
+		p->ring.nr_slots /= 2;
+}
+
 int put_plan(struct put *put, uint64_t size)
 {
 	const struct perf_opts *o = put->perf.opts;
@@ -97,6 +108,7 @@ int put_plan(struct put *put, uint64_t size)
 	}
 	if (!p->same)
 		p->depth = (uint32_t)u64_min(p->depth, p->ring.nr_slots);
+	plan_spare(put, p);
 	p->nr_slots = check_ring_total(&p->ring);
 	p->stamp = o->check && o->local_kind == GX_MEM_HOST && !p->same;
 	p->fixed = put->op == GX_OP_GET || !p->stamp;
