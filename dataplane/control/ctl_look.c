@@ -7,12 +7,11 @@
 #include "control/ctl.h"
 #include "submit/submit.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define LABELS_MAX 40
+#define AHEAD	   6
 
 /* A connection that is up. */
 struct conn_look {
@@ -82,11 +81,17 @@ static void put_u64(struct gx_text *t, uint64_t v, unsigned digits)
 	put(t, p, (size_t)(buf + sizeof(buf) - p));
 }
 
+/* "0.25": without zeros at the end, for most of a thousand connections have many. */
 static void put_seconds(struct gx_text *t, uint64_t ns)
 {
+	uint64_t part = ns % 1000000000;
+	unsigned digits = 9;
+
+	for (; digits > 1 && part % 10 == 0; digits--)
+		part = part ? part / 10 : 0;
 	put_u64(t, ns / 1000000000, 1);
 	put(t, ".", 1);
-	put_u64(t, ns % 1000000000, 9);
+	put_u64(t, part, digits);
 }
 
 static void put_head(struct gx_text *t, const char *name, const char *help, const char *type)
@@ -106,26 +111,57 @@ static void label_copy(char *to, size_t room, const char *from)
 
 /* ---- Connections ---- */
 
-/* Return: [*@n], malloc()ed. */
-static struct conn_look *conns_look(struct gx *gx, unsigned *n)
+/* A connection is of many pages, and the caches hold few of a thousand. So what is read of each is asked
+ * for some connections ahead. */
+static void conn_ahead(const struct conn_look all[], unsigned i, unsigned n)
 {
-	struct conn_look *all;
-	unsigned nr = 0;
+	const struct gx_conn *c = all[i + AHEAD < n ? i + AHEAD : n - 1].c;
 
-	for (const struct gx_conn *c = gx->conns; c; c = c->next)
-		nr += conn_state(c) == GX_CONN_STATE_UP;
-	all = nr ? calloc(nr, sizeof(*all)) : NULL;
+	__builtin_prefetch(&c->link);
+	__builtin_prefetch(&c->nr_lanes);
+	__builtin_prefetch(&c->ep[0]);
+	__builtin_prefetch(&c->agreed.integrity);
+	__builtin_prefetch(c->peer_name);
+	__builtin_prefetch(c->auth);
+}
+
+/* Those that are up. Return: [*@n], malloc()ed; NULL: none, or no memory. */
+static struct conn_look *conns_find(struct gx *gx, unsigned *n)
+{
+	struct conn_look *all = NULL, *more;
+	unsigned room = 0;
+
 	*n = 0;
-	for (const struct gx_conn *c = gx->conns; all && c; c = c->next) {
-		struct conn_look *k = &all[*n];
-
+	for (const struct gx_conn *c = gx->conns; c; c = c->next) {
 		if (conn_state(c) != GX_CONN_STATE_UP)
 			continue;
-		k->c = c;
-		k->labels_len = (size_t)snprintf(k->labels, sizeof(k->labels),
-						 "{connection=\"%" PRIu64 "\"", c->id);
-		c->link->conn->look(c, &k->l);
-		++*n;
+		if (*n == room) {
+			room = room ? 2 * room : 16;
+			more = realloc(all, room * sizeof(*all));
+			if (!more)
+				break; /* some are better than none */
+			all = more;
+		}
+		all[(*n)++].c = c;
+	}
+	return all;
+}
+
+static struct conn_look *conns_look(struct gx *gx, unsigned *n)
+{
+	struct conn_look *all = conns_find(gx, n);
+
+	for (unsigned i = 0; i < *n; i++) {
+		struct conn_look *k = &all[i];
+		struct gx_text labels = {.buf = k->labels, .room = sizeof(k->labels)};
+
+		conn_ahead(all, i, *n);
+		k->l = (struct gx_link_look){0};
+		put_text(&labels, "{connection=\"");
+		put_u64(&labels, k->c->id, 1);
+		put(&labels, "\"", 1);
+		k->labels_len = labels.at;
+		k->c->link->conn->look(k->c, &k->l);
 	}
 	return all;
 }
@@ -180,6 +216,12 @@ static void limits_print(struct gx_text *t, const struct conn_look all[], unsign
 		}
 }
 
+static void put_label(struct gx_text *t, const char *before, const char *value)
+{
+	put_text(t, before);
+	put_text(t, value);
+}
+
 static void infos_print(struct gx_text *t, const struct conn_look all[], unsigned n)
 {
 	static const char *const integrity[] = {"none", "crc32c", "mac", "gcm"};
@@ -192,6 +234,7 @@ static void infos_print(struct gx_text *t, const struct conn_look all[], unsigne
 	for (unsigned i = 0; i < n; i++) {
 		unsigned mode = all[i].c->agreed.integrity;
 
+		conn_ahead(all, i, n);
 		label_copy(key, sizeof(key), all[i].c->auth);
 		put_text(t, "gx_connection_info");
 		put(t, all[i].labels, all[i].labels_len);
@@ -199,9 +242,12 @@ static void infos_print(struct gx_text *t, const struct conn_look all[], unsigne
 		number = strstr(peer, " conn "); /* a label of its own */
 		if (number)
 			*number = 0;
-		core_say(t, ",peer=\"%s\",link=\"%s\",integrity=\"%s\",key=\"%s\"} 1\n", peer,
-			 all[i].c->link->name,
-			 mode < GX_ARRAY_SIZE(integrity) ? integrity[mode] : "unknown", key);
+		put_label(t, ",peer=\"", peer);
+		put_label(t, "\",link=\"", all[i].c->link->name);
+		put_label(t, "\",integrity=\"",
+			  mode < GX_ARRAY_SIZE(integrity) ? integrity[mode] : "unknown");
+		put_label(t, "\",key=\"", key);
+		put_text(t, "\"} 1\n");
 	}
 }
 
@@ -247,8 +293,6 @@ static void le_size(struct gx_text *t, unsigned i)
 static void le_time(struct gx_text *t, unsigned i)
 {
 	put_seconds(t, core_hist_time_ns(i));
-	while (t->at <= t->room && t->buf[t->at - 1] == '0' && t->buf[t->at - 2] != '.')
-		t->at--;
 }
 
 static void hists_print(struct gx *gx, struct gx_text *t)

@@ -4,15 +4,22 @@
  * counters where GX_RUN_DIR says, the clients' process does not. It says "ready" when all are up, and
  * ends with its stdin.
  *
- * usage: crowd CONNECTIONS [packet|local|tcp|udp]     udp: link packet over port udp
+ * usage: crowd CONNECTIONS [packet|local|tcp|udp] [turns]     udp: link packet over port udp
+ *
+ * With turns the main thread turns the core, and tells at each line on stdin what turns took of its CPU time
+ * since the last one: how many, ns of the longest one, and how many took 10, 20, 50 and 100 us or longer.
  */
 #include <gx/gx.h>
 
+#include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #define WAIT_NS 60000000000ull
@@ -65,8 +72,53 @@ static void clients(unsigned n, const char *link, int ports, int ready)
 	exit(1);
 }
 
+/* ---- Turns ---- */
+
+#define LOOK_TURNS 1024 /* between two looks at a descriptor */
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+/* Until @fd has a byte. Return: false: it has none any more. */
+static bool turn_until(struct gx_core *core, int fd, bool tell)
+{
+	static const unsigned over_us[4] = {10, 20, 50, 100};
+	uint64_t longest = 0, n = 0, nr[4] = {0};
+	char byte;
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	for (;; n++) {
+		uint64_t begin = cpu_ns(), ns;
+		ssize_t got;
+
+		gx_core_turn(core, gx_now());
+		ns = cpu_ns() - begin;
+		longest = ns > longest ? ns : longest;
+		for (unsigned i = 0; i < 4; i++)
+			nr[i] += ns >= 1000ull * over_us[i];
+		if (n % LOOK_TURNS)
+			continue;
+		got = read(fd, &byte, 1);
+		if (!got)
+			return false;
+		if (got == 1)
+			break;
+	}
+	if (tell)
+		printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+		       n, longest, nr[0], nr[1], nr[2], nr[3]);
+	fflush(stdout);
+	return true;
+}
+
 int main(int argc, char *argv[])
 {
+	bool turns = argc > 3 && !strcmp(argv[3], "turns");
 	unsigned n = argc > 1 ? (unsigned)atoi(argv[1]) : 1000;
 	const char *link = argc > 2 ? argv[2] : "packet";
 	int ports[2], ready[2], port;
@@ -81,14 +133,16 @@ int main(int argc, char *argv[])
 		clients(n, link, ports[0], ready[1]);
 	close(ready[1]);
 	gx = open_one(link);
-	must(gx_core_start(gx_core(gx, 0)), "start");
+	if (!turns)
+		must(gx_core_start(gx_core(gx, 0)), "start");
 	port = gx_listen(gx, "127.0.0.1:0");
 	must(port, "listen");
-	if (write(ports[1], &port, sizeof(port)) != sizeof(port) || read(ready[0], &byte, 1) != 1)
+	if (write(ports[1], &port, sizeof(port)) != sizeof(port) ||
+	    (turns ? !turn_until(gx_core(gx, 0), ready[0], false) : read(ready[0], &byte, 1) != 1))
 		return 1;
 	puts("ready");
 	fflush(stdout);
-	while (read(0, &byte, 1) > 0)
+	while (turns ? turn_until(gx_core(gx, 0), 0, true) : read(0, &byte, 1) > 0)
 		;
 	kill(child, SIGKILL);
 	gx_close(gx);
