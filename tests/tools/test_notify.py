@@ -129,6 +129,24 @@ def watchdog(tools, folder):
         s.end()
 
 
+def exporter(tools, folder):
+    """gxd metrics says when it listens, and takes its options from a file."""
+    conf, path = folder / "metrics.conf", str(folder / "notify")
+    conf.write_text(f"# of a test\n--listen 127.0.0.1:0\n--dir {folder}\n")
+    tools.gxd("metrics", "--config", folder / "none").must(FAILED, "No such file")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+        s.bind(path)
+        s.settimeout(START_S)
+        with subprocess.Popen([tools.gxd_path, "metrics", f"--config={conf}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
+                              env={**tools.env, "NOTIFY_SOCKET": path}) as proc:
+            try:
+                port = re.match(r"metrics at port (\d+),", proc.stdout.readline()).group(1)
+                expect(s.recv(4096).decode() == f"READY=1\nSTATUS=port {port}")
+            finally:
+                proc.terminate()
+        expect(proc.returncode == OK, proc.returncode)
+
+
 def check(tools, folder):
     conf, key = folder / "a.conf", folder / "a.key"
     tools.gxd("keygen", "a", "--access", "get", "--regions", "kv", "-o", key).must(OK)
@@ -153,7 +171,7 @@ def check(tools, folder):
 def main():
     tools = cli.Tools(pathlib.Path(sys.argv[1]).resolve())
     tools.env.pop("CREDENTIALS_DIRECTORY", None)
-    for case in (check, serves, watchdog):
+    for case in (check, serves, watchdog, exporter):
         with tempfile.TemporaryDirectory() as tmp:
             case(tools, pathlib.Path(tmp))
         print(f"ok     {case.__name__}", flush=True)

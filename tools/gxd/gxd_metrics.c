@@ -6,9 +6,11 @@
  */
 #include "gxd/gxd_metrics.h"
 
+#include "gxd/gxd_conf.h"
 #include "gxd/gxd_expo.h"
 #include "gxd/gxd_guard.h"
 #include "gxd/gxd_http.h"
+#include "gxd/gxd_notify.h"
 #include "gxd/gxd_peers.h"
 
 #include "common/opt.h"
@@ -31,7 +33,7 @@
 #define KEEP_B	   (32 << 20) /* the most that malloc() takes */
 
 enum { METRICS_OK = 0, METRICS_FAILED = 1, METRICS_USAGE = 2 };
-enum { KEY_LISTEN = 256, KEY_DIR };
+enum { KEY_LISTEN = 256, KEY_DIR, KEY_CONFIG };
 
 struct metrics {
 	const char *listen, *dir;
@@ -46,6 +48,8 @@ static const struct argp_option metrics_options[] = {
 	 0},
 	{"dir", KEY_DIR, "DIR", 0,
 	 "Where processes publish; default: GX_RUN_DIR of the environment, or " PEERS_DIR, 0},
+	{"config", KEY_CONFIG, "FILE", 0,
+	 "Take options from this file, too: one a line; # begins a comment line", 0},
 	{0},
 };
 
@@ -209,6 +213,9 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 	case KEY_DIR:
 		m->dir = arg;
 		return 0;
+	case KEY_CONFIG: /* conf_expand() has put in its place what the file has */
+		argp_error(state, "--config: write it out");
+		return 0;
 	case ARGP_KEY_ARG:
 		argp_error(state, "what is '%s'? gxd metrics has options only", arg);
 		return 0;
@@ -252,6 +259,9 @@ int gxd_metrics(int argc, char **argv)
 	sigset_t open;
 	int fd, port, ret;
 
+	ret = conf_expand(&argc, &argv);
+	if (ret)
+		return ret == -EINVAL ? METRICS_USAGE : METRICS_FAILED;
 	m.dir = peers_dir();
 	argp_parse(&gxd_metrics_argp, argc, argv, 0, NULL, &m);
 	fd = http_listen(m.listen, &port);
@@ -267,10 +277,12 @@ int gxd_metrics(int argc, char **argv)
 	mallopt(M_MMAP_THRESHOLD, KEEP_B);
 	mallopt(M_TRIM_THRESHOLD, KEEP_B);
 	signals_set(&open);
+	notify_open();
 	if (guard_seal())
 		return METRICS_FAILED;
 	printf("metrics at port %d, /metrics\n", port);
 	fflush(stdout);
+	notify_say("READY=1\nSTATUS=port %d", port);
 	ret = http_serve(fd, &ops, &metrics_quit, &open);
 	close(fd);
 	http_page_put(m.page[0]);
