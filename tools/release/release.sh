@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A release of the version that meson.build names: checks, in build-release-files/ the sources, Debian packages, bundle,
-# wheel, bill of materials and checksums, and a tag.
+# A release of the version that meson.build names: checks, a commit that dates it, in build-release-files/ the sources,
+# Debian packages, bundle, wheel, bill of materials and checksums, and a tag.
 #   tools/release/release.sh [--dry-run]
 #     --dry-run  the checks alone; says of the rest what it would do
 # The same commit makes the same files, with the same compiler and libraries. Pushing the tag is the maintainer's.
@@ -37,7 +37,10 @@ say "version $version"
 grep -q "^version = \"$version\"\$" pyproject.toml || bad "pyproject.toml has another version"
 [[ $(sed -n '1s/^gx (\(.*\)) .*/\1/p' debian/changelog) == "$version" ]] || bad "debian/changelog has another version"
 [[ $(sed -n '1s/^.*) \(.*\);.*/\1/p' debian/changelog) != UNRELEASED ]] || bad "debian/changelog says UNRELEASED"
-grep -q "^## \[\?$version\]\? - [0-9-]*\$" CHANGELOG.md || bad "CHANGELOG.md has no heading '## $version - DATE'"
+# Addresses of .example reach nobody (RFC 2606): Debian's tools want one, and a release wants one that is read.
+! grep -q '^Maintainer: .*[@.]example>$' debian/control || bad "debian/control: the Maintainer's address is a placeholder; set it there and in debian/changelog"
+dated=$(sed -n "s/^## \(Unreleased\|$version - [0-9-]*\)\$/\1/p" CHANGELOG.md | head -n 1)
+[[ -n $dated ]] || bad "CHANGELOG.md has no heading '## Unreleased' or '## $version - DATE'"
 soversion=$(sed -n "s/^gx_soversion = '\(.*\)'/\1/p" meson.build)
 grep -q "^Package: libgx$soversion\$" debian/control || bad "debian/control has no package libgx$soversion"
 for header in include/gx/*.h; do
@@ -52,8 +55,13 @@ fi
 
 # --- what is made ---------------------------------------------------------------------------------------------
 
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH
+# A commit, so that what is tested and built is what is tagged.
+changelog()
+{
+	sed -i "s/^## Unreleased\$/## $version - $(date -u +%F)/" CHANGELOG.md
+	sed -i "0,/^ -- /s/^\( -- .*>  \).*/\1$(LC_ALL=C date -u -R)/" debian/changelog
+	git commit -q -m "release: gx $version" CHANGELOG.md debian/changelog
+}
 
 # Names and times of the archive are those of the commit.
 sources()
@@ -73,6 +81,9 @@ packages() { ./run packages && cp build-packages/*.deb build-packages/*.changes 
 bill() { python3 tools/release/sbom.py build "$OUT/gx-$version.spdx.json"; }
 sums() { (cd "$OUT" && sha256sum -- * >SHA256SUMS); }
 
+[[ $dated != Unreleased ]] || step changelog
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
 step ./run tests --full
 step mkdir "$OUT"
 step sources

@@ -35,7 +35,9 @@ struct gx_port_name {
 			       Any: "cc=rate", "cc=swift", "cc=none", alone or beside others: the
 			       congestion control of what this end sends. Default: rate where packets
 			       cross a network, none over loopback and shared memory.
-			       In gx_connect_opts only where two ports differ by it alone */
+			       "paths=4": spread data over so many source ports (1 to 8), where routers
+			       share load by them. Default 1: one, and another when that one is dead.
+			       In gx_connect_opts only where two ports differ by these alone */
 	uint64_t reserved; /* 0 */
 };
 
