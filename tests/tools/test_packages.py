@@ -54,6 +54,19 @@ def sh(*words, ok=True, **more):
     return ran
 
 
+def packages_made(source):
+    """The folder of packages: GX_TEST_PACKAGES, or build-packages/, which is built where a source is newer."""
+    if os.environ.get("GX_TEST_PACKAGES"):
+        return pathlib.Path(os.environ["GX_TEST_PACKAGES"])
+    made = source / "build-packages"
+    listed = sh("git", "-C", source, "ls-files", "-z", ok=False)
+    files = [source / name for name in listed.stdout.split("\0") if name]
+    built = max((f.stat().st_mtime for f in made.glob("*.changes")), default=0)
+    if listed.returncode or any(f.exists() and f.stat().st_mtime > built for f in files):
+        sh(source / "run", "packages", timeout=2400, env=dict(os.environ, GX_NO_NVCC="1"))
+    return made
+
+
 def needs(debs):
     """Packages that ours depend on. systemd itself is not in these roots: programs of its own make users and folders."""
     ours = {sh("dpkg-deb", "-f", d, "Package").stdout.strip() for d in debs}
@@ -232,14 +245,11 @@ def main(source):
         skip(f"{missing[0]} is not installed" if missing else "it wants root, for a namespace of mounts")
     if sh("unshare", "-m", "-n", "-p", "-f", "true", ok=False).returncode:
         skip("no namespaces here")
-    folder = os.environ.get("GX_TEST_PACKAGES")
-    if not folder:
-        sh(source / "run", "packages", timeout=2400, env=dict(os.environ, GX_NO_NVCC="1"))
-        folder = source / "build-packages"
+    folder = packages_made(source)
     debs = source / "build-root/debs"
     shutil.rmtree(debs, ignore_errors=True)
     debs.mkdir(parents=True)
-    for deb in pathlib.Path(folder).glob("*.deb"):
+    for deb in folder.glob("*.deb"):
         if "-dbgsym_" not in deb.name:
             shutil.copy(deb, debs)
     tar = root_make(source / "build-root", needs(sorted(debs.glob("*.deb"))))

@@ -3,7 +3,7 @@
  * The first process of a test's virtual machine (machine.py), linked statically. It loads the
  * modules listed in /modules, makes the host's root (9p, read-only) its own with what has to be
  * writable laid over it, runs the command in /command there, and gives its exit status to QEMU
- * through the port of isa-debug-exit. What it prints goes to the serial console. A failure ends the
+ * through the port of isa-debug-exit. Without a command it becomes the init of the first disk. What it prints goes to the serial console. A failure ends the
  * machine with status 125.
  */
 #include <errno.h>
@@ -111,6 +111,17 @@ static char **words_read(const char *path)
 	return words;
 }
 
+/* The machine is a host of its own, as it lies on the disk. */
+static _Noreturn void disk_boot(void)
+{
+	mount_one("dev", "/dev", "devtmpfs", 0, NULL);
+	mount_one("/dev/vda", ROOT, "ext4", 0, NULL);
+	if (chdir(ROOT) || mount(".", "/", NULL, MS_MOVE, NULL) || chroot(".") || chdir("/"))
+		fail("the disk's root");
+	execl("/sbin/init", "/sbin/init", NULL);
+	fail("/sbin/init");
+}
+
 static int command_run(char **words)
 {
 	static char *env[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -142,6 +153,8 @@ int main(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	words = words_read("/command");
 	modules_load();
+	if (!words[0])
+		disk_boot();
 	root_enter();
 	machine_end(command_run(words));
 }

@@ -2,7 +2,8 @@
 """A virtual machine for a test that needs hardware which this one has not: QEMU without KVM, the kernel of Debian's package, and
 this host's own root, read-only, over 9p. Nothing is installed in it and nothing of it stays.
 
-A test calls run(); the command runs there as root with the paths that it has here. /run is writable there.
+A test calls run(); the command runs there as root with the paths that it has here. /run is writable there. Or it calls boot() with
+the image of a root: that one's own init is started, and it ends by end().
 """
 import os
 import pathlib
@@ -16,6 +17,8 @@ QEMU = "qemu-system-x86_64"
 KERNEL_DIR = TOP / "build-kernel"  # ./run unpacks the package here
 FAILED = 125                       # init.c: the machine did not come as far as the command
 BASE = ["crc32_generic", "9pnet_virtio", "9p", "virtio_pci"]
+DISK = ["crc32_generic", "crc32c_generic", "virtio_pci", "virtio_blk", "ext4"]
+EXIT_PORT = 0xf4
 # tsc=reliable: else Linux takes the emulated HPET for its clock, and each look at the clock is a system call of microseconds.
 CMDLINE = "console=ttyS0 quiet loglevel=4 panic=-1 rdinit=/init tsc=reliable"
 
@@ -91,19 +94,36 @@ def initramfs(init, modules, args, command):
 def run(init, command, devices=(), modules=(), module_args=None, cmdline="", cpus=2, memory_mb=1536, timeout_s=90):
     """The command's exit status in a machine of its own, and all that was on its console. None: it did not end in time, or
     the machine broke. Absent: this host cannot."""
+    root = ("-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap")
+    # The stages of a bus's drivers: what 9p needs comes first.
+    return started(init, command, [*root, *devices], BASE + list(modules), module_args, cmdline, cpus, memory_mb, timeout_s)
+
+
+def boot(init, image, modules=(), cmdline="", cpus=2, memory_mb=1024, timeout_s=600):
+    """As run(): what a program there gave to end(). @image, of ext4, stays as it is."""
+    disk = ("-drive", f"file={image},format=raw,if=virtio,snapshot=on")
+    return started(init, (), disk, DISK + list(modules), None, cmdline, cpus, memory_mb, timeout_s)
+
+
+def end(status):
+    """Within a machine, as root: end it."""
+    os.sync()
+    with open("/dev/port", "wb", buffering=0) as port:
+        os.pwrite(port.fileno(), bytes([status]), EXIT_PORT)
+
+
+def started(init, command, devices, modules, module_args, cmdline, cpus, memory_mb, timeout_s):
     if not shutil.which(QEMU):
         raise Absent(f"no {QEMU} here (package qemu-system-x86)")
     kernel = kernel_find()
-    # The stages of a bus's drivers: what 9p needs comes first.
-    ordered = kernel.order(BASE + list(modules))
+    ordered = kernel.order(modules)
     with tempfile.TemporaryDirectory() as folder:
         initrd = pathlib.Path(folder, "initrd")
         initrd.write_bytes(initramfs(pathlib.Path(init), ordered, module_args or {}, [str(w) for w in command]))
         words = [QEMU, "-accel", "tcg,thread=multi", "-machine", "q35", "-cpu", "max", "-smp", str(cpus), "-m", str(memory_mb),
                  "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
                  "-kernel", str(kernel.image), "-initrd", str(initrd), "-append", f"{CMDLINE} {cmdline}",
-                 "-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap",
-                 "-device", "isa-debug-exit,iobase=0xf4,iosize=0x04", *devices]
+                 "-device", f"isa-debug-exit,iobase={EXIT_PORT:#x},iosize=0x04", *devices]
         proc = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 preexec_fn=os.setsid)
         try:
