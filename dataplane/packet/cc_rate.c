@@ -100,16 +100,17 @@ static uint64_t inflight_of(const struct cc *c, uint64_t b_s, uint32_t pct)
 }
 
 /* gx: a probe beside others ends when they have lost packets, too. Cubic then keeps 0.7 of its window;
- * who kept more would take the rest from it, probe by probe. */
+ * who kept more would take the rest from it, probe by probe. Alone the model's bytes are not cut: a
+ * short queue ends the start at little more than these, and the link was idle until the next probe. */
 static uint64_t inflight_headroom(const struct cc *c)
 {
 	const struct cc_rate *r = &c->rate;
 	uint32_t pct = r->up_alone ? RATE_HEADROOM_PCT : RATE_YIELD_PCT;
+	uint64_t least = r->up_alone ? inflight_of(c, max_bw(r), 100) : window_min(c);
 
 	if (r->inflight_hi == CC_NEVER)
 		return CC_NEVER;
-	return GX_MAX(GX_MIN(percent(r->inflight_hi, pct), r->inflight_hi - c->packet_b),
-		      window_min(c));
+	return GX_MAX(GX_MIN(percent(r->inflight_hi, pct), r->inflight_hi - c->packet_b), least);
 }
 
 static uint64_t inflight_target(const struct cc *c)

@@ -105,7 +105,7 @@ static void far__rates(void **state)
 		{"the same, 25 % late", 200, 50, 1, 0, 250000, 24, 0.9, 0.01},
 		{"200 Mb/s, 10 ms, loss of 1 %", 200, 10, 1, 10000, 0, 24, 0.9, 0.001},
 		{"the same, 25 % late", 200, 10, 1, 0, 250000, 24, 0.95, 0.01},
-		{"100 Mb/s, 50 ms, a quarter of a queue", 100, 50, 0.25, 0, 0, 24, 0.85, 0.001},
+		{"100 Mb/s, 50 ms, a quarter of a queue", 100, 50, 0.25, 0, 0, 24, 0.95, 0.001},
 	};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(rows); i++)
