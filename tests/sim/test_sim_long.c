@@ -68,31 +68,48 @@ static struct rig *far_open(const struct row *row)
 					  .mem_b = LONG_MSG_B});
 }
 
+static void far_begin(struct far *f, const struct row *row)
+{
+	*f = (struct far){.r = far_open(row), .src = malloc(LONG_MSG_B)};
+	rig_fill(f->src, LONG_MSG_B, 1);
+	f->r->on_comp = far_ended;
+	f->r->arg = f;
+	for (unsigned i = 0; i < row->depth; i++)
+		far_put(f);
+}
+
+/* What ends in @s seconds, as a part of the link's payload. */
+static double far_share(struct far *f, const struct row *row, unsigned s)
+{
+	uint64_t before_b = f->ended_b;
+
+	rig_pass(f->r, s * SECOND);
+	return 8.0 * (double)(f->ended_b - before_b) / s /
+	       (row->mb_s * 1e6 * LONG_PKT_B / LONG_WIRE_B);
+}
+
+static void far_end(struct far *f)
+{
+	assert_memory_equal(rig_mem(f->r, 1), f->src, LONG_MSG_B);
+	rig_close(f->r);
+	free(f->src);
+}
+
 static void far_run(const struct row *row)
 {
-	struct far f = {.r = far_open(row), .src = malloc(LONG_MSG_B)};
 	double pkts, needless, share;
-	uint64_t before_b;
+	struct far f;
 
-	rig_fill(f.src, LONG_MSG_B, 1);
-	f.r->on_comp = far_ended;
-	f.r->arg = &f;
-	for (unsigned i = 0; i < row->depth; i++)
-		far_put(&f);
+	far_begin(&f, row);
 	rig_pass(f.r, LONG_START_S * SECOND);
-	before_b = f.ended_b;
-	rig_pass(f.r, LONG_RUN_S * SECOND);
-	share = 8.0 * (double)(f.ended_b - before_b) / LONG_RUN_S /
-		(row->mb_s * 1e6 * LONG_PKT_B / LONG_WIRE_B);
+	share = far_share(&f, row, LONG_RUN_S);
 	pkts = (double)rig_stat(f.r, 0, "tx_pkts");
 	needless = (double)flow_spurious(rig_ep(f.r, 0, 0)->flow) / pkts;
 	print_message("%s: %.3f of the link; resent %.4f of the packets, needlessly %.5f\n",
 		      row->what, share, (double)rig_stat(f.r, 0, "tx_resent") / pkts, needless);
 	assert_true(share >= row->least);
 	assert_true(needless <= row->needless);
-	assert_memory_equal(rig_mem(f.r, 1), f.src, LONG_MSG_B);
-	rig_close(f.r);
-	free(f.src);
+	far_end(&f);
 }
 
 static void far__rates(void **state)
@@ -112,10 +129,33 @@ static void far__rates(void **state)
 		far_run(&rows[i]);
 }
 
+/* A receiver that grants a tenth of what the path holds, for three seconds, and then all: ten round
+ * trips later the sender has its full rate. */
+static void far__credit_then_free(void **state)
+{
+	static const struct row row = {"200 Mb/s, 50 ms", 200, 50, 1, 0, 0, 24, 0.95, 0.001};
+	uint32_t tenth = (uint32_t)(row.mb_s * row.rtt_ms * 1e3 / 8 / LONG_WIRE_B / 10);
+	double share;
+	struct far f;
+
+	far_begin(&f, &row);
+	atomic_store(&rig_ep(f.r, 1, 0)->ep.credit_max, tenth + 1);
+	share = far_share(&f, &row, 3);
+	print_message("a tenth of the credit: %.3f of the link\n", share);
+	assert_in_range((uint64_t)(share * 1000), 40, 120);
+	atomic_store(&rig_ep(f.r, 1, 0)->ep.credit_max, 0);
+	rig_pass(f.r, (uint64_t)(10 * row.rtt_ms) * MS);
+	share = far_share(&f, &row, 1);
+	print_message("ten round trips after all credit came: %.3f of the link\n", share);
+	assert_true(share >= row.least);
+	far_end(&f);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		rig_test(far__rates),
+		rig_test(far__credit_then_free),
 	};
 
 	return rig_run("sim_long", tests, GX_ARRAY_SIZE(tests), argc, argv);
