@@ -272,7 +272,10 @@ static int udp_spares(struct udp_queue *q)
 		udp_ecn(q, gx_port_cc(q->q.port), fd);
 		getsockname(fd, &name.sa, &len);
 		q->spare[i] = (uint16_t)udp_port_get(&name);
+		q->q.from[GX_HALF_CTL][1 + i] = q->q.from[GX_HALF_DATA][1 + i] = q->spare[i];
 	}
+	q->q.from[GX_HALF_DATA][0] = (uint16_t)udp_port_get(&q->name);
+	q->q.from[GX_HALF_CTL][0] = (uint16_t)(udp_port_get(&q->name) + 1);
 	return 0;
 }
 

@@ -203,7 +203,8 @@ struct gx_port_ops {
 	unsigned (*tx_burst)(struct gx_port_queue *q, enum gx_half half, const struct gx_tx pkts[],
 			     unsigned n);
 	/* [core] From now on packets of @half to @peer leave by source port number @path, below
-	 * caps.paths, so that routers may take another way for them. 0 at first. With caps.paths. */
+	 * caps.paths, so that routers may take another way for them; it is q->from[half][path]. 0 at
+	 * first. With caps.paths. */
 	void (*path)(struct gx_port_queue *q, enum gx_half half, uint32_t peer, unsigned path);
 	/* [core] Cookies of packets whose payload the port no longer references. */
 	unsigned (*tx_reap)(struct gx_port_queue *q, uint32_t cookies[], unsigned n);
@@ -251,6 +252,7 @@ struct gx_port_queue {
 	 * shares its CPU may have begun the turn long before, and the round trip of a packet would
 	 * look shorter than it is. 0: the port does not say. */
 	uint64_t heard_ns;
+	uint16_t from[2][GX_PATHS_MAX]; /* [enum gx_half]: UDP ports of paths; 0 without. Frozen */
 };
 
 extern const struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_dpdk_ops;

@@ -757,6 +757,10 @@ static int sim_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *s
 	q->q.port = gp;
 	q->q.stats = stats;
 	q->q.rx_base = q->slots;
+	for (unsigned i = 0; i < p->net->cfg.paths; i++) {
+		q->q.from[GX_HALF_DATA][i] = (uint16_t)(SIM_PORT_FROM + i);
+		q->q.from[GX_HALF_CTL][i] = (uint16_t)(SIM_PORT_FROM + 100 + i);
+	}
 	*out = &q->q;
 	return 0;
 }

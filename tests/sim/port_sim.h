@@ -19,6 +19,8 @@ extern const struct gx_port_ops port_sim_ops;
 
 struct sim_net;
 
+#define SIM_PORT_FROM 1000 /* source port of path 0 of data; of control: 100 more */
+
 /* From @at_ns on larger payloads vanish; 0: none do. */
 struct sim_path {
 	uint64_t at_ns;
@@ -52,7 +54,7 @@ struct sim_cfg {
 		liars; /* bit i: the packets of that queue are changed where it hurts, lie_ppm of them: a
 			   field of the header, or a number in the payload */
 	uint32_t lie_ppm;
-	uint32_t paths; /* gx_port_caps.paths; set before ports open */
+	uint32_t paths; /* gx_port_caps.paths; set before ports open. */
 	uint8_t dead_path[2]
 			 [2]; /* [queue it leaves & 1][enum gx_half]: packets by these paths (bits)
 				    are lost */

@@ -20,6 +20,7 @@ struct rte_mempool;
 #define DPDK_DESCS    1024 /* of a NIC's ring */
 #define DPDK_CACHE    256  /* of a mempool */
 #define DPDK_TX_SPARE (4 * GX_BURST_MAX + 2 * DPDK_CACHE)
+#define DPDK_SPARES   (GX_PATHS_MAX - 1) /* UDP ports that packets only leave by, of all queues */
 
 _Static_assert(sizeof(((struct gx_rx *)0)->hdr) >= DPDK_HDR_B, "a header fits");
 
@@ -55,7 +56,7 @@ struct dpdk_dev {
 /* owner: ctl, frozen while attached */
 struct dpdk_peer {
 	bool connected, attached;
-	struct dpdk_encap encap[2]; /* by half */
+	struct dpdk_encap encap[2]; /* by half; owner while attached: core */
 	struct dpdk_dev *dev;
 	int pool; /* GPU, as the peer counts, that receives payload; -1: host memory */
 };
@@ -118,7 +119,7 @@ struct dpdk_port {
 	unsigned nr_queues;
 	uint32_t slots, room, ring; /* room: of an mbuf; ring: entries of a memif ring */
 	uint32_t frame_max;
-	int sockets[DPDK_SOCKETS_MAX];
+	int sockets[DPDK_SOCKETS_MAX + DPDK_SPARES];
 	unsigned nr_sockets;
 	bool shared_started;
 	uint16_t shared_id;
@@ -246,6 +247,7 @@ void dpdk_rx_release(struct gx_port_queue *gq, const uint64_t bufs[], unsigned n
 unsigned dpdk_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t index);
 unsigned dpdk_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
 		       unsigned n);
+void dpdk_path(struct gx_port_queue *gq, enum gx_half half, uint32_t index, unsigned path);
 unsigned dpdk_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n);
 int dpdk_fault(struct gx_port_queue *gq);
 

@@ -2,8 +2,8 @@
 /*
  * The part of the DPDK port that needs no DPDK: its option string, the address blob of the hello,
  * the kernel's view of the interface, the next hop, and the frame around a gx header. net.c
- * implements it, the other files here use it. dpdk_encap_put(), dpdk_encap_get() and
- * dpdk_arp_answer() are for the data path [core]; the rest is control path.
+ * implements it, the other files here use it. dpdk_encap_from(), dpdk_encap_put(),
+ * dpdk_encap_get() and dpdk_arp_answer() are for the data path [core]; the rest is control path.
  */
 #ifndef GX_DPDK_NET_H
 #define GX_DPDK_NET_H
@@ -51,7 +51,7 @@ struct dpdk_net {
 	uint32_t mask; /* of the L2 network */
 	uint32_t mtu;
 	unsigned ifindex;  /* kernel interface of the device; 0: none */
-	uint16_t udp_port; /* queue 0: data; + 1: control; + 2 for each queue */
+	uint16_t udp_port; /* queue 0: data; + 1: control; + 2 for each queue. Spare ones follow */
 };
 
 /** dpdk_net_kernel() - Fill ip, mask and mtu of @net from the kernel's interface net->ifindex. */
@@ -108,7 +108,7 @@ void dpdk_dir_close(struct dpdk_dir *dir);
  * take those first. */
 uint32_t dpdk_huge_free_mb(void);
 
-/* Ethernet, IPv4 and UDP header of one peer and half. Frozen after dpdk_encap_init(). */
+/* Ethernet, IPv4 and UDP header of one peer and half. */
 struct dpdk_encap {
 	uint8_t b[DPDK_ENCAP_B];
 	uint32_t sum; /* of the IPv4 header, without total length and checksum */
@@ -139,6 +139,12 @@ static inline uint16_t dpdk_get16(const uint8_t *b)
 static inline uint32_t dpdk_get32(const uint8_t *b)
 {
 	return (uint32_t)dpdk_get16(b) << 16 | dpdk_get16(b + 2);
+}
+
+/** dpdk_encap_from() - Its packets leave by UDP port @port from now on. No check sum has it. */
+static inline void dpdk_encap_from(struct dpdk_encap *e, unsigned port)
+{
+	dpdk_put16(e->b + 34, port);
 }
 
 /** dpdk_encap_put() - Write the headers for @len bytes of content to @b. */

@@ -35,6 +35,8 @@ static int port_caps(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 		p->p.caps.flags |= GX_PORT_ORDERED | GX_PORT_LOSSLESS | GX_PORT_LOCAL;
 	else
 		p->p.caps.flags |= GX_PORT_NEEDS_PROBE;
+	if (!p->args.memif && !(p->p.caps.flags & GX_PORT_LOCAL))
+		p->p.caps.paths = GX_PATHS_MAX;
 	return 0;
 }
 
@@ -268,6 +270,7 @@ const struct gx_port_ops gx_port_dpdk_ops = {
 	.rx_release = dpdk_rx_release,
 	.tx_room = dpdk_tx_room,
 	.tx_burst = dpdk_tx_burst,
+	.path = dpdk_path,
 	.tx_reap = dpdk_tx_reap,
 	.fault = dpdk_fault,
 	.sleep_open = gx_port_sleep_none,

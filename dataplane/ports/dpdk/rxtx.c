@@ -495,6 +495,13 @@ unsigned dpdk_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct
 	return i;
 }
 
+/* A receiver looks at no source port, so the peer need not know them: its device and its cores sort
+ * packets by the port that they go to. */
+void dpdk_path(struct gx_port_queue *gq, enum gx_half half, uint32_t index, unsigned path)
+{
+	dpdk_encap_from(&dpdk_queue_of(gq)->peer[index]->encap[half], gq->from[half][path]);
+}
+
 unsigned dpdk_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n)
 {
 	return 0;

@@ -208,6 +208,18 @@ static int shared_pools_open(struct dpdk_port *p, unsigned i, uint32_t nr_rx, ui
 	return dpdk_pktmbufs_open("tx", nr_tx + DPDK_TX_SPARE, p->room, &d->tx_pool);
 }
 
+/* The first path of a half is its own port; the others follow those of all queues. */
+static void shared_paths(const struct dpdk_port *p, struct dpdk_queue *q)
+{
+	unsigned spare = p->net.udp_port + 2 * p->nr_queues;
+
+	for (unsigned half = 0; half < 2; half++) {
+		q->q.from[half][0] = (uint16_t)(q->udp_port + (half == GX_HALF_CTL));
+		for (unsigned i = 1; i < p->p.caps.paths; i++)
+			q->q.from[half][i] = (uint16_t)(spare + i - 1);
+	}
+}
+
 static int shared_queues(struct dpdk_port *p, const char *name, const struct rte_eth_dev_info *info)
 {
 	/* AF_XDP fills its rings at its start, from the same pool. */
@@ -233,6 +245,8 @@ static int shared_queues(struct dpdk_port *p, const char *name, const struct rte
 		if (d->tx_mode == DPDK_TX_GATHER)
 			dpdk_dev_gather_init(d);
 		p->queue[i]->udp_port = (uint16_t)(p->net.udp_port + 2 * i);
+		if (p->p.caps.paths)
+			shared_paths(p, p->queue[i]);
 		p->queue[i]->devs[0] = d;
 		p->queue[i]->nr_devs = 1;
 	}
@@ -271,7 +285,7 @@ int dpdk_shared_open(struct dpdk_port *p, const struct gx_port_cfg *cfg)
 	if (!ret)
 		ret = shared_mtu(p, cfg, &info);
 	if (!ret) {
-		p->nr_sockets = 2 * p->nr_queues;
+		p->nr_sockets = 2 * p->nr_queues + (p->p.caps.paths ? DPDK_SPARES : 0);
 		ret = dpdk_net_ports(&p->net, p->nr_sockets, p->sockets);
 	}
 	if (!ret)
