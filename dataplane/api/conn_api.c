@@ -243,6 +243,33 @@ GX_EXPORT int gx_conn_info(struct gx_conn *c, struct gx_conn_info *info)
 	return core_struct_give("gx_conn_info", &full, sizeof(full), info);
 }
 
+struct path_call {
+	struct gx_conn *c;
+	unsigned index;
+	struct gx_path out;
+};
+
+static int path_run(void *arg)
+{
+	struct path_call *call = arg;
+	unsigned at = 0, i = 0;
+
+	if (conn_state(call->c) != GX_CONN_STATE_UP)
+		return gx_fail(-ENOTCONN, "the connection is not up");
+	while (call->c->link->conn->path(call->c, &at, &call->out))
+		if (i++ == call->index)
+			return 0;
+	return gx_fail(-ENOENT, "there are %u paths to compare", i);
+}
+
+GX_EXPORT int gx_conn_path(struct gx_conn *c, unsigned index, struct gx_path *out)
+{
+	struct path_call call = {.c = c, .index = index};
+	int ret = gx_uring_run_wait(c->gx->uring, path_run, &call);
+
+	return ret ? ret : core_struct_give("gx_path", &call.out, sizeof(call.out), out);
+}
+
 GX_EXPORT struct gx_ep *gx_conn_ep(struct gx_conn *c, unsigned lane)
 {
 	if (conn_state(c) != GX_CONN_STATE_UP || lane >= c->nr_lanes)

@@ -58,6 +58,7 @@ static const struct gx_link_conn_ops absent_conn_ops = {
 	.close = link_none_conn,
 	.pull_over = link_none_pull_over,
 	.look = link_none_look,
+	.path = link_none_path,
 };
 
 /* No end offers it, so no connection takes it. */

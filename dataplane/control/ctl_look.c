@@ -251,6 +251,74 @@ static void infos_print(struct gx_text *t, const struct conn_look all[], unsigne
 	}
 }
 
+/* ---- Paths of connections ---- */
+
+struct path_look {
+	const struct conn_look *k;
+	struct gx_path p;
+};
+
+/* Return: [*@nr], malloc()ed. */
+static struct path_look *paths_look_all(const struct conn_look all[], unsigned n, unsigned *nr)
+{
+	struct path_look *v = NULL, *more;
+	struct gx_path p;
+
+	*nr = 0;
+	for (unsigned i = 0; i < n; i++)
+		for (unsigned at = 0; all[i].c->link->conn->path(all[i].c, &at, &p);) {
+			/* A power of two is full. */
+			more = *nr & (*nr - 1) ? v : realloc(v, (2u * *nr + 1) * sizeof(*v));
+			if (!more)
+				return v;
+			v = more;
+			v[(*nr)++] = (struct path_look){&all[i], p};
+		}
+	return v;
+}
+
+static void path_print(struct gx_text *t, const char *name, const struct path_look *l)
+{
+	put_text(t, name);
+	put(t, l->k->labels, l->k->labels_len);
+	put_text(t, ",lane=\"");
+	put_u64(t, l->p.lane, 1);
+	put_text(t, l->p.data ? "\",packets=\"data\",source_port=\""
+			      : "\",packets=\"control\",source_port=\"");
+	put_u64(t, l->p.source_port, 1);
+	put_text(t, "\"} ");
+}
+
+static void paths_print(struct gx_text *t, const struct conn_look all[], unsigned n)
+{
+	static const struct {
+		const char *name, *help;
+		bool gauge;
+	} of[] = {{"gx_connection_source_port_sent_packets_total",
+		   "packets sent by this source port", false},
+		  {"gx_connection_source_port_lost_packets_total", "of them, lost", false},
+		  {"gx_connection_source_port_round_trip_seconds", "smoothed; 0: not known", true},
+		  {"gx_connection_source_port_dead", "1: it is dead, so others carry its packets",
+		   true}};
+	unsigned nr;
+	struct path_look *v = paths_look_all(all, n, &nr);
+
+	for (unsigned m = 0; nr && m < GX_ARRAY_SIZE(of); m++) {
+		put_head(t, of[m].name, of[m].help, of[m].gauge ? "gauge" : "counter");
+		for (unsigned i = 0; i < nr; i++) {
+			const struct gx_path *p = &v[i].p;
+
+			path_print(t, of[m].name, &v[i]);
+			if (m == 2)
+				put_seconds(t, p->rtt_ns);
+			else
+				put_u64(t, m == 0 ? p->sent : m == 1 ? p->lost : p->dead, 1);
+			put(t, "\n", 1);
+		}
+	}
+	free(v);
+}
+
 /* ---- Operations of queues ---- */
 
 static void hist_add(uint64_t *to, const _Atomic uint64_t *from, unsigned n)
@@ -333,6 +401,7 @@ void ctl_look_print(struct gx *gx, struct gx_text *t)
 	if (n) {
 		limits_print(t, all, n);
 		infos_print(t, all, n);
+		paths_print(t, all, n);
 	}
 	free(all);
 	hists_print(gx, t);

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,19 @@ static void client_close(struct ctl_client *c)
 
 /* ---- The answer ---- */
 
+/* A line for each path of a connection that has several. */
+static void paths_print(const struct gx_conn *c, struct gx_text *text)
+{
+	struct gx_path p;
+
+	for (unsigned at = 0; c->link->conn->path(c, &at, &p);)
+		core_say(text,
+			 "path of %s, lane %u: source port %u, %s: %" PRIu64 " packets, %" PRIu64
+			 " lost, round trip %.3f ms%s\n",
+			 c->peer_name, p.lane, p.source_port, p.data ? "data" : "control", p.sent,
+			 p.lost, (double)p.rtt_ns / 1e6, p.dead ? ", dead" : "");
+}
+
 /* A line for each peer that is up: by what it may connect, and how its packets are guarded. */
 static void peers_print(const struct gx *gx, struct gx_text *text)
 {
@@ -82,6 +96,7 @@ static void peers_print(const struct gx *gx, struct gx_text *text)
 			 : c->same_host ? "this host"
 					: "insecure",
 			 c->auth);
+		paths_print(c, text);
 	}
 }
 

@@ -178,6 +178,11 @@ void link_none_look(const struct gx_conn *c, struct gx_link_look *out)
 {
 }
 
+bool link_none_path(const struct gx_conn *c, unsigned *at, struct gx_path *out)
+{
+	return false;
+}
+
 int link_none_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
 		   unsigned n, struct gx_route *route)
 {
@@ -245,4 +250,5 @@ const struct gx_link_conn_ops link_none_conn_ops = {
 	.close = link_none_conn,
 	.pull_over = link_none_pull_over,
 	.look = link_none_look,
+	.path = link_none_path,
 };

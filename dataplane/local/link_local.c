@@ -509,6 +509,7 @@ static const struct gx_link_conn_ops conn_ops = {
 	.close = local_close,
 	.pull_over = local_pull_over,
 	.look = local_look,
+	.path = link_none_path,
 };
 
 const struct gx_link gx_link_local = {

@@ -721,6 +721,7 @@ static const struct gx_link_conn_ops conn_ops = {
 	.close = link_none_conn,
 	.pull_over = link_none_pull_over,
 	.look = pkt_conn_look,
+	.path = pkt_conn_path,
 };
 
 static const struct gx_link_ctx_ops ctx_ops = {

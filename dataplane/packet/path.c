@@ -299,3 +299,36 @@ void tick_paths(struct pkt_ep *e)
 	if (e->path.probe[GX_HALF_DATA])
 		path_probe(e, GX_HALF_DATA);
 }
+
+/* ---- For people who look for the bad one ---- */
+
+static bool ep_path(const struct pkt_ep *e, enum gx_half half, unsigned path, struct gx_path *out)
+{
+	struct paths_look l;
+
+	paths_look(e->paths, half, path, &l);
+	*out = (struct gx_path){.sent = l.sent,
+				.lost = l.lost,
+				.rtt_ns = l.rtt_ns,
+				.lane = e->ep.lane,
+				.source_port = e->link->q->from[half][path],
+				.data = half == GX_HALF_DATA,
+				.dead = l.dead};
+	return l.sent;
+}
+
+/* Paths are numbered by lane, half, and source port. */
+bool pkt_conn_path(const struct gx_conn *c, unsigned *at, struct gx_path *out)
+{
+	while (*at < c->nr_lanes * 2 * GX_PATHS_MAX) {
+		unsigned n = (*at)++, path = n % GX_PATHS_MAX;
+		enum gx_half half = n / GX_PATHS_MAX % 2 ? GX_HALF_CTL : GX_HALF_DATA;
+		const struct pkt_ep *e = pkt_of(c->ep[n / (2 * GX_PATHS_MAX)]);
+
+		if (!path && (!e->paths || !paths_several(e->paths, half)))
+			*at += GX_PATHS_MAX - 1;
+		else if (ep_path(e, half, path, out))
+			return true;
+	}
+	return false;
+}

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,18 +28,19 @@ struct path {
 	uint32_t place;		    /* ... and its place */
 	uint64_t heard_ns;	    /* when we last heard of one */
 	uint64_t rtt_ns, rttvar_ns; /* smoothed, its deviation; 0: no sample yet */
-	uint64_t sent, lost;
-	uint64_t born_ns, again_ns; /* since when it lives; dead: when to ask it */
+	_Atomic uint64_t sent, lost, seen_rtt_ns; /* for others to read */
+	uint64_t born_ns, again_ns;		  /* since when it lives; dead: when to ask it */
 	uint32_t deaths;
 };
 
 struct half {
-	uint32_t use, home, dead; /* bits of paths */
-	uint64_t asked_ns;	  /* when the round under way began; 0: none is */
-	uint64_t end_ns;	  /* when it ends, or the next one begins */
-	bool answered;		  /* in this round some path was heard */
-	uint64_t spurious;	  /* of paths, when it began */
-	uint32_t rounds;	  /* in a row without an answer */
+	uint32_t use, home, dead;   /* bits of paths */
+	_Atomic uint32_t seen_dead; /* dead, for others to read */
+	uint64_t asked_ns;	    /* when the round under way began; 0: none is */
+	uint64_t end_ns;	    /* when it ends, or the next one begins */
+	bool answered;		    /* in this round some path was heard */
+	uint64_t spurious;	    /* of paths, when it began */
+	uint32_t rounds;	    /* in a row without an answer */
 	uint64_t moves;
 	struct path path[GX_PATHS_MAX];
 };
@@ -88,6 +90,17 @@ void paths_close(struct paths *p)
 		return;
 	free(p->of);
 	free(p);
+}
+
+/* One writer: no locked instruction. */
+static inline void seen_set(_Atomic uint64_t *to, uint64_t v)
+{
+	atomic_store_explicit(to, v, memory_order_relaxed);
+}
+
+static inline uint64_t seen(const _Atomic uint64_t *of)
+{
+	return atomic_load_explicit(of, memory_order_relaxed);
 }
 
 static inline unsigned bit_first(uint32_t bits)
@@ -186,7 +199,7 @@ void paths_sent(struct paths *p, const struct flow *f, enum gx_half half, unsign
 	} else {
 		t->out += (uint32_t)n;
 	}
-	t->sent += n;
+	seen_set(&t->sent, seen(&t->sent) + n);
 	for (; p->told < end; p->told++)
 		p->of[p->told & p->mask] = (uint8_t)(half * GX_PATHS_MAX + path);
 }
@@ -214,16 +227,22 @@ static void path_wait_anew(struct paths *p, const struct flow *f, struct path *t
 
 static void path_sample(struct path *t, uint64_t rtt_ns)
 {
-	uint64_t off;
+	uint64_t off = rtt_ns > t->rtt_ns ? rtt_ns - t->rtt_ns : t->rtt_ns - rtt_ns;
 
 	if (!t->rtt_ns) {
 		t->rtt_ns = rtt_ns;
 		t->rttvar_ns = rtt_ns / 2;
-		return;
+	} else {
+		t->rttvar_ns = t->rttvar_ns - t->rttvar_ns / 4 + off / 4;
+		t->rtt_ns = t->rtt_ns - t->rtt_ns / 8 + rtt_ns / 8;
 	}
-	off = rtt_ns > t->rtt_ns ? rtt_ns - t->rtt_ns : t->rtt_ns - rtt_ns;
-	t->rttvar_ns = t->rttvar_ns - t->rttvar_ns / 4 + off / 4;
-	t->rtt_ns = t->rtt_ns - t->rtt_ns / 8 + rtt_ns / 8;
+	seen_set(&t->seen_rtt_ns, t->rtt_ns);
+}
+
+static void dead_set(struct half *h, uint32_t dead)
+{
+	h->dead = dead;
+	atomic_store_explicit(&h->seen_dead, dead, memory_order_relaxed);
 }
 
 static void path_die(struct half *h, unsigned i, uint64_t now_ns)
@@ -232,13 +251,13 @@ static void path_die(struct half *h, unsigned i, uint64_t now_ns)
 
 	t->deaths = now_ns - t->born_ns > PATHS_CALM_NS ? 1 : t->deaths + 1;
 	t->again_ns = now_ns + (PATHS_HOLD_NS << GX_MIN(t->deaths - 1, (uint32_t)PATHS_BACKOFF));
-	h->dead |= 1u << i;
+	dead_set(h, h->dead | 1u << i);
 }
 
 /* A dead path was heard. At home it has its place again, and the last one that stood in for it goes. */
 static void path_revive(struct half *h, unsigned i, uint64_t now_ns)
 {
-	h->dead &= ~(1u << i);
+	dead_set(h, h->dead & ~(1u << i));
 	h->path[i].born_ns = now_ns;
 	if (!(h->home >> i & 1) || h->use >> i & 1)
 		return;
@@ -274,7 +293,7 @@ void paths_told(struct paths *p, const struct flow *f, uint64_t now_ns)
 	for (uint32_t i = 0; (place = flow_lost_place(f, i)) != FLOW_NO_PLACE; i++) {
 		half_at(p, place, &t);
 		t->out--;
-		t->lost++;
+		seen_set(&t->lost, seen(&t->lost) + 1);
 	}
 	for (uint32_t i = 0; (place = flow_acked_place(f, i)) != FLOW_NO_PLACE; i++) {
 		h = half_at(p, place, &t);
@@ -401,8 +420,29 @@ void paths_state(const struct paths *p, enum gx_half half, struct paths_state *o
 	*out = (struct paths_state){.use = h->use, .dead = h->dead, .moves = h->moves};
 	out->rtt_ns = h->path[bit_first(h->use)].rtt_ns;
 	for (unsigned i = 0; i < p->nr; i++) {
-		out->sent += out->path_sent[i] = h->path[i].sent;
-		out->lost += out->path_lost[i] = h->path[i].lost;
+		out->sent += out->path_sent[i] = seen(&h->path[i].sent);
+		out->lost += out->path_lost[i] = seen(&h->path[i].lost);
 		out->path_rtt_ns[i] = h->path[i].rtt_ns;
 	}
+}
+
+void paths_look(const struct paths *p, enum gx_half half, unsigned path, struct paths_look *out)
+{
+	const struct half *h = &p->half[half];
+	const struct path *t = &h->path[path];
+
+	*out = (struct paths_look){
+		.sent = seen(&t->sent),
+		.lost = seen(&t->lost),
+		.rtt_ns = seen(&t->seen_rtt_ns),
+		.dead = atomic_load_explicit(&h->seen_dead, memory_order_relaxed) >> path & 1};
+}
+
+bool paths_several(const struct paths *p, enum gx_half half)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < p->nr; i++)
+		n += seen(&p->half[half].path[i].sent) > 0;
+	return n > 1;
 }

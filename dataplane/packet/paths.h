@@ -49,6 +49,16 @@ uint32_t paths_seek(struct paths *p, uint64_t now_ns, enum gx_half half);
 
 uint64_t paths_moves(const struct paths *p, enum gx_half half); /* as in paths_state */
 
+/* A path of @half. Any thread, while the core goes on. */
+struct paths_look {
+	uint64_t sent, lost; /* packets */
+	uint64_t rtt_ns;     /* smoothed; 0: no sample yet */
+	bool dead;
+};
+void paths_look(const struct paths *p, enum gx_half half, unsigned path, struct paths_look *out);
+/* Have packets of @half left by more than one? Any thread. */
+bool paths_several(const struct paths *p, enum gx_half half);
+
 struct paths_state {
 	uint32_t use, dead;  /* bits of paths: packets leave by these; these are dead */
 	uint64_t moves;	     /* times that a path was left because it was dead */

@@ -757,6 +757,8 @@ uint64_t link_alive_ns(const struct pkt_ep *e);
 void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs);
 /* struct gx_link_conn_ops.look; ctl */
 void pkt_conn_look(const struct gx_conn *c, struct gx_link_look *out);
+/* .path; ctl. In path.c */
+bool pkt_conn_path(const struct gx_conn *c, unsigned *at, struct gx_path *out);
 void link_stats(struct link_pkt *l); /* the blocks' counters into the core's */
 
 /* ---- turn.c: the stages of a turn ---- */

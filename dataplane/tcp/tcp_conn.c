@@ -224,6 +224,7 @@ const struct gx_link_conn_ops tcp_conn_ops = {
 	.close = tcp_conn_close,
 	.pull_over = link_none_pull_over,
 	.look = tcp_look,
+	.path = link_none_path,
 };
 
 const struct gx_link gx_link_tcp = {

@@ -615,6 +615,7 @@ static const struct gx_link_conn_ops conn_ops = {
 	.close = verbs_conn_close,
 	.pull_over = verbs_pull_over,
 	.look = pkt_conn_look,
+	.path = pkt_conn_path,
 };
 
 const struct gx_link gx_link_verbs = {

@@ -594,6 +594,26 @@ struct gx_conn_info {
 };
 int gx_conn_info(struct gx_conn *conn, struct gx_conn_info *info); /* [control] */
 
+/** struct gx_path - A path across the network: packets of a lane, data or control, that leave by one
+ * source port. Routers that share load choose a way by it. */
+struct gx_path {
+	size_t size;
+	uint64_t sent;	 /* packets, first and again, probes included */
+	uint64_t lost;	 /* of them, as far as known */
+	uint64_t rtt_ns; /* smoothed; 0: not known */
+	uint32_t lane;
+	uint32_t source_port; /* UDP */
+	uint32_t data;	      /* 1: of data packets; 0: of control packets */
+	uint32_t dead;	      /* 1: left, and asked again now and then */
+};
+/**
+ * gx_conn_path() - Path @index, from 0 on, of a connection that is up. Only where packets of a lane,
+ * data or control, have left by more than one: else there is nothing to compare, and the figures are
+ * the connection's. [control]
+ * Return: 0, -ENOENT (there are no more), -ENOTCONN (it is not up).
+ */
+int gx_conn_path(struct gx_conn *conn, unsigned index, struct gx_path *out);
+
 /** gx_conn_ep() - The endpoint of lane @lane, on core (first_core + lane) % nr_cores. NULL: out of
  * range, or the connection is not up. */
 struct gx_ep *gx_conn_ep(struct gx_conn *conn, unsigned lane);

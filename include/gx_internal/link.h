@@ -29,6 +29,7 @@ struct gx_gpu;
 struct gx_mem;
 struct gx_op;
 struct gx_opts;
+struct gx_path;
 struct gx_route;
 
 /* Operations of an endpoint that post() takes at least while none of them ends, whatever their
@@ -200,6 +201,9 @@ struct gx_link_conn_ops {
 	/* It is UP: add up what its lanes have moved, and what holds them back. Asks no core: what a core
 	 * tells in its slow timer, the kernel counts, or the ends share anyway. @out is all 0. */
 	void (*look)(const struct gx_conn *c, struct gx_link_look *out);
+	/* Likewise: the next of its paths from number *@at on, which goes behind it; 0 at first. Of those
+	 * that gx_conn_path() tells. Return: false: there are no more. */
+	bool (*path)(const struct gx_conn *c, unsigned *at, struct gx_path *out);
 };
 
 /* A segment of a list that is checked: our bytes, and their place in the peer's region. */
@@ -321,6 +325,7 @@ bool link_none_fault(const struct gx_conn *c, int err, char *buf, size_t room);
 void link_none_conn(struct gx_conn *c);
 uint64_t link_none_pull_over(const struct gx_conn *c);
 void link_none_look(const struct gx_conn *c, struct gx_link_look *out);
+bool link_none_path(const struct gx_conn *c, unsigned *at, struct gx_path *out);
 int link_none_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
 		   unsigned n, struct gx_route *route);
 unsigned link_none_copy(struct gx_ep *ep, bool put, const struct gx_link_seg segs[], unsigned n,

@@ -220,6 +220,25 @@ static void gx_conn_wait__tells_going_on_from_timed_out(void **state)
 	close(fd);
 }
 
+/* Over shm there is nothing to choose from. */
+static void gx_conn_path__of_a_port_with_one(void **state)
+{
+	struct common_rig *r = *state;
+	struct gx_conn *conn = dial(r, r->addr, NULL);
+	struct gx_path p = GX_INIT(p);
+
+	seen_wait(1, GX_CONN_EVENT_UP, NULL);
+	assert_int_equal(gx_conn_path(conn, 0, &p), -ENOENT);
+	assert_int_equal(gx_conn_path(conn, UINT32_MAX, &p), -ENOENT);
+	gx_conn_close(conn);
+	seen_wait(2, GX_CONN_EVENT_DOWN, NULL);
+	gx_listen_stop(r->server);
+	conn = dial(r, r->addr, NULL);
+	seen_wait(3, GX_CONN_EVENT_DOWN, NULL);
+	assert_int_equal(gx_conn_path(conn, 0, &p), -ENOTCONN);
+	gx_conn_close(conn);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -230,6 +249,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(gx_conn_info__ops_max_is_taken, setup, teardown),
 		cmocka_unit_test_setup_teardown(gx_conn_wait__tells_going_on_from_timed_out, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(gx_conn_path__of_a_port_with_one, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,6 +149,39 @@ static void dead__any_but_one(void **state)
 	}
 }
 
+/* What people see of them: nothing, as long as one carries all. Else the bad one can be told. */
+static void look__names_the_bad_one(void **state)
+{
+	static const uint8_t dead[2][2] = {{0, 1}, {0, 0}};
+	struct rig *r = paths_open_rig(5, GX_INTEGRITY_NONE);
+	const struct gx_conn *conn = rig_ep(r, 0, 0)->ep.conn;
+	struct paths_state st;
+	unsigned at = 0, nr = 0;
+	struct gx_path p;
+
+	put(r, BYTES);
+	rig_pass(r, 50 * MS);
+	assert_false(pkt_conn_path(conn, &at, &p));
+	set_dead(r, dead);
+	rig_pass(r, 50 * MS);
+	st = state_of(r, 0, GX_HALF_DATA);
+	for (at = 0; pkt_conn_path(conn, &at, &p) && p.data; nr++) {
+		unsigned i = p.source_port - SIM_PORT_FROM;
+
+		assert_int_equal(i, nr); /* all were asked */
+		assert_int_equal(p.lane, 0);
+		assert_int_equal(p.dead, !i);
+		assert_int_equal(p.sent, st.path_sent[i]);
+		assert_int_equal(p.lost, st.path_lost[i]);
+		assert_int_equal(p.rtt_ns, st.path_rtt_ns[i]);
+		assert_int_equal(p.lost > 0, !i);
+	}
+	assert_int_equal(nr, GX_PATHS_MAX);
+	rig_comps(r, 0, 1, SECOND);
+	whole(r);
+	rig_done(r);
+}
+
 static void home__is_used_again(void **state)
 {
 	struct rig *r = paths_open_rig(3, GX_INTEGRITY_NONE);
@@ -211,11 +244,9 @@ static void seek__of_a_port_with_one_path(void **state)
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(dead__all_arrives),
-		rig_test(dead__any_but_one),
-		rig_test(home__is_used_again),
-		rig_test(seek__answers_are_few),
-		rig_test(seek__of_a_port_with_one_path),
+		rig_test(dead__all_arrives),	   rig_test(dead__any_but_one),
+		rig_test(look__names_the_bad_one), rig_test(home__is_used_again),
+		rig_test(seek__answers_are_few),   rig_test(seek__of_a_port_with_one_path),
 	};
 
 	return rig_run("sim_paths", tests, GX_ARRAY_SIZE(tests), argc, argv);

@@ -275,6 +275,22 @@ static struct json_t *row_congestion(const struct report_row *r)
 	return out;
 }
 
+static struct json_t *row_paths(const struct report_row *r)
+{
+	struct json_t *out = js_array();
+
+	for (unsigned i = 0; i < r->nr_paths; i++) {
+		const struct report_source *p = &r->paths[i];
+
+		js_append(out,
+			  js_pack("{s:i, s:i, s:s, s:I, s:I, s:f, s:b}", "lane", (int)p->lane,
+				  "source_port", (int)p->source_port, "packets",
+				  p->data ? "data" : "control", "sent", (long long)p->sent, "lost",
+				  (long long)p->lost, "rtt_us", p->rtt_us, "dead", p->dead));
+	}
+	return out;
+}
+
 static struct json_t *row_doc(const struct report_row *r)
 {
 	struct json_t *row = js_pack("{s:s, s:I, s:I}", "op", r->op, "size_b", (long long)r->size_b,
@@ -298,6 +314,8 @@ static struct json_t *row_doc(const struct report_row *r)
 		js_set(row, "cpu_us", js_real(r->cpu_us));
 	if (r->rate_gb_s > 0)
 		js_set(row, "congestion", row_congestion(r));
+	if (r->nr_paths)
+		js_set(row, "paths", row_paths(r));
 	js_set(row, "lost", r->pkts ? js_pack("I", (long long)r->lost) : js_string(NULL));
 	js_set(row, "resent", r->pkts ? js_pack("I", (long long)r->resent) : js_string(NULL));
 	js_set(row, "duplicate", r->pkts ? js_pack("I", (long long)r->dup) : js_string(NULL));
@@ -461,6 +479,18 @@ static void row_limits(const struct report_row *r)
 	putchar('\n');
 }
 
+/* "# source port 40123, data: 1200 packets, 12 lost, round trip 10.020 ms, dead" */
+static void row_sources(const struct report_row *r)
+{
+	for (unsigned i = 0; i < r->nr_paths; i++) {
+		const struct report_source *p = &r->paths[i];
+
+		printf("# source port %u, %s: %llu packets, %llu lost, round trip %.3f ms%s\n",
+		       p->source_port, p->data ? "data" : "control", (unsigned long long)p->sent,
+		       (unsigned long long)p->lost, p->rtt_us / 1e3, p->dead ? ", dead" : "");
+	}
+}
+
 static void row_table(struct report *report, const struct report_row *r)
 {
 	char b[6][32], wrong[32] = "-", sms[16] = "-", cpu[16] = "-";
@@ -497,6 +527,7 @@ static void row_table(struct report *report, const struct report_row *r)
 	putchar('\n');
 	if (r->rate_gb_s > 0)
 		row_limits(r);
+	row_sources(r);
 	if (r->resent || r->dup)
 		printf("# packets: %llu lost, %llu sent again, %llu came twice\n",
 		       (unsigned long long)r->lost, (unsigned long long)r->resent,

@@ -45,6 +45,16 @@ struct report_path {
 #define REPORT_LIMITS 5
 extern const char *const report_limits[REPORT_LIMITS];
 
+#define REPORT_PATHS 64
+
+/** struct report_source - What left by one source port while a row was measured, and how it is now. */
+struct report_source {
+	unsigned lane, source_port;
+	bool data, dead; /* data packets, or control packets */
+	uint64_t sent, lost;
+	double rtt_us;
+};
+
 /** struct report_row - One result. NAN and a negative sms become null. */
 struct report_row {
 	const char *op;
@@ -61,7 +71,9 @@ struct report_row {
 	/* With congestion control: parts of the time in which each was the limit; what the paths
 	 * carry, as far as known; the last round trip. All 0: there is none, and no column. */
 	double limit[REPORT_LIMITS], rate_gb_s, rtt_us;
-	bool pkts; /* packets were counted (lost, resent, dup); else null */
+	struct report_source paths[REPORT_PATHS];
+	unsigned nr_paths; /* 0: there was one */
+	bool pkts;	   /* packets were counted (lost, resent, dup); else null */
 	uint64_t lost, resent, dup;
 	bool interrupted; /* shorter than the user asked for */
 	uint32_t depth;	  /* messages under way at once on a connection and core; 0: not printed */

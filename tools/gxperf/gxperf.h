@@ -205,8 +205,10 @@ int perf_sha256(struct perf *perf, uint64_t off, uint64_t len, char *hex);
  * sent again in vain, received twice. The server counts all its clients. */
 struct perf_mark {
 	uint64_t at_ns, cpu_ns, resent, spurious, dup;
-	uint64_t limit_ns[REPORT_LIMITS]; /* by report_limits */
-	uint64_t rate_b_s, rtt_ns;	  /* now */
+	uint64_t limit_ns[REPORT_LIMITS];   /* by report_limits */
+	uint64_t rate_b_s, rtt_ns;	    /* now */
+	struct gx_path paths[REPORT_PATHS]; /* of all connections */
+	unsigned nr_paths;
 };
 
 int perf_mark(struct perf *perf, struct perf_mark *mark);

@@ -290,6 +290,37 @@ static uint64_t own_stat(const struct perf *perf, const char *name)
 	return sum;
 }
 
+/* Connections of a core share its source ports. */
+static void mark_path(struct perf_mark *m, const struct gx_path *p)
+{
+	struct gx_path *at = m->paths, *end = at + m->nr_paths;
+
+	for (; at < end; at++)
+		if (at->source_port == p->source_port && at->lane == p->lane && at->data == p->data)
+			break;
+	if (at == m->paths + REPORT_PATHS)
+		return;
+	if (at == end) {
+		m->nr_paths++;
+		*at = *p;
+		return;
+	}
+	at->sent += p->sent;
+	at->lost += p->lost;
+	at->dead |= p->dead;
+	at->rtt_ns = p->rtt_ns > at->rtt_ns ? p->rtt_ns : at->rtt_ns;
+}
+
+static void mark_paths(const struct perf *perf, struct perf_mark *m)
+{
+	for (unsigned i = 0; i < perf->nr_conns; i++) {
+		struct gx_path p = GX_INIT(p);
+
+		for (unsigned k = 0; !gx_conn_path(perf->conns[i].conn, k, &p); k++)
+			mark_path(m, &p);
+	}
+}
+
 int perf_mark(struct perf *perf, struct perf_mark *m)
 {
 	long long cores_ns = 0, resent = 0, spurious = 0, dup = 0;
@@ -315,6 +346,7 @@ int perf_mark(struct perf *perf, struct perf_mark *m)
 		snprintf(name, sizeof(name), "cc_%s_ns", report_limits[i]);
 		m->limit_ns[i] = own_stat(perf, name);
 	}
+	mark_paths(perf, m);
 	m->rate_b_s = own_stat(perf, "cc_rate_now");
 	m->rtt_ns = own_stat(perf, "cc_rtt_ns_now");
 	if (perf->opts->stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))

@@ -29,6 +29,33 @@ static void perf_row_limits(struct report_row *row, const struct perf_mark m[2])
 		row->limit[i] = (double)(m[1].limit_ns[i] - m[0].limit_ns[i]) / (double)all_ns;
 }
 
+/* Paths that were not compared at the first mark are taken whole. */
+static void perf_row_paths(struct report_row *row, const struct perf_mark m[2])
+{
+	for (unsigned i = 0; i < m[1].nr_paths; i++) {
+		const struct gx_path *p = &m[1].paths[i];
+		struct report_source *to = &row->paths[row->nr_paths];
+
+		*to = (struct report_source){.lane = p->lane,
+					     .source_port = p->source_port,
+					     .data = p->data,
+					     .dead = p->dead,
+					     .sent = p->sent,
+					     .lost = p->lost,
+					     .rtt_us = (double)p->rtt_ns / 1e3};
+		for (unsigned k = 0; k < m[0].nr_paths; k++) {
+			const struct gx_path *was = &m[0].paths[k];
+
+			if (was->source_port != p->source_port || was->lane != p->lane ||
+			    was->data != p->data)
+				continue;
+			to->sent -= was->sent;
+			to->lost -= was->lost;
+		}
+		row->nr_paths += to->sent || to->dead;
+	}
+}
+
 void perf_row_marks(struct report_row *row, const struct perf_mark m[2])
 {
 	uint64_t ns = m[1].at_ns - m[0].at_ns, resent = m[1].resent - m[0].resent;
@@ -43,6 +70,7 @@ void perf_row_marks(struct report_row *row, const struct perf_mark m[2])
 	row->rate_gb_s = (double)m[1].rate_b_s / 1e9;
 	row->rtt_us = (double)m[1].rtt_ns / 1e3;
 	perf_row_limits(row, m);
+	perf_row_paths(row, m);
 }
 
 double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns)
