@@ -66,9 +66,11 @@ class Put(threading.Thread):
 
 
 def told(tools, folder):
-    """Source ports of data that the sender calls dead, as it publishes them; all that it names."""
-    doc = tools.gxd("dump", "--dir", folder).must(cli.OK).doc
-    metrics = [p for p in doc["processes"] if p["name"] == "gxperf"][0]["metrics"]
+    """Source ports of data that the sender calls dead, as it publishes them; all that it names. It may be too busy to answer."""
+    metrics, end = {}, time.monotonic() + PHASE_S
+    while not metrics and time.monotonic() < end:
+        doc = tools.gxd("dump", "--dir", folder).must(cli.OK).doc
+        metrics = next((p["metrics"] for p in doc["processes"] if p["name"] == "gxperf"), {})
 
     def data(name):
         return {int(s["labels"]["source_port"]): s["value"] for s in metrics.get(name, []) if s["labels"]["packets"] == "data"}

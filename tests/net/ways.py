@@ -68,7 +68,7 @@ class Ways:
         self.ip(space, "addr", "add", f"{self.addr(net, host)}/{24 if self.family == 4 else 64}", "dev", name, *nodad)
         self.ip(space, "link", "set", name, "up")
 
-    def way(self, name):
+    def way(self, i, name):
         """Two devices of this name, and what is between them. It must have a CPU when a packet is due: both ends poll."""
         prefix = ("nice", "-n", "-19") if os.geteuid() == 0 else ()
         values = (f"rate={RATE}", f"delay_ns={RTT_MS * 500000}", f"queue_b={RATE // 8 * RTT_MS // 1000}")
@@ -80,10 +80,11 @@ class Ways:
             if box.returncode == 77:
                 skip(why)
             raise AssertionError(why)
-        for space, end in ((self.near, "gxnear"), (self.far, "gxfar")):
+        for space, end, host in ((self.near, "gxnear", 1), (self.far, "gxfar", 2)):
             must(("ip", "link", "set", end, "netns", str(space.proc.pid)))
             must(space.words("ip", "link", "set", end, "name", name, "addrgenmode", "none"))
-            must(space.words("ip", "link", "set", name, "up", "mtu", "1500", "txqueuelen", "10000"))
+            must(space.words("ip", "link", "set", name, "mtu", "1500", "txqueuelen", "10000"))
+            self.up(space, name, 1 + i, host)
 
     def make(self):
         if self.family == 6 and not pathlib.Path("/proc/net/if_inet6").exists():
@@ -102,10 +103,10 @@ class Ways:
             self.ip(host, "route", "add", "default", "via", self.addr(net, 2))
             # Port dpdk asks nobody where the router is.
             self.ip(host, "neigh", "replace", self.addr(net, 2), "lladdr", self.mac(router, ROUTER), "nud", "permanent", "dev", name)
-        for name in WAYS:
-            self.way(name)
-        for space, net in ((near, 7), (far, 5)):
-            hops = [w for name in WAYS for w in ("nexthop", "dev", name)]
+        for i, name in enumerate(WAYS):
+            self.way(i, name)
+        for space, net, host in ((near, 7, 2), (far, 5, 1)):
+            hops = [w for i, name in enumerate(WAYS) for w in ("nexthop", "via", self.addr(1 + i, host), "dev", name)]
             ran = sh(*space.words("ip", f"-{self.family}", "route", "add", f"{self.addr(net, 0)}/{24 if self.family == 4 else 64}", *hops))
             if ran.returncode:
                 skip(f"no route with two hops here: {ran.stdout.strip()}")

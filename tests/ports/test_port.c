@@ -1354,6 +1354,92 @@ static void udp_strangers_among_many(void **state)
 	pair_close(p);
 }
 
+/* A socket of a path: @ip with port *@port, or any, which is told. */
+static int udp_path_fd(const char *ip, uint16_t *port)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons(*port)};
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	socklen_t len = sizeof(sa);
+
+	assert_int_equal(inet_pton(AF_INET, ip, &sa.sin_addr), 1);
+	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	*port = ntohs(sa.sin_port);
+	return fd;
+}
+
+/* Which of these (bits) does end 1 hear? One packet of each, on both halves. */
+static unsigned udp_path_hears(struct pair *p, const int fd[], unsigned n)
+{
+	unsigned heard = 0;
+
+	for (unsigned i = 0; i < 2 * n; i++) {
+		enum gx_half half = i & 1 ? GX_HALF_CTL : GX_HALF_DATA;
+		struct sockaddr_in to;
+		struct gx_rx rx;
+		unsigned got;
+
+		close(udp_raw(p, 1, i & 1, &to));
+		sendto(fd[i / 2], source, HLEN + 100, 0, (struct sockaddr *)&to, sizeof(to));
+		got = ops->rx_burst(p->end[1].q, half, &rx, 1);
+		if (half == GX_HALF_DATA)
+			release(&p->end[1], &rx, got);
+		assert_true(half == GX_HALF_DATA || (heard >> i / 2 & 1) == got);
+		heard |= got << i / 2;
+	}
+	return heard;
+}
+
+/* Two connections of a peer whose hello names none, the same twice, or ports of others as those of its
+ * paths. Whoever has a named port at its address is heard; nobody at another address, or behind it. */
+static void udp_paths_of_a_liar(void **state)
+{
+	struct pair *p = pair_open(64, 2048, 1);
+	struct gx_port_addr laddr, raddr = p->end[0].laddr[0];
+	struct end *b = &p->end[1];
+	uint16_t port[3] = {0}, spare[7] = {0};
+	uint64_t stray;
+	uint32_t peer[2];
+	int fd[4];
+
+	for (unsigned i = 0; i < 3; i++)
+		fd[i] = udp_path_fd("127.0.0.1", &port[i]);
+	fd[3] = udp_path_fd("127.0.0.9", &port[1]);
+	assert_int_equal(udp_path_hears(p, fd, 4), 0);
+	spare[1] = spare[2] = spare[6] = port[0];
+	spare[4] = port[1];
+	memcpy(&spare[5], b->laddr[0].b + 2, sizeof(spare[5])); /* the receiver's own */
+	memcpy(&spare[3], raddr.b + 2, sizeof(spare[3]));	/* that of the peer's data */
+	memcpy(raddr.b + 24, spare, sizeof(spare));
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(ops->peer_add(b->q, &peer[i], &laddr), 0);
+		assert_int_equal(ops->peer_connect(b->q, peer[i], &raddr), 0);
+		assert_int_equal(udp_path_hears(p, fd, 4), i ? 3 : 0); /* not attached yet */
+		ops->peer_attach(b->q, peer[i]);
+		stray = gx_stat_get(&b->stats, GX_STAT_RX_STRAY);
+		assert_int_equal(udp_path_hears(p, fd, 4), 3);
+		assert_int_equal(gx_stat_get(&b->stats, GX_STAT_RX_STRAY) - stray, 2);
+	}
+	ops->peer_detach(b->q, peer[0]);
+	assert_int_equal(udp_path_hears(p, fd, 4), 3); /* the other has named them, too */
+	ops->peer_detach(b->q, peer[1]);
+	assert_int_equal(udp_path_hears(p, fd, 4), 0);
+	memset(raddr.b + 24, 0, sizeof(spare)); /* and one that names none has one path */
+	ops->peer_del(b->q, peer[1]);
+	assert_int_equal(ops->peer_add(b->q, &peer[1], &laddr), 0);
+	assert_int_equal(ops->peer_connect(b->q, peer[1], &raddr), 0);
+	ops->peer_attach(b->q, peer[1]);
+	assert_int_equal(udp_path_hears(p, fd, 4), 0);
+	ops->peer_detach(b->q, peer[1]);
+	send_all(p, &p->end[0], GX_HALF_DATA, 0, 0, 64, 2048);
+	recv_checked(p, b, GX_HALF_DATA, 0, 64, 2048);
+	ops->peer_del(b->q, peer[0]);
+	ops->peer_del(b->q, peer[1]);
+	for (unsigned i = 0; i < 4; i++)
+		close(fd[i]);
+	pair_close(p);
+}
+
 /* A client whose data address is not where it is. */
 static void udp_address_of_another(void **state)
 {
@@ -1883,6 +1969,7 @@ static int run_all(void)
 		cmocka_unit_test(udp_strangers),
 		cmocka_unit_test(udp_crowd),
 		cmocka_unit_test(udp_strangers_among_many),
+		cmocka_unit_test(udp_paths_of_a_liar),
 		cmocka_unit_test(udp_address_of_another),
 		cmocka_unit_test(udp_marks),
 		cmocka_unit_test(udp_unreachable_is_swallowed),

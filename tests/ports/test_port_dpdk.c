@@ -88,6 +88,25 @@ static uint8_t pattern(unsigned side, uint32_t i)
 	return (uint8_t)((i * 2654435761u >> 13) ^ (side ? 0x5a : 0));
 }
 
+/* Source ports of paths: no two are the same, and none is a port that packets go to but its half's own. */
+static void end_paths(const struct end *e)
+{
+	uint16_t port[2 * GX_PATHS_MAX];
+	unsigned n = 0;
+
+	CHECK(!e->port->caps.paths == (strstr(e->plan->args[e->side], "net_memif") ||
+				       strstr(e->plan->args[e->side], "net_ring")),
+	      "%u paths", e->port->caps.paths);
+	port[n++] = e->q->from[GX_HALF_CTL][0];
+	for (unsigned i = 0; i < e->port->caps.paths; i++) {
+		port[n] = e->q->from[GX_HALF_DATA][i];
+		CHECK(port[n] && (!i || port[n] == e->q->from[GX_HALF_CTL][i]), "path %u", i);
+		for (unsigned k = 0; k < n; k++)
+			CHECK(port[k] != port[n], "paths %u and %u: port %u", k, n, port[k]);
+		n++;
+	}
+}
+
 static void end_open(struct end *e)
 {
 	int cpus[1] = {-1};
@@ -113,6 +132,7 @@ static void end_open(struct end *e)
 	ret = gx_port_dpdk_ops.queue_open(e->port, 0, &e->stats, &e->q);
 	CHECK(!ret, "queue_open: %d", ret);
 	CHECK(e->q->rx_base >= gx_arena_base(e->arena), "buffers are in the arena");
+	end_paths(e);
 	e->quantum = e->port->caps.payload_best;
 	CHECK(e->quantum % 16 == 0 && e->quantum <= e->port->caps.payload_max, "%u", e->quantum);
 	/* To an Ethernet address that has not answered the link sends nothing but probes. */
@@ -190,10 +210,21 @@ static void end_tx_data(struct end *e)
 	}
 }
 
+/* By all its paths in turn: the receiver hears them all the same. */
+static void end_path(struct end *e, enum gx_half half)
+{
+	unsigned n = e->port->caps.paths;
+
+	if (n)
+		gx_port_dpdk_ops.path(e->q, half, e->peer, (e->tx_data + e->tx_ctl) % n);
+}
+
 static void end_tx(struct end *e)
 {
 	if (e->tx_data == e->plan->nr_data)
 		return;
+	end_path(e, GX_HALF_CTL);
+	end_path(e, GX_HALF_DATA);
 	if (e->tx_data == (e->tx_ctl + 1) * CTL_EACH)
 		end_tx_ctl(e);
 	else
