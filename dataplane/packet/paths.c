@@ -35,12 +35,13 @@ struct path {
 
 struct half {
 	uint32_t use, home, dead;   /* bits of paths */
-	_Atomic uint32_t seen_dead; /* dead, for others to read */
-	uint64_t asked_ns;	    /* when the round under way began; 0: none is */
-	uint64_t end_ns;	    /* when it ends, or the next one begins */
-	bool answered;		    /* in this round some path was heard */
-	uint64_t spurious;	    /* of paths, when it began */
-	uint32_t rounds;	    /* in a row without an answer */
+	_Atomic uint32_t seen_dead; /* dead, for others to read; and those that were ever taken */
+	_Atomic uint32_t seen_used;
+	uint64_t asked_ns; /* when the round under way began; 0: none is */
+	uint64_t end_ns;   /* when it ends, or the next one begins */
+	bool answered;	   /* in this round some path was heard */
+	uint64_t spurious; /* of paths, when it began */
+	uint32_t rounds;   /* in a row without an answer */
 	uint64_t moves;
 	struct path path[GX_PATHS_MAX];
 };
@@ -101,6 +102,16 @@ static inline void seen_set(_Atomic uint64_t *to, uint64_t v)
 static inline uint64_t seen(const _Atomic uint64_t *of)
 {
 	return atomic_load_explicit(of, memory_order_relaxed);
+}
+
+static inline uint32_t seen_bits(const _Atomic uint32_t *of)
+{
+	return atomic_load_explicit(of, memory_order_relaxed);
+}
+
+static inline void seen_bits_set(_Atomic uint32_t *to, uint32_t bits)
+{
+	atomic_store_explicit(to, bits, memory_order_relaxed);
 }
 
 static inline unsigned bit_first(uint32_t bits)
@@ -187,7 +198,8 @@ bool paths_asks(const struct paths *p, enum gx_half half)
 
 void paths_sent(struct paths *p, const struct flow *f, enum gx_half half, unsigned path)
 {
-	struct path *t = &p->half[half].path[path];
+	struct half *h = &p->half[half];
+	struct path *t = &h->path[path];
 	uint64_t end = flow_nr_sent(f), n = end - p->told;
 
 	if (!n)
@@ -195,6 +207,7 @@ void paths_sent(struct paths *p, const struct flow *f, enum gx_half half, unsign
 	if (!t->out || t->since_ns == PATHS_NEVER) {
 		t->since_ns = flow_at(f, p->told)->sent_ns;
 		t->out += (uint32_t)n;
+		seen_bits_set(&h->seen_used, seen_bits(&h->seen_used) | 1u << path);
 		due_set(p);
 	} else {
 		t->out += (uint32_t)n;
@@ -242,7 +255,7 @@ static void path_sample(struct path *t, uint64_t rtt_ns)
 static void dead_set(struct half *h, uint32_t dead)
 {
 	h->dead = dead;
-	atomic_store_explicit(&h->seen_dead, dead, memory_order_relaxed);
+	seen_bits_set(&h->seen_dead, dead);
 }
 
 static void path_die(struct half *h, unsigned i, uint64_t now_ns)
@@ -431,18 +444,15 @@ void paths_look(const struct paths *p, enum gx_half half, unsigned path, struct 
 	const struct half *h = &p->half[half];
 	const struct path *t = &h->path[path];
 
-	*out = (struct paths_look){
-		.sent = seen(&t->sent),
-		.lost = seen(&t->lost),
-		.rtt_ns = seen(&t->seen_rtt_ns),
-		.dead = atomic_load_explicit(&h->seen_dead, memory_order_relaxed) >> path & 1};
+	*out = (struct paths_look){.sent = seen(&t->sent),
+				   .lost = seen(&t->lost),
+				   .rtt_ns = seen(&t->seen_rtt_ns),
+				   .dead = seen_bits(&h->seen_dead) >> path & 1};
 }
 
 bool paths_several(const struct paths *p, enum gx_half half)
 {
-	unsigned n = 0;
+	uint32_t used = seen_bits(&p->half[half].seen_used);
 
-	for (unsigned i = 0; i < p->nr; i++)
-		n += seen(&p->half[half].path[i].sent) > 0;
-	return n > 1;
+	return used & (used - 1);
 }
