@@ -106,8 +106,9 @@ extern "C" __global__ void __launch_bounds__(GX_LOAD_THREADS) gx_load_gemm(struc
 			make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
 }
 
-/* The sum or the largest of @v over a thread block. */
-template <bool largest> __device__ static float block_reduce(float v)
+/* The sum or the largest of @v over a thread block. Not static: nvcc would name it after its
+ * folder. */
+template <bool largest> __device__ float block_reduce(float v)
 {
 	__shared__ float part[GX_LOAD_THREADS / 32];
 	float all;
