@@ -1390,6 +1390,21 @@ static unsigned udp_path_hears(struct pair *p, const int fd[], unsigned n)
 	return heard;
 }
 
+/* Of so many addresses some share a bucket with a path of that port: none is heard. */
+static void udp_path_hears_no_other(struct pair *p, uint16_t port)
+{
+	char ip[16];
+
+	for (unsigned i = 0; i < 8192; i++) {
+		int fd;
+
+		snprintf(ip, sizeof(ip), "127.1.%u.%u", i / 200, 1 + i % 200);
+		fd = udp_path_fd(ip, &port);
+		assert_int_equal(udp_path_hears(p, &fd, 1), 0);
+		close(fd);
+	}
+}
+
 /* Two connections of a peer whose hello names none, the same twice, or ports of others as those of its
  * paths. Whoever has a named port at its address is heard; nobody at another address, or behind it. */
 static void udp_paths_of_a_liar(void **state)
@@ -1420,6 +1435,7 @@ static void udp_paths_of_a_liar(void **state)
 		assert_int_equal(udp_path_hears(p, fd, 4), 3);
 		assert_int_equal(gx_stat_get(&b->stats, GX_STAT_RX_STRAY) - stray, 2);
 	}
+	udp_path_hears_no_other(p, port[1]);
 	ops->peer_detach(b->q, peer[0]);
 	assert_int_equal(udp_path_hears(p, fd, 4), 3); /* the other has named them, too */
 	ops->peer_detach(b->q, peer[1]);
