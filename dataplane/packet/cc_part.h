@@ -72,6 +72,13 @@ struct cc_trend {
 	uint32_t spans, grew;	      /* compared with the one before; longer than that */
 };
 
+/* Acknowledgements that come in lumps. owner: cc_lumps.c */
+struct cc_lumps {
+	uint64_t since_ns, b; /* so much has come since then */
+	uint64_t max_b[2]; /* the most above the rate, in the newest rounds and the ones before */
+	uint32_t rounds;
+};
+
 struct cc_rate {
 	enum rate_phase phase;
 	enum rate_acks acks;
@@ -106,6 +113,7 @@ struct cc_rate {
 	uint64_t full_bw;
 	uint32_t full_count;
 	bool full_now, full_reached;
+	uint32_t start_b; /* the window doubles until so much is acknowledged, whatever the rate */
 
 	/* the cycle of probes */
 	uint64_t cycle_ns, wait_ns;
@@ -116,11 +124,7 @@ struct cc_rate {
 	struct cc_trend trend;
 	uint32_t slow_rounds; /* in a row, with a queue and far below the rate: it has fallen */
 
-	/* acknowledgements that come in lumps */
-	uint64_t extra_since_ns;
-	uint64_t extra_b;
-	uint64_t extra_max_b[2];
-	uint32_t extra_round;
+	struct cc_lumps lumps;
 
 	/* the round trip */
 	uint64_t rtt_min_ns, rtt_stamp_ns;     /* over RATE_RTT_MIN_NS */
@@ -190,6 +194,8 @@ void cc_trend_look(struct cc_trend *t, uint64_t rtt_ns, uint64_t rtt_min_ns, boo
 bool cc_trend_grows(const struct cc_trend *t);
 /* So long takes cubic to have a window of so many packets again after a loss. */
 uint64_t cc_regrow_ns(uint64_t pkts, uint64_t rtt_ns);
+
+void cc_lumps_look(struct cc_lumps *l, const struct cc *c, uint64_t now_ns, uint32_t acked_b);
 
 extern const struct cc_ops cc_rate_ops, cc_swift_ops;
 

@@ -35,7 +35,6 @@
 #define RATE_HEADROOM_PCT 85 /* of inflight_hi while cruising (2.7), ... */
 #define RATE_YIELD_PCT	  70 /* gx: ... beside others: what cubic keeps after a loss (RFC 9438, 4.6) */
 #define RATE_MIN_PKTS	  4  /* window (2.9) */
-#define RATE_EXTRA_ROUNDS 10 /* of the filter of lumps (2.10) */
 #define RATE_RENO_ROUNDS  63 /* between probes at most (5.3.3.5.1) */
 #define RATE_FEW_ROUNDS	  16 /* gx: and at least, or a path of few packets would always be probing */
 #define RATE_WAIT_NS	  (2 * CC_S)	/* the same in time, and a random second more */
@@ -43,12 +42,13 @@
 #define RATE_RTT_PROBE_NS (5 * CC_S)	/* between probes for it (2.13.2) */
 #define RATE_RTT_NS	  (200 * CC_MS) /* such a probe takes so long at most */
 #define RATE_RTT_TIMES	  10 /* gx: or so many round trips: at 20 us 200 ms were 10,000 of them */
-#define RATE_RTT_FIRST_NS CC_MS /* before the first sample */
-#define RATE_SLOW_PCT	  70	/* gx: below this part of the rate, with a queue, ... */
-#define RATE_SLOW_ROUNDS  4	/* gx: ... in so many rounds in a row, the rate has fallen */
-#define RATE_ALONE_PCT	  110	/* gx: below this part of it there is none */
-#define RATE_DRAIN_ROUNDS 4	/* gx: after a probe a quarter of a queue is drained in so many */
-#define RATE_QUEUE_PCT	  125	/* gx: a round trip above this part of the least one has a queue */
+#define RATE_START_NS	  (75 * CC_MS) /* gx: a first window for each such part of the round trip, */
+#define RATE_START_TIMES  8	       /* gx: at most */
+#define RATE_SLOW_PCT	  70	       /* gx: below this part of the rate, with a queue, ... */
+#define RATE_SLOW_ROUNDS  4	       /* gx: ... in so many rounds in a row, the rate has fallen */
+#define RATE_ALONE_PCT	  110	       /* gx: below this part of it there is none */
+#define RATE_DRAIN_ROUNDS 4   /* gx: after a probe a quarter of a queue is drained in so many */
+#define RATE_QUEUE_PCT	  125 /* gx: a round trip above this part of the least one has a queue */
 
 static uint64_t percent(uint64_t of, uint32_t pct)
 {
@@ -427,7 +427,6 @@ static bool has_queue(const struct cc *c)
 static void lower_bounds(struct cc *c)
 {
 	struct cc_rate *r = &c->rate;
-
 	bool lost = loss_is_high(c);
 	uint64_t marked = CC_NEVER;
 
@@ -533,26 +532,6 @@ static void signals_advance(struct cc_rate *r, const struct cc_sample *s)
 	r->inflight_latest = s->span_b;
 }
 
-/* Acknowledgements that come in lumps need a larger window: how much more came than the rate says
- * (5.5.9). */
-static void lumps(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
-{
-	struct cc_rate *r = &c->rate;
-	uint64_t expected = cc_bytes(r->bw, now_ns - r->extra_since_ns);
-
-	if (r->round_start && ++r->extra_round >= (r->full_reached ? RATE_EXTRA_ROUNDS / 2 : 1)) {
-		r->extra_round = 0;
-		r->extra_max_b[0] = r->extra_max_b[1];
-		r->extra_max_b[1] = 0;
-	}
-	if (r->extra_b <= expected) {
-		r->extra_b = expected = 0;
-		r->extra_since_ns = now_ns;
-	}
-	r->extra_b += s->acked_b;
-	r->extra_max_b[1] = GX_MAX(r->extra_max_b[1], GX_MIN(r->extra_b - expected, c->window_b));
-}
-
 /* ---- Startup and drain (5.3.1, 5.3.2) ---- */
 
 static void full_look(struct cc *c, const struct cc_sample *s)
@@ -567,6 +546,19 @@ static void full_look(struct cc *c, const struct cc_sample *s)
 	}
 	r->full_now = ++r->full_count >= RATE_FULL_ROUNDS;
 	r->full_reached |= r->full_now;
+}
+
+/* gx: else a satellite's start would take three round trips more. */
+static void startup_long(struct cc *c, const struct cc_sample *s)
+{
+	struct cc_rate *r = &c->rate;
+	uint64_t times = GX_MIN(s->rtt_ns / RATE_START_NS, (uint64_t)RATE_START_TIMES);
+
+	if (times < 2 || c->told_b != s->acked_b)
+		return;
+	c->window_b *= times;
+	r->start_b = (uint32_t)c->window_b;
+	cc_pace(c, percent(c->window_b * CC_S / s->rtt_ns, RATE_STARTUP_PACE));
 }
 
 static void startup_step(struct cc *c, uint64_t now_ns)
@@ -585,6 +577,8 @@ static void rtt_update(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 {
 	struct cc_rate *r = &c->rate;
 
+	if (r->rtt_min_ns == CC_NEVER && s->rtt_ns)
+		startup_long(c, s);
 	r->rtt_expired = now_ns > r->probe_stamp_ns + RATE_RTT_PROBE_NS;
 	if (s->rtt_ns && (s->rtt_ns < r->rtt_probe_ns || r->rtt_expired)) {
 		r->rtt_probe_ns = s->rtt_ns;
@@ -673,12 +667,12 @@ static void window_bound(struct cc *c)
 static void window_set(struct cc *c, const struct cc_sample *s)
 {
 	const struct cc_rate *r = &c->rate;
-	uint64_t extra = GX_MAX(r->extra_max_b[0], r->extra_max_b[1]);
+	uint64_t extra = GX_MAX(r->lumps.max_b[0], r->lumps.max_b[1]);
 	uint64_t most = inflight_of(c, r->bw, r->window_pct) + extra + burst_b(c);
 
 	if (r->full_reached)
 		c->window_b = GX_MIN(c->window_b + s->acked_b, most);
-	else if (c->window_b < most || !max_bw(r))
+	else if (c->window_b < most || c->told_b < r->start_b)
 		c->window_b += s->acked_b;
 	c->window_b = GX_MAX(c->window_b, window_min(c));
 	if (r->phase == RATE_RTT)
@@ -699,6 +693,7 @@ static void rate_begin(struct cc *c, uint64_t now_ns)
 			      .probe_stamp_ns = now_ns,
 			      .rtt_stamp_ns = now_ns,
 			      .up_alone = true,
+			      .start_b = c->told_b + (uint32_t)c->window_b,
 			      .round_b = c->sent_b,
 			      .alpha_q = RATE_ONE,
 			      .alpha_told_b = c->told_b,
@@ -706,7 +701,7 @@ static void rate_begin(struct cc *c, uint64_t now_ns)
 			      .loss_round_b = c->sent_b};
 	lower_reset(r);
 	phase_set(c, RATE_STARTUP);
-	cc_pace(c, percent(c->window_b * CC_S / RATE_RTT_FIRST_NS, RATE_STARTUP_PACE));
+	cc_pace(c, percent(c->window_b * CC_S / CC_MS, RATE_STARTUP_PACE));
 }
 
 /* Packets after a pause: no round of the pause counts, and the filters of the round trip neither. */
@@ -719,8 +714,8 @@ static void rate_sent(struct cc *c, uint64_t now_ns)
 	if (!c->limited)
 		return;
 	r->idle_restart = true;
-	r->extra_since_ns = now_ns;
-	r->extra_b = 0;
+	r->lumps.since_ns = now_ns;
+	r->lumps.b = 0;
 	if (in_cycle(r))
 		cc_pace(c, percent(r->bw, RATE_MARGIN_PACE));
 }
@@ -730,7 +725,7 @@ static void rate_told(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	struct cc_rate *r = &c->rate;
 
 	signals(c, now_ns, s);
-	lumps(c, now_ns, s);
+	cc_lumps_look(&r->lumps, c, now_ns, s->acked_b);
 	full_look(c, s);
 	startup_step(c, now_ns);
 	long_term(c, now_ns, s);
