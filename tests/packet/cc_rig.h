@@ -12,7 +12,7 @@
 #include "packet/pace.h"
 #include "packet/paths.h"
 
-#define RIG_SENDERS 16
+#define RIG_SENDERS 64
 #define RIG_HDR_B   60 /* of a packet, as on the wire */
 #define RIG_MS	    1000000ull
 #define RIG_S	    1000000000ull
