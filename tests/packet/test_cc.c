@@ -246,15 +246,34 @@ static void alone__fills_the_link(void **state)
 
 static void alone__first_bytes_are_fast(void **state)
 {
-	struct rig_sender_cfg s = sender_of(10 * MS);
-	struct rig r;
+	static const uint64_t rtt[] = {MS, 10 * MS, 50 * MS};
 
-	s.total_b = 10000000;
-	run(&r, &link_1g, &s, 1, 0, 2 * S);
-	printf("10 MB at 1 Gb/s, 10 ms: %.1f ms\n", (double)r.s[0].done_ns / 1e6);
-	/* 80 ms at the rate of the link, and 7 round trips until that is reached. */
-	assert_in_range(r.s[0].done_ns, 80 * MS, 190 * MS);
-	rig_close(&r);
+	for (unsigned i = 0; i < 6; i++) {
+		uint64_t rtt_ns = rtt[i / 2], took_ns[2];
+
+		for (unsigned cubic = 0; cubic < 2; cubic++) {
+			struct rig_sender_cfg s = sender_of(rtt_ns);
+			struct way_cfg way = link_1g;
+			struct rig r;
+
+			if (cubic) {
+				s.kind = CC_NONE;
+				s.cubic = true;
+			}
+			s.payload_b = 1440;
+			s.total_b = 10000000;
+			way.queue_b = rtt_ns / 8 / (i % 2 ? 4 : 1);
+			run(&r, &way, &s, 1, 0, 3 * S);
+			took_ns[cubic] = r.s[0].done_ns;
+			rig_close(&r);
+		}
+		printf("10 MB at 1 Gb/s, %u ms, queue %s BDP: %.1f ms, cubic %.1f ms\n",
+		       (unsigned)(rtt_ns / MS), i % 2 ? "1/4" : "1", (double)took_ns[0] / 1e6,
+		       (double)took_ns[1] / 1e6);
+		/* 80 ms at the rate of the link, and round trips until that is reached. */
+		assert_true(took_ns[0] > 80 * MS);
+		assert_true(took_ns[0] < took_ns[1] * 12 / 10);
+	}
 }
 
 static void loss__at_random_costs_little(void **state)
