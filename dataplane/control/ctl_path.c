@@ -206,8 +206,12 @@ static int choose_refuse(const struct ctl_conn *cc, bool other_host)
 		return gx_refuse(
 			GX_REASON_OTHER_HOST, -ENODEV,
 			"port %s reaches one host only, and the ends are on two hosts or in two "
-			"network namespaces: take another port",
-			cc->forced);
+			"network namespaces: %s",
+			cc->forced,
+			choose_shares(cc->forced)
+				? "take another port"
+				: "give gx_opts.bind_host at both ends an address "
+				  "that the other one reaches");
 	if (cc->forced[0])
 		return gx_refuse(
 			GX_REASON_NO_PORT, -ENODEV,
