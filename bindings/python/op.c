@@ -113,7 +113,7 @@ int context_poll(struct context *c)
 
 void context_linger(struct context *c)
 {
-	uint64_t until = gx_now() + 100 * MS_NS;
+	uint64_t until = gx_now() + 1000 * MS_NS;
 
 	while (c->nr_sending && gx_now() < until) {
 		if (context_poll(c))
