@@ -285,6 +285,8 @@ class Soak:
                 self.round(fault)
                 for why in self.bad[before:]:
                     print("BAD", why, flush=True)
+                if len(self.bad) > before:
+                    print(f"gxd's log ends with:\n{self.server.log()[-3000:]}\nsoak_peer's:\n{self.peer.log()[-3000:]}", flush=True)
                 time.sleep(rest)
         self.ended.set()
         self.progress()
