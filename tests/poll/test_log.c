@@ -288,13 +288,21 @@ static void others(void)
 		gx_warn("other %u", nr++);
 }
 
+/* Sum of what lines with @what say was said more. */
+static unsigned long more_of(const char *buf, const char *what)
+{
+	unsigned long more = 0;
+
+	for (const char *at = buf; (at = strstr(at, what)); at++)
+		more += strtoul(strstr(at, "(said ") + 6, NULL, 10);
+	return more;
+}
+
 /* A flood of few different lines: each once, and how often it came. */
 static void log__flood_is_counted(void **state)
 {
 	static char buf[1 << 16];
-	unsigned long more = 0;
 	int fds[2];
-	char *at;
 
 	assert_int_equal(pipe(fds), 0);
 	others();
@@ -308,9 +316,7 @@ static void log__flood_is_counted(void **state)
 	stderr_back(state);
 	read_all(fds[0], buf, sizeof(buf));
 	assert_int_equal(lines_of(buf), 8 + 3);
-	for (at = buf; (at = strstr(at, " gx: warn: flood ")); at++)
-		more += strtoul(strstr(at, "(said ") + 6, NULL, 10);
-	assert_int_equal(more, 30000 - 3);
+	assert_int_equal(more_of(buf, " gx: warn: flood "), 30000 - 3);
 	close(fds[0]);
 	close(fds[1]);
 }
@@ -319,9 +325,7 @@ static void log__flood_is_counted(void **state)
 static void log__flood_of_peers_is_counted(void **state)
 {
 	static char buf[1 << 16];
-	unsigned long more = 0;
 	int fds[2];
-	char *at;
 
 	assert_int_equal(pipe(fds), 0);
 	others();
@@ -341,9 +345,7 @@ static void log__flood_of_peers_is_counted(void **state)
 	read_all(fds[0], buf, sizeof(buf));
 	assert_int_equal(lines_of(buf), 8 + 2);
 	assert_non_null(strstr(buf, ":5999 pid 34993 conn 4999 came (said 4984 times more)\n"));
-	for (at = buf; (at = strstr(at, "conn 4999 ")); at++)
-		more += strtoul(strstr(at, "(said ") + 6, NULL, 10);
-	assert_int_equal(more, 2 * (5000 - 16));
+	assert_int_equal(more_of(buf, "conn 4999 "), 2 * (5000 - 16));
 	close(fds[0]);
 	close(fds[1]);
 }
