@@ -88,7 +88,7 @@ static void put_seconds(struct gx_text *t, uint64_t ns)
 	unsigned digits = 9;
 
 	for (; digits > 1 && part % 10 == 0; digits--)
-		part = part ? part / 10 : 0;
+		part /= 10;
 	put_u64(t, ns / 1000000000, 1);
 	put(t, ".", 1);
 	put_u64(t, part, digits);
