@@ -113,7 +113,7 @@ struct cc_rate {
 	uint64_t full_bw;
 	uint32_t full_count;
 	bool full_now, full_reached;
-	uint32_t start_b; /* the window doubles until so much is acknowledged, whatever the rate */
+	uint32_t start_b; /* the window doubles for so many bytes more, whatever the rate */
 
 	/* the cycle of probes */
 	uint64_t cycle_ns, wait_ns;

@@ -666,13 +666,14 @@ static void window_bound(struct cc *c)
 
 static void window_set(struct cc *c, const struct cc_sample *s)
 {
-	const struct cc_rate *r = &c->rate;
+	struct cc_rate *r = &c->rate;
 	uint64_t extra = GX_MAX(r->lumps.max_b[0], r->lumps.max_b[1]);
 	uint64_t most = inflight_of(c, r->bw, r->window_pct) + extra + burst_b(c);
 
+	r->start_b -= GX_MIN(r->start_b, s->acked_b);
 	if (r->full_reached)
 		c->window_b = GX_MIN(c->window_b + s->acked_b, most);
-	else if (c->window_b < most || c->told_b < r->start_b)
+	else if (c->window_b < most || r->start_b)
 		c->window_b += s->acked_b;
 	c->window_b = GX_MAX(c->window_b, window_min(c));
 	if (r->phase == RATE_RTT)
@@ -693,7 +694,7 @@ static void rate_begin(struct cc *c, uint64_t now_ns)
 			      .probe_stamp_ns = now_ns,
 			      .rtt_stamp_ns = now_ns,
 			      .up_alone = true,
-			      .start_b = c->told_b + (uint32_t)c->window_b,
+			      .start_b = (uint32_t)c->window_b,
 			      .round_b = c->sent_b,
 			      .alpha_q = RATE_ONE,
 			      .alpha_told_b = c->told_b,

@@ -350,7 +350,7 @@ MUTANTS = {
              [("dataplane/packet/cc_rate.c", "#define RATE_START_TIMES  8", "#define RATE_START_TIMES  1")],
              ["cc_named"]),
     "CC36": ("a probe's tiny rate bounds the window of the start (a bound)",
-             [("dataplane/packet/cc_rate.c", "c->told_b < r->start_b)", "!max_bw(r))")],
+             [("dataplane/packet/cc_rate.c", "r->start_b)\n\t\tc->window_b +=", "!max_bw(r))\n\t\tc->window_b +=")],
              ["cc_named"]),
     "CC21": ("a receiver remembers what one acknowledgement can tell of, and no more (a bound)",
              [("dataplane/packet/flow.c", "cfg->lossless ? FLOW_RX_LOSSLESS : FLOW_WINDOW_MAX;", "cfg->lossless ? FLOW_RX_LOSSLESS : FLOW_ACK_SPAN;")],
