@@ -339,7 +339,7 @@ static void log__flood_of_peers_is_counted(void **state)
 	read_all(fds[0], buf, sizeof(buf));
 	assert_int_equal(lines_of(buf), 16 + 16 + 40);
 	assert_non_null(strstr(buf, ":1015 pid 105 conn 15 has left\n"));
-	for (char c = 'a'; c <= 'h'; c++)
+	for (int c = 'a'; c <= 'h'; c++)
 		gx_warn("peer %c", c);
 	stderr_back(state);
 	read_all(fds[0], buf, sizeof(buf));
