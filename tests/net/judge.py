@@ -45,7 +45,7 @@ def kernel_one(program, rate_bps, rtt_us, queue_b, loss_ppm, seed):
     """Mb/s of payload, and the figures of the path."""
     other = Other()
     values = (f"rate={rate_bps}", f"delay_ns={rtt_us * 500}", f"queue_b={queue_b}", f"loss_ppm={loss_ppm}", f"seed={seed}", "back",
-              f"rate={10 * rate_bps}", "queue_b=100000000", "loss_ppm=0")
+              f"rate={10 * rate_bps}", "queue_b=10000000", "loss_ppm=0")
     server = None
     try:
         with path.joined(program, other, *values, prefix=SOON) as way:
