@@ -64,12 +64,16 @@ enum rate_phase {
 };
 enum rate_acks { ACKS_INIT, ACKS_REFILLING, ACKS_STARTING, ACKS_FEEDBACK, ACKS_STOPPING };
 
-/* Does the queue grow while this connection holds still? Spans of rounds, each with its least round
- * trip; all zero before the first. owner: cc_beside.c */
+#define CC_TREND_SPANS 12
+
+/* Does the queue grow while this connection holds still? The newest spans of rounds, each with the mean
+ * time of its rounds; all zero before the first. owner: cc_beside.c */
 struct cc_trend {
-	uint64_t least_ns, before_ns; /* of this span, and of the one before; 0: none */
-	uint32_t rounds;	      /* of this span */
-	uint32_t spans, grew;	      /* compared with the one before; longer than that */
+	uint64_t since_ns; /* this span; 0: none has begun */
+	uint64_t span_ns[CC_TREND_SPANS];
+	uint32_t rounds; /* of this span */
+	uint32_t spans;
+	bool grows;
 };
 
 /* Acknowledgements that come in lumps. owner: cc_lumps.c */
@@ -190,8 +194,8 @@ struct cc {
 };
 
 /* An acknowledgement came, with a sample of the round trip (0: none); a round begins with it. */
-void cc_trend_look(struct cc_trend *t, uint64_t rtt_ns, uint64_t rtt_min_ns, bool round_start);
-bool cc_trend_grows(const struct cc_trend *t);
+/* A round has ended. */
+void cc_trend_look(struct cc_trend *t, uint64_t now_ns, uint64_t rtt_min_ns);
 /* So long takes cubic to have a window of so many packets again after a loss. */
 uint64_t cc_regrow_ns(uint64_t pkts, uint64_t rtt_ns);
 

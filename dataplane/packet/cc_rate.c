@@ -222,7 +222,7 @@ static bool others_grow(const struct cc *c, uint64_t now_ns)
 	const struct cc_rate *r = &c->rate;
 	uint64_t b;
 
-	if (r->phase != RATE_CRUISE || r->up_alone || !cc_trend_grows(&r->trend))
+	if (r->phase != RATE_CRUISE || r->up_alone || !r->trend.grows)
 		return false;
 	b = GX_MIN(r->inflight_hi, bdp(c, max_bw(r), RATE_WINDOW));
 	return now_ns < r->cycle_ns + cc_regrow_ns(b / c->packet_b, c->rtt_ns);
@@ -738,10 +738,10 @@ static void rate_told(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	full_look(c, s);
 	startup_step(c, now_ns);
 	long_term(c, now_ns, s);
-	if (r->phase != RATE_CRUISE || r->up_alone)
+	if (r->trend.since_ns && (r->phase != RATE_CRUISE || r->up_alone))
 		r->trend = (struct cc_trend){0};
-	else
-		cc_trend_look(&r->trend, s->rtt_ns, r->rtt_min_ns, r->round_start);
+	else if (r->round_start && r->phase == RATE_CRUISE && !r->up_alone)
+		cc_trend_look(&r->trend, now_ns, r->rtt_min_ns);
 	cycle_step(c, now_ns, s);
 	rtt_update(c, now_ns, s);
 	rtt_step(c, now_ns);
