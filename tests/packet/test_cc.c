@@ -567,6 +567,24 @@ static void core__starved_at_both_ends(void **state)
 	}
 }
 
+/* Others use the receiver's CPU for slices of 128 us: it acknowledges in lumps, and what waits for it is
+ * under way without a queue. Without room for lumps this is 0.74. */
+static void core__acks_in_lumps(void **state)
+{
+	struct rig_sender_cfg s = sender_of(MS);
+	struct way_cfg way = link_1g;
+	struct rig r;
+
+	s.payload_b = 1440;
+	s.slice_ns = 128 * US;
+	s.rx_off_pct = 60;
+	way.queue_b = 31250;
+	run(&r, &way, &s, 1, S, 2 * S);
+	say("acknowledged in lumps, queue 1/4", &r, 1e9, MS);
+	assert_true(rig_part(&r, 1e9) > 0.77);
+	rig_close(&r);
+}
+
 static void credit__then_free(void **state)
 {
 	struct rig_sender_cfg s = sender_of(10 * MS);
@@ -741,6 +759,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(black_out__passes),
 		cmocka_unit_test(core__without_cpu),
 		cmocka_unit_test(core__starved_at_both_ends),
+		cmocka_unit_test(core__acks_in_lumps),
 		cmocka_unit_test(credit__then_free),
 		cmocka_unit_test(application__is_slow),
 		cmocka_unit_test(marks__keep_the_queue_short),
