@@ -210,6 +210,7 @@ static void up_start(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	full_reset(r, s->rate_b_s);
 	r->cycle_ns = now_ns;
 	r->up_alone = s->rtt_ns < percent(r->rtt_min_ns, RATE_ALONE_PCT);
+	r->up_pct = (uint32_t)(c->in_flight_b * 100 / inflight_of(c, max_bw(r), 100));
 	phase_set(c, RATE_UP);
 	up_raise_slope(c);
 }
@@ -255,9 +256,10 @@ static bool is_time_to_cruise(const struct cc *c)
 	return r->rounds >= RATE_DRAIN_ROUNDS && c->rtt_ns < percent(r->rtt_min_ns, RATE_ALONE_PCT);
 }
 
-/* gx: a queue of a quarter ends the probe as well, as in BBRv2, if there was none before it. BBRv3
- * waits for three rounds without growth, and fills half of a deep buffer meanwhile. Beside others,
- * whose queue is there all the time, the three rounds bring a small share nearer to theirs. */
+/* gx: a queue of a quarter ends the probe as well, as in BBRv2, if there was none before it, and the rate
+ * grows no longer. BBRv3 waits for three rounds without growth, and fills half of a deep buffer
+ * meanwhile. Beside others, whose queue is there all the time, the three rounds bring a small share
+ * nearer to theirs. Where packets come late, more than the model's are under way without a queue. */
 static bool is_time_to_go_down(struct cc *c, const struct cc_sample *s)
 {
 	struct cc_rate *r = &c->rate;
@@ -268,8 +270,9 @@ static bool is_time_to_go_down(struct cc *c, const struct cc_sample *s)
 	}
 	if (r->full_now)
 		return true;
-	return r->up_alone && r->round_start && r->rounds >= 2 &&
-	       c->in_flight_b >= inflight_of(c, max_bw(r), RATE_UP_PACE);
+	return r->up_alone && r->round_start && r->full_count >= 2 &&
+	       c->in_flight_b >=
+		       inflight_of(c, max_bw(r), GX_MAX(r->up_pct, 100u) * RATE_UP_PACE / 100);
 }
 
 static void cycle_step(struct cc *c, uint64_t now_ns, const struct cc_sample *s)

@@ -484,6 +484,29 @@ static void rate__falls_and_rises(void **state)
 	rig_close(&r);
 }
 
+/* Where packets come late more are under way than the rate needs, which is no queue: a probe goes on
+ * while the rate grows. Else the last second had 0.21. */
+static void rate__rises_with_late_packets(void **state)
+{
+	struct rig_sender_cfg s = sender_of(50 * MS);
+	struct way_cfg way = {.seed = 8, .rate_bps = {40000000, 1000000000}, .nr_rates = 2};
+	struct rig r;
+
+	s.payload_b = 1440;
+	s.ack_late_pct = 25;
+	way.queue_b = 15625000;
+	way.step_ns = 5 * S;
+	way.late_ppm = 250000;
+	way.late_ns = 50 * MS;
+	rig_open(&r, &way, &s, 1, 2);
+	rig_run(&r, 9 * S);
+	rig_count_anew(&r);
+	rig_run(&r, 10 * S);
+	printf("25 times the rate, 25 %% late by 50 ms: 4 s later %.2f of it\n", rig_part(&r, 1e9));
+	assert_true(rig_part(&r, 1e9) > 0.9);
+	rig_close(&r);
+}
+
 static void black_out__passes(void **state)
 {
 	struct rig_sender_cfg s = sender_of(10 * MS);
@@ -756,6 +779,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(late__from_the_start),
 		cmocka_unit_test(late__by_many_packets),
 		cmocka_unit_test(rate__falls_and_rises),
+		cmocka_unit_test(rate__rises_with_late_packets),
 		cmocka_unit_test(black_out__passes),
 		cmocka_unit_test(core__without_cpu),
 		cmocka_unit_test(core__starved_at_both_ends),
