@@ -24,3 +24,8 @@ void cc_lumps_look(struct cc_lumps *l, const struct cc *c, uint64_t now_ns, uint
 	l->b += acked_b;
 	l->max_b[1] = GX_MAX(l->max_b[1], GX_MIN(l->b - expected, c->window_b));
 }
+
+uint64_t cc_lumps_b(const struct cc_lumps *l)
+{
+	return GX_MAX(l->max_b[0], l->max_b[1]);
+}

@@ -201,6 +201,7 @@ void cc_trend_look(struct cc_trend *t, uint64_t now_ns, uint64_t rtt_min_ns);
 uint64_t cc_regrow_ns(uint64_t pkts, uint64_t rtt_ns);
 
 void cc_lumps_look(struct cc_lumps *l, const struct cc *c, uint64_t now_ns, uint32_t acked_b);
+uint64_t cc_lumps_b(const struct cc_lumps *l); /* that were under way without a queue */
 
 extern const struct cc_ops cc_rate_ops, cc_swift_ops;
 

@@ -92,12 +92,6 @@ static uint64_t burst_b(const struct cc *c)
 	return GX_MAX(GX_MIN(cc_bytes(c->pace_b_s, CC_MS), 65536ull), 2ull * c->packet_b);
 }
 
-/* What has come above the rate in lumps was under way without a queue. */
-static uint64_t lumps_b(const struct cc_rate *r)
-{
-	return GX_MAX(r->lumps.max_b[0], r->lumps.max_b[1]);
-}
-
 static uint64_t inflight_of(const struct cc *c, uint64_t b_s, uint32_t pct)
 {
 	uint64_t b = GX_MAX(bdp(c, b_s, pct) + c->packet_b, window_min(c));
@@ -115,7 +109,7 @@ static uint64_t inflight_headroom(const struct cc *c)
 	uint64_t least = window_min(c);
 
 	if (r->up_alone)
-		least = inflight_of(c, max_bw(r), 100) + lumps_b(r);
+		least = inflight_of(c, max_bw(r), 100) + cc_lumps_b(&r->lumps);
 
 	if (r->inflight_hi == CC_NEVER)
 		return CC_NEVER;
@@ -679,7 +673,7 @@ static void window_bound(struct cc *c)
 static void window_set(struct cc *c, const struct cc_sample *s)
 {
 	struct cc_rate *r = &c->rate;
-	uint64_t most = inflight_of(c, r->bw, r->window_pct) + lumps_b(r) + burst_b(c);
+	uint64_t most = inflight_of(c, r->bw, r->window_pct) + cc_lumps_b(&r->lumps) + burst_b(c);
 
 	r->start_b -= GX_MIN(r->start_b, s->acked_b);
 	if (r->full_reached)
