@@ -194,7 +194,6 @@ struct cc {
 	struct cc_swift swift;
 };
 
-/* An acknowledgement came, with a sample of the round trip (0: none); a round begins with it. */
 /* A round has ended. */
 void cc_trend_look(struct cc_trend *t, uint64_t now_ns, uint64_t rtt_min_ns);
 /* So long takes cubic to have a window of so many packets again after a loss. */
