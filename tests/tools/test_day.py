@@ -5,6 +5,7 @@
 usage: test_day.py BUILD_DIR [CASE...]     CASE: only cases whose name holds one of these. Prints what the operator sees.
 Exit status 77 where namespaces are refused.
 """
+import collections
 import contextlib
 import os
 import pathlib
@@ -238,9 +239,12 @@ def full_and_served(at, folder, line):
 # --- a log of a day under load --------------------------------------------------------------------------------
 
 def counted(lines, word):
-    """Lines that say @word, and how many events they stand for."""
+    """Lines that say @word, of the kind that has most; how many events all of them stand for. A peer's copies are timed when it connects,
+    and the line says what came of that: so there may be two kinds."""
     found = [line for line in lines if re.search(word, line)]
-    return len(found), sum(int(m.group(1)) if (m := re.search(r" more=(\d+) ", line)) else 1 for line in found)
+    kinds = collections.Counter(re.sub(r"\d+", "N", line.partition(" msg=")[2]) for line in found)
+    expect(len(kinds) <= 2, *kinds)
+    return max(kinds.values()), sum(int(m.group(1)) if (m := re.search(r" more=(\d+) ", line)) else 1 for line in found)
 
 
 def day_of_log(tools, folder):
