@@ -490,7 +490,7 @@ static void rate__falls_and_rises(void **state)
 static void rate__rises_with_late_packets(void **state)
 {
 	struct rig_sender_cfg s = sender_of(50 * MS);
-	struct way_cfg way = {.seed = 8, .rate_bps = {40000000, 1000000000}, .nr_rates = 2};
+	struct way_cfg way = {.seed = 9, .rate_bps = {40000000, 1000000000}, .nr_rates = 2};
 	struct rig r;
 
 	s.payload_b = 1440;
@@ -499,7 +499,7 @@ static void rate__rises_with_late_packets(void **state)
 	way.step_ns = 5 * S;
 	way.late_ppm = 250000;
 	way.late_ns = 50 * MS;
-	rig_open(&r, &way, &s, 1, 2);
+	rig_open(&r, &way, &s, 1, 3);
 	rig_run(&r, 9 * S);
 	rig_count_anew(&r);
 	rig_run(&r, 10 * S);
