@@ -124,6 +124,7 @@ struct cc_rate {
 	uint32_t rounds_since_probe;
 	uint32_t up_rounds, up_acks_b, up_each_b;
 	bool probe_samples;
+	bool up_lost;	 /* the last probe met loss, or marks */
 	bool up_alone;	 /* there was no queue when the last probe began, ... */
 	uint32_t up_pct; /* ... and so many parts in 100 of the model's bytes were under way */
 	struct cc_trend trend;

@@ -65,6 +65,12 @@ static bool in_cycle(const struct cc_rate *r)
 	return r->phase >= RATE_DOWN && r->phase <= RATE_UP;
 }
 
+/* Beside others a probe's queue is never gone, so that DOWN lasts until the next probe. */
+static bool holds_still(const struct cc_rate *r)
+{
+	return r->phase == RATE_CRUISE || (r->phase == RATE_DOWN && r->rounds >= RATE_DRAIN_ROUNDS);
+}
+
 static uint64_t max_bw(const struct cc_rate *r)
 {
 	return GX_MAX(r->max_bw[0], r->max_bw[1]);
@@ -204,20 +210,21 @@ static void up_start(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	full_reset(r, s->rate_b_s);
 	r->cycle_ns = now_ns;
 	r->up_alone = s->rtt_ns < percent(r->rtt_min_ns, RATE_ALONE_PCT);
+	r->up_lost = false;
 	r->up_pct = (uint32_t)(c->in_flight_b * 100 / inflight_of(c, max_bw(r), 100));
 	phase_set(c, RATE_UP);
 	up_raise_slope(c);
 }
 
 /* gx: beside others whose windows grow the next probe waits, or cubic would lose again before it has
- * what it had. At 1 Gb/s and 10 ms that takes 9 s, not 63 round trips. Others that do not grow need
- * no such pause, and connections of gx become equal the faster for probing. */
+ * what it had. At 1 Gb/s and 10 ms that takes 9 s, not 63 round trips. Connections of gx become equal
+ * the faster for probing. Who met no queue and no loss is alone, and his packets come late. */
 static bool others_grow(const struct cc *c, uint64_t now_ns)
 {
 	const struct cc_rate *r = &c->rate;
 	uint64_t b;
 
-	if (r->phase != RATE_CRUISE || r->up_alone || !r->trend.grows)
+	if (!r->trend.grows || (r->up_alone && !r->up_lost))
 		return false;
 	b = GX_MIN(r->inflight_hi, bdp(c, max_bw(r), RATE_WINDOW));
 	return now_ns < r->cycle_ns + cc_regrow_ns(b / c->packet_b, c->rtt_ns);
@@ -317,6 +324,7 @@ static void too_much(struct cc *c, uint64_t now_ns, uint64_t in_flight_b, bool l
 	struct cc_rate *r = &c->rate;
 
 	r->probe_samples = false;
+	r->up_lost = true;
 	if (!limited)
 		r->inflight_hi = GX_MAX(in_flight_b, percent(inflight_target(c), RATE_BETA_PCT));
 	if (r->phase == RATE_UP)
@@ -425,11 +433,6 @@ static bool loss_is_high(const struct cc *c)
 	return r->loss_in_round && is_too_much(c, lost_b, told_b + lost_b);
 }
 
-static bool has_queue(const struct cc *c)
-{
-	return c->rtt_ns >= percent(c->rate.rtt_min_ns, RATE_QUEUE_PCT);
-}
-
 static void lower_bounds(struct cc *c)
 {
 	struct cc_rate *r = &c->rate;
@@ -460,7 +463,8 @@ static void fallen(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 
 	if (!r->full_reached || !in_cycle(r))
 		return;
-	if (s->limited || r->bw_latest >= percent(max_bw(r), RATE_SLOW_PCT) || !has_queue(c)) {
+	if (s->limited || r->bw_latest >= percent(max_bw(r), RATE_SLOW_PCT) ||
+	    c->rtt_ns < percent(r->rtt_min_ns, RATE_QUEUE_PCT)) {
 		r->slow_rounds = 0;
 		return;
 	}
@@ -735,10 +739,10 @@ static void rate_told(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	full_look(c, s);
 	startup_step(c, now_ns);
 	long_term(c, now_ns, s);
-	if (r->trend.since_ns && (r->phase != RATE_CRUISE || r->up_alone))
-		r->trend = (struct cc_trend){0};
-	else if (r->round_start && r->phase == RATE_CRUISE && !r->up_alone)
+	if (r->round_start && holds_still(r))
 		cc_trend_look(&r->trend, now_ns, r->rtt_min_ns);
+	else if (r->round_start)
+		r->trend = (struct cc_trend){0};
 	cycle_step(c, now_ns, s);
 	rtt_update(c, now_ns, s);
 	rtt_step(c, now_ns);

@@ -24,6 +24,7 @@ struct beside_row {
 	uint64_t rtt_ns;
 	double queue_bdp, least, most;
 	uint32_t slow; /* packets at which cubic's slow start ends; 0: as found */
+	bool jitters;  /* half of the packets are late by 0.8 ms */
 };
 
 /* Streams of cubic, and gx 3 s later; from 5 s on. Return: the part of gx. */
@@ -35,6 +36,8 @@ static double beside_cubic(const struct beside_row *row, unsigned seed)
 	struct rig r;
 
 	way.queue_b = (uint64_t)(row->queue_bdp * row->bps / 8e9 * (double)row->rtt_ns);
+	way.late_ppm = row->jitters ? 500000 : 0;
+	way.late_ns = 800 * US;
 	s[0].start_ns = 3 * S;
 	for (unsigned i = 0; i <= row->streams; i++) {
 		if (i)
@@ -48,29 +51,36 @@ static double beside_cubic(const struct beside_row *row, unsigned seed)
 	rig_open(&r, &way, s, row->streams + 1, 1);
 	rig_run(&r, 5 * S);
 	rig_count_anew(&r);
-	rig_run(&r, 25 * S);
+	rig_run(&r, 35 * S);
 	for (unsigned i = 0; i <= row->streams; i++)
 		all += rig_b_s(&r, i);
 	mine = rig_b_s(&r, 0) / all;
-	printf("beside %u cubic, %u Mb/s, %u ms, queue %.2f BDP: %.3f of what passes; all %.3f of "
+	printf("beside %u cubic, %u Mb/s, %u ms%s, queue %.2f BDP: %.3f of what passes; all %.3f of "
 	       "the link\n",
 	       row->streams, (unsigned)(row->bps / 1e6), (unsigned)(row->rtt_ns / MS),
-	       row->queue_bdp, mine, rig_part(&r, row->bps));
+	       row->jitters ? " and jitter" : "", row->queue_bdp, mine, rig_part(&r, row->bps));
 	assert_true(rig_part(&r, row->bps) > 0.95);
 	rig_close(&r);
 	return mine;
 }
 
-/* What the kernel's cubic gets is in docs/measured/network.md. The row of 1 Gb/s has cubic with a small
- * window when gx comes, as the kernel's has, which ends slow start early. */
+/* What the kernel's cubic gets is in docs/measured/network.md. Rows of 1 Gb/s have cubic with a small
+ * window when gx comes, as the kernel's has, which ends slow start early. With jitter gx had 0.72 of a
+ * queue of 1 BDP before it looked in DOWN who grows, and 0.89 of a quarter while a probe that found no
+ * queue, but loss, counted as one alone. */
 static void beside__cubic(void **state)
 {
-	static const struct beside_row row[] = {
-		{1, 1e8, 10 * MS, 1, 0.33, 0.6, 0},	{1, 1e8, 10 * MS, 0.25, 0.2, 0.66, 0},
-		{1, 1e8, 10 * MS, 4, 0.2, 0.8, 0},	{8, 1e8, 10 * MS, 1, 0.055, 0.5, 0},
-		{8, 1e8, 10 * MS, 0.25, 0.055, 0.5, 0}, {8, 1e8, 10 * MS, 4, 0.055, 0.5, 0},
-		{1, 1e8, 50 * MS, 4, 0.2, 0.8, 0},	{1, 1e8, 2 * MS, 1, 0.33, 0.84, 0},
-		{1, 1e9, 10 * MS, 1, 0.33, 0.74, 300}};
+	static const struct beside_row row[] = {{1, 1e8, 10 * MS, 1, 0.33, 0.6, 0},
+						{1, 1e8, 10 * MS, 0.25, 0.2, 0.66, 0},
+						{1, 1e8, 10 * MS, 4, 0.2, 0.8, 0},
+						{8, 1e8, 10 * MS, 1, 0.055, 0.5, 0},
+						{8, 1e8, 10 * MS, 0.25, 0.055, 0.5, 0},
+						{8, 1e8, 10 * MS, 4, 0.055, 0.5, 0},
+						{1, 1e8, 50 * MS, 4, 0.2, 0.8, 0},
+						{1, 1e8, 2 * MS, 1, 0.33, 0.84, 0},
+						{1, 1e9, 10 * MS, 1, 0.33, 0.7, 300},
+						{1, 1e9, 10 * MS, 1, 0.33, 0.7, 300, true},
+						{1, 1e9, 10 * MS, 0.25, 0.2, 0.86, 300, true}};
 
 	for (unsigned i = 0; i < sizeof(row) / sizeof(*row); i++)
 		for (unsigned k = 0; k < (getenv("GX_TEST_FULL") ? 5 : 1); k++) {
