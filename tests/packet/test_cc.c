@@ -363,7 +363,7 @@ static void flows__share(void **state)
 	static const struct {
 		unsigned nr;
 		double jain;
-	} row[] = {{2, 0.97}, {4, 0.92}, {16, 0.95}};
+	} row[] = {{2, 0.97}, {4, 0.9}, {16, 0.95}};
 	struct rig_sender_cfg s[RIG_SENDERS];
 	char what[64];
 
@@ -374,8 +374,8 @@ static void flows__share(void **state)
 			s[k].start_ns = k * 100 * MS;
 		}
 		snprintf(what, sizeof(what), "%u flows", row[i].nr);
-		/* One seed alone may have it worse than the median, and so may five: of twelve starts
-		 * four connections have 0.96. */
+		/* One seed alone may have it worse than the median, and so may five: of forty starts
+		 * four connections have 0.95. */
 		assert_true(shared(what, s, row[i].nr) >
 			    (getenv("GX_TEST_FULL") ? row[i].jain : 0.8));
 	}
