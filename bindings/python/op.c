@@ -43,6 +43,31 @@ static int conn_post_once(struct conn *k, const struct gx_op *g)
 				   : gx_post(k->ctx->queue, ep, g, 1);
 }
 
+/* -errno @ret of a post, or of an operation, whose block @bad failed first (-1: none). Where the
+ * connection is down, that says why. */
+static PyObject *fail_on(const struct conn *k, int ret, const char *text, Py_ssize_t bad)
+{
+	struct context *c = k->ctx;
+	struct gx_conn_info info = GX_INIT(info);
+	char whole[300];
+
+	info.reason = GX_REASON_NONE;
+	if ((ret == -ENOTCONN || ret == -ECONNRESET) && k->conn && c->gx && !c->closing &&
+	    c->fork == fork_count && !gx_conn_info(k->conn, &info) &&
+	    info.state == GX_CONN_STATE_DOWN)
+		text = info.text;
+	if (bad < 0)
+		return fail(ret, text, info.reason);
+	PyOS_snprintf(whole, sizeof(whole), "block %zd: %s", bad, text);
+	return fail(ret, whole, info.reason);
+}
+
+static PyObject *fail_post(const struct conn *k, int ret)
+{
+	return fail_on(k, ret,
+		       ret == -ENOTCONN ? "the connection is closed, or not up" : gx_error(), -1);
+}
+
 static void op_note(const struct op *o, struct gx_op *g)
 {
 	g->flags = GX_OP_NOTE;
@@ -218,7 +243,7 @@ static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 			return -1;
 		ret = conn_post_once(o->conn, g);
 		if (ret < 0) {
-			fail_call(ret);
+			fail_post(o->conn, ret);
 			return -1;
 		}
 		if (ret)
@@ -246,7 +271,7 @@ int conn_post(struct conn *k, const struct gx_op *g)
 		if (ret > 0)
 			return 0;
 		if (ret < 0 && !PyErr_Occurred())
-			fail_call(ret);
+			fail_post(k, ret);
 		if (ret < 0 || context_poll(k->ctx) || context_rest(k->ctx, from))
 			return -1;
 	}
@@ -355,14 +380,9 @@ PyObject *conn_get_many(PyObject *self, PyObject *args, PyObject *kw)
 
 static PyObject *op_result(struct op *o)
 {
-	char text[256];
-
 	if (!o->status)
 		return PyLong_FromUnsignedLongLong(o->bytes);
-	if (o->bad < 0)
-		return fail(o->status, gx_strerror(o->status), GX_REASON_NONE);
-	PyOS_snprintf(text, sizeof(text), "block %zd: %s", o->bad, gx_strerror(o->status));
-	return fail(o->status, text, GX_REASON_NONE);
+	return fail_on(o->conn, o->status, gx_strerror(o->status), o->bad);
 }
 
 static PyObject *op_wait(PyObject *self, PyObject *args, PyObject *kw)

@@ -431,8 +431,11 @@ class Pair(unittest.TestCase):
         until = time.monotonic() + 10
         while self.conn.info()["state"] != "down" and time.monotonic() < until:
             time.sleep(0.01)
-        with self.assertRaises(gx.PeerLost):
+        with self.assertRaises(gx.PeerLost) as lost:
             self.conn.put(b"x" * 64, self.region).wait(10)
+        info = self.conn.info()
+        self.assertEqual((lost.exception.strerror, lost.exception.reason), (info["text"], info["reason"]))
+        self.assertNotEqual(info["text"], "")
 
     def test_gil_is_free(self):
         done = []
