@@ -615,7 +615,8 @@ struct gx_path {
 int gx_conn_path(struct gx_conn *conn, unsigned index, struct gx_path *out);
 
 /** gx_conn_ep() - The endpoint of lane @lane, on core (first_core + lane) % nr_cores. NULL: out of
- * range, or the connection is not up. */
+ * range, or the connection is not up. The first operations of a peer that has connected may come
+ * before this end is up: gx_comp.ep names their endpoint. */
 struct gx_ep *gx_conn_ep(struct gx_conn *conn, unsigned lane);
 struct gx_core *gx_ep_core(struct gx_ep *ep);
 struct gx_conn *gx_ep_conn(struct gx_ep *ep);

@@ -33,13 +33,21 @@ static struct gx_conn *conn;
 static _Atomic uint8_t seen[CORES][ROUNDS];
 static _Atomic uint32_t nr_seen, nr_bad, nr_core;
 
+/* The server's control thread may not yet have called the connection up when the first notes come. */
+static bool is_of_lane(struct gx_ep *ep, uint32_t lane)
+{
+	struct gx_ep *of = gx_conn_ep(gx_ep_conn(ep), lane);
+
+	return !of || of == ep;
+}
+
 /* The word that the note's put wrote, in the server's memory, is there. */
 static void note_check(const struct gx_comp *comp, uint32_t last[CORES])
 {
 	const struct note *n = comp->note;
 	const _Atomic uint64_t *words = gx_mem_addr(kv);
 	bool bad = comp->kind != GX_COMP_NOTIFY || !n || comp->note_len < 8 || n->lane >= CORES ||
-		   n->number >= ROUNDS || gx_conn_ep(gx_ep_conn(comp->ep), n->lane) != comp->ep;
+		   n->number >= ROUNDS || !is_of_lane(comp->ep, n->lane);
 
 	if (!bad) {
 		bad = atomic_load(&words[n->lane * ROUNDS + n->number]) != n->number + 1 ||
