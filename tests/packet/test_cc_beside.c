@@ -65,7 +65,7 @@ static double beside_cubic(const struct beside_row *row, unsigned seed)
 }
 
 /* What the kernel's cubic gets is in docs/measured/network.md. Rows of 1 Gb/s have cubic with a small
- * window when gx comes, as the kernel's has, which ends slow start early. With jitter gx had 0.72 of a
+ * window when gx comes, as the kernel's has, which ends slow start early. With jitter gx had 0.73 of a
  * queue of 1 BDP before it looked in DOWN who grows, and 0.89 of a quarter while a probe that found no
  * queue, but loss, counted as one alone. */
 static void beside__cubic(void **state)

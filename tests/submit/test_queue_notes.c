@@ -33,12 +33,25 @@ static struct gx_conn *conn;
 static _Atomic uint8_t seen[CORES][ROUNDS];
 static _Atomic uint32_t nr_seen, nr_bad, nr_core;
 
-/* The server's control thread may not yet have called the connection up when the first notes come. */
-static bool is_of_lane(struct gx_ep *ep, uint32_t lane)
-{
-	struct gx_ep *of = gx_conn_ep(gx_ep_conn(ep), lane);
+static atomic_bool is_up; /* the server's end */
 
-	return !of || of == ep;
+static void on_conn(void *arg, struct gx_conn *c, enum gx_conn_event event, int err,
+		    const char *why)
+{
+	atomic_store(&is_up, event == GX_CONN_EVENT_UP);
+	common_gx_on_conn(arg, c, event, err, why);
+}
+
+/* Notes may come before the server's end is up, and gx_conn_ep() has no endpoint until then. */
+static struct gx_conn *connect_both(void)
+{
+	struct gx_conn *c =
+		common_gx_connect(client, addr, strcmp(link_name, "udp") ? link_name : "packet");
+
+	for (unsigned i = 0; i < WAIT_MS && !atomic_load(&is_up); i++)
+		usleep(1000);
+	assert_true(atomic_load(&is_up));
+	return c;
 }
 
 /* The word that the note's put wrote, in the server's memory, is there. */
@@ -47,7 +60,7 @@ static void note_check(const struct gx_comp *comp, uint32_t last[CORES])
 	const struct note *n = comp->note;
 	const _Atomic uint64_t *words = gx_mem_addr(kv);
 	bool bad = comp->kind != GX_COMP_NOTIFY || !n || comp->note_len < 8 || n->lane >= CORES ||
-		   n->number >= ROUNDS || !is_of_lane(comp->ep, n->lane);
+		   n->number >= ROUNDS || gx_conn_ep(gx_ep_conn(comp->ep), n->lane) != comp->ep;
 
 	if (!bad) {
 		bad = atomic_load(&words[n->lane * ROUNDS + n->number]) != n->number + 1 ||
@@ -80,7 +93,7 @@ static int setup(void **state)
 
 	assert_int_equal(common_gx_open(o, port, &client), 0);
 	o.server = true;
-	o.on_conn = common_gx_on_conn;
+	o.on_conn = on_conn;
 	assert_int_equal(common_gx_open(o, port, &server), 0);
 	kv = common_gx_kv(server, GX_MEM_HOST, KV_B);
 	common_gx_listen(server, addr);
@@ -92,6 +105,7 @@ static int setup(void **state)
 	}
 	memset((void *)seen, 0, sizeof(seen));
 	nr_seen = nr_bad = nr_core = 0;
+	atomic_store(&is_up, false);
 	return 0;
 }
 
@@ -185,7 +199,7 @@ static void sink__all(void **state)
 
 	assert_int_equal(gx_queue_open(server, GX_WITH(gx_queue_opts, .notify = true), &second),
 			 -EBUSY);
-	conn = common_gx_connect(client, addr, strcmp(link_name, "udp") ? link_name : "packet");
+	conn = connect_both();
 	assert_int_equal(pthread_create(&thread, NULL, post_all, NULL), 0);
 	while (nr_seen < CORES * ROUNDS)
 		if (!take_some(q, last))
@@ -203,7 +217,7 @@ static void sink__closed_in_the_middle(void **state)
 	pthread_t thread;
 	unsigned by_queue = 0;
 
-	conn = common_gx_connect(client, addr, strcmp(link_name, "udp") ? link_name : "packet");
+	conn = connect_both();
 	assert_int_equal(pthread_create(&thread, NULL, post_all, NULL), 0);
 	for (unsigned turn = 0; nr_seen < CORES * ROUNDS; turn++) {
 		uint32_t last[CORES] = {0};
