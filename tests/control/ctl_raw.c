@@ -11,6 +11,17 @@
 #include "control/ctl_rig.h"
 #include "gx_internal/fds.h"
 
+/* libFuzzer's timer interrupts it; a further connect() waits for the same connection. */
+static int raw_connect_to(int fd, const struct sockaddr *sa, socklen_t len)
+{
+	int err;
+
+	do
+		err = connect(fd, sa, len);
+	while (err && errno == EINTR);
+	return err;
+}
+
 int raw_connect_from(int port, uint32_t from)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr = {htonl(from)}};
@@ -22,7 +33,7 @@ int raw_connect_from(int port, uint32_t from)
 		assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
 	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	sa.sin_port = htons((uint16_t)port);
-	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(raw_connect_to(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
 	return fd;
 }
 
@@ -222,7 +233,7 @@ int raw_unix(const char *name)
 
 	memcpy(sa.sun_path + 1, name, strlen(name));
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	if (connect(fd, (struct sockaddr *)&sa, len)) {
+	if (raw_connect_to(fd, (struct sockaddr *)&sa, len)) {
 		close(fd);
 		return -1;
 	}
@@ -271,8 +282,8 @@ int stats_connect(const char *path)
 	if (path[0] == '@')
 		sa.sun_path[0] = 0;
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	assert_int_equal(connect(fd, (struct sockaddr *)&sa,
-				 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)),
+	assert_int_equal(raw_connect_to(fd, (struct sockaddr *)&sa,
+					(socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)),
 			 0);
 	return fd;
 }
