@@ -136,6 +136,9 @@ class Pair(unittest.TestCase):
         owner = subprocess.Popen([sys.executable, "-c", "import gx, sys\n"
                                   "g = gx.Context([])\nm = g.alloc(1 << 20)\nprint(g.listen('127.0.0.1:0'), m.key().hex(), flush=True)\n"
                                   "sys.stdin.read()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ, PYTHONPATH=ROOM.name))
+        self.addCleanup(owner.stdout.close)
+        self.addCleanup(owner.wait, 10)
+        self.addCleanup(owner.kill)  # also where it stands still
         port, key = owner.stdout.readline().split()
         peer = self.near.connect(f"127.0.0.1:{port}", link="packet")
         region = peer.region(bytes.fromhex(key))
@@ -149,6 +152,7 @@ class Pair(unittest.TestCase):
         async def run():
             other = asyncio.ensure_future(tick())
             os.kill(owner.pid, signal.SIGSTOP)
+            os.waitpid(owner.pid, os.WUNTRACED)  # until each of its threads stands still
             ops = [peer.get(bytearray(1 << 20), region) for _ in range(4)]
             asyncio.get_running_loop().call_later(0.5, os.kill, owner.pid, signal.SIGCONT)
             got = await asyncio.gather(*(await_it(op) for op in ops))
@@ -164,8 +168,7 @@ class Pair(unittest.TestCase):
         self.assertEqual(self.near._wakers, {})
         peer.close()
         owner.stdin.close()
-        owner.wait(10)
-        owner.stdout.close()
+        self.assertEqual(owner.wait(10), 0)
 
     def test_await_cancelled(self):
         """Tasks that are given up, and a context that another thread closes."""
