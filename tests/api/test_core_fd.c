@@ -442,6 +442,9 @@ static void peer__stopped_then_killed(void **state)
 	/* It is stopped while it sleeps, and goes on. */
 	nap(50000000);
 	kill(child.pid, SIGSTOP);
+	assert_int_equal(waitpid(child.pid, &status, WUNTRACED),
+			 child.pid); /* each thread stands */
+	assert_true(WIFSTOPPED(status));
 	assert_true(end_put(&e, gx_conn_ep(c, 0), 11));
 	for (uint64_t until = gx_now() + 500000000; gx_now() < until;) {
 		bool timer;

@@ -226,6 +226,12 @@ def under_load(tools, server, *args, link="packet"):
     return proc
 
 
+def stand(proc):
+    """SIGSTOP. A thread that runs on may still answer for a while: wait until all stand."""
+    proc.send_signal(signal.SIGSTOP)
+    expect(os.WIFSTOPPED(os.waitpid(proc.pid, os.WUNTRACED)[1]), "it does not stand, it has ended:", proc.args)
+
+
 def ended(proc, timeout=CALL_S):
     try:
         out, err = proc.communicate(timeout=timeout)

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 
-from cli import FAILED, OK, START_S, USAGE, Server, Tools, case, expect, main
+from cli import FAILED, OK, START_S, USAGE, Server, Tools, case, expect, main, stand
 
 OPEN = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 HEAD = "# HELP gx_a_total things\n# TYPE gx_a_total counter\n"
@@ -142,7 +142,7 @@ def metrics_of_processes(tools):
             expect("application/openmetrics-text; version=1.0.0" in head, head)
             expect(body.endswith("\n# EOF\n") and "# TYPE gx_turns counter\n" in body and "\ngx_turns_total{" in body, body[-500:])
             # Stopped: it is said, in less than a second. Killed: its files go.
-            one.proc.send_signal(signal.SIGSTOP)
+            stand(one.proc)
             _, body, took = exporter.fresh()
             one.proc.send_signal(signal.SIGCONT)
             expect(f'gx_up{{pid="{one.proc.pid}",context="0",name="gxd"}} 0' in body, body[-500:])

@@ -18,7 +18,7 @@ import tempfile
 import termios
 import time
 
-from cli import CLIENT_CPU, FAILED, OK, START_S, USAGE, Server, Tools, case, expect, main
+from cli import CLIENT_CPU, FAILED, OK, START_S, USAGE, Server, Tools, case, expect, main, stand
 
 try:
     import pyte
@@ -180,7 +180,7 @@ def dump_is_json(tools):
                 expect(sorted(p["name"] for p in doc["processes"]) == ["gxd", "gxd", "gxperf"], list(by_pid))
                 expect(found[0]["labels"]["link"] == "tcp" and found[0]["value"] == 1, found)
                 expect(all(p["why_silent"] is None and p["metrics"]["gx_turns_total"][0]["value"] > 0 for p in by_pid.values()), doc)
-                one.proc.send_signal(signal.SIGSTOP)
+                stand(one.proc)
                 doc = at.gxd("dump").must(OK).doc
                 one.proc.send_signal(signal.SIGCONT)
                 silent = [p for p in doc["processes"] if p["pid"] == one.proc.pid][0]
