@@ -450,7 +450,7 @@ static uint64_t credit_seen(struct gx_conn *conn)
 static void divided_over(const struct gx_port_name *over, uint64_t limit_b, uint64_t least_b)
 {
 	struct gx_conn *conn[4];
-	uint64_t seen;
+	uint64_t seen, until_ns;
 
 	port = over;
 	key_limit(limit_b);
@@ -464,11 +464,12 @@ static void divided_over(const struct gx_port_name *over, uint64_t limit_b, uint
 		seen = credit_seen(conn[i]);
 		assert_in_range(seen, 0, limit_b / 4);
 	}
-	for (unsigned i = 1; i < 4; i++) {
+	for (unsigned i = 1; i < 4; i++)
 		gx_conn_close(conn[i]);
-		usleep(100000);
-	}
-	seen = credit_seen(conn[0]);
+	until_ns = gx_now() + 5 * REVOKE_NS; /* the server learns of it */
+	do
+		seen = credit_seen(conn[0]);
+	while (seen < least_b && gx_now() < until_ns);
 	assert_in_range(seen, least_b, limit_b);
 	gx_conn_close(conn[0]);
 	port = NULL;

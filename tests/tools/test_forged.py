@@ -129,7 +129,10 @@ def seen(tools, other, server, key, mode, *args):
     with Tap() as tap:
         proc = subprocess.Popen(client(tools, other, server, key, "--integrity", mode, "-s", "64K", "-D", "600", *args), stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=tools.env)
-        time.sleep(1)
+        end = time.monotonic() + cli.START_S
+        while len(tap.frames) < 200 and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(0.5)
     found = list(datagrams(tap.frames))
     expect(len(found) > 100, f"{len(found)} packets in {len(tap.frames)} frames")
     return proc, found
