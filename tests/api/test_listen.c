@@ -276,7 +276,7 @@ static void asked__program_closes_the_listener(void **state)
 	conn_up_wait(dial(r, port, NULL, 0));
 	seen_wait(&seen.up, 1);
 	assert_null(now.listener);
-	for (unsigned i = 0; i < 1000 && listen_at(r, port, NULL, &l) != port; i++)
+	for (unsigned i = 0; i < 20000 && listen_at(r, port, NULL, &l) != port; i++)
 		usleep(1000);
 	act.close_listener = false;
 	conn_up_wait(dial(r, port, NULL, 0));
