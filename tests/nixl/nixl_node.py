@@ -2,7 +2,6 @@
 """An agent of NIXL with memory, in this process or in one of its own that takes calls over a pipe."""
 import multiprocessing
 import os
-import pathlib
 import signal
 import time
 
@@ -175,12 +174,7 @@ class Node:
     def stand(self):
         """SIGSTOP. A thread that runs on may still answer for a while: wait until all stand."""
         os.kill(self.process.pid, signal.SIGSTOP)
-        tasks = pathlib.Path(f"/proc/{self.process.pid}/task")
-        end = time.monotonic() + WAIT_S
-        while any((t / "stat").read_text().rpartition(")")[2].split()[0] != "T" for t in tasks.iterdir()):
-            if time.monotonic() > end:
-                raise TimeoutError("a thread of the agent does not stand")
-            time.sleep(0.001)
+        assert os.WIFSTOPPED(os.waitpid(self.process.pid, os.WUNTRACED)[1]), "the agent has ended"
 
     def go_on(self):
         os.kill(self.process.pid, signal.SIGCONT)

@@ -152,7 +152,7 @@ class Pair(unittest.TestCase):
         async def run():
             other = asyncio.ensure_future(tick())
             os.kill(owner.pid, signal.SIGSTOP)
-            os.waitpid(owner.pid, os.WUNTRACED)  # until each of its threads stands still
+            self.assertTrue(os.WIFSTOPPED(os.waitpid(owner.pid, os.WUNTRACED)[1]))  # then each of its threads stands still
             ops = [peer.get(bytearray(1 << 20), region) for _ in range(4)]
             asyncio.get_running_loop().call_later(0.5, os.kill, owner.pid, signal.SIGCONT)
             got = await asyncio.gather(*(await_it(op) for op in ops))
