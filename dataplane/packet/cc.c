@@ -194,6 +194,10 @@ void cc_sent(struct cc *c, uint64_t now_ns, uint32_t place, uint32_t len)
 	uint32_t bytes = len + c->hdr_b;
 
 	assert(!p->used);
+	/* A record, and nobody asks for room: rounds of them say nothing of the path, and would end
+	 * the start. */
+	if (!c->asked_ns && c->in_flight_b < c->window_b)
+		cc_limited(c);
 	if (!c->in_flight) {
 		c->first_ns = c->told_ns = now_ns;
 		c->ops->sent(c, now_ns);

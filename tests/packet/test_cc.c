@@ -116,6 +116,21 @@ static void limited__lowers_nothing(void **state)
 	}
 }
 
+/* Two ends that only talk: a small packet now and then, for which nobody asks for room. */
+static void records__do_not_end_the_start(void **state)
+{
+	struct cc *c = cc_new(CC_RATE);
+	uint64_t now_ns = MS;
+
+	for (uint32_t i = 0; i < 20; i++, now_ns += 10 * MS) {
+		cc_sent(c, now_ns, 5000 + i, 60);
+		cc_acked(c, now_ns + 10 * MS, 5000 + i);
+		cc_told(c, now_ns + 10 * MS);
+	}
+	assert_string_equal(state_of(c, now_ns).phase, "startup");
+	cc_close(c);
+}
+
 static void pacer__spaces(void **state)
 {
 	struct cc *c = cc_new(CC_RATE);
@@ -766,6 +781,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(open__refuses),
 		cmocka_unit_test(count__bytes_under_way),
 		cmocka_unit_test(limited__lowers_nothing),
+		cmocka_unit_test(records__do_not_end_the_start),
 		cmocka_unit_test(pacer__spaces),
 		cmocka_unit_test(pacer__debt_is_bounded),
 		cmocka_unit_test(pacer__burst_is_a_quantum),
