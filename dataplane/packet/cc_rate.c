@@ -479,19 +479,17 @@ static void fallen(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 
 static void pipe_is_full(struct cc *c)
 {
-	struct cc_rate *r = &c->rate;
-
-	r->full_reached = true;
-	r->inflight_hi = GX_MAX(bdp(c, max_bw(r), 100), (uint64_t)r->inflight_latest);
+	c->rate.full_reached = true;
+	c->rate.inflight_hi = bdp(c, max_bw(&c->rate), 100);
+	c->rate.inflight_hi = GX_MAX(c->rate.inflight_hi, (uint64_t)c->rate.inflight_latest);
 }
 
+/* gx: of the window, too. Where a burst ends, losses are told behind most of what arrived of it. */
 static void startup_loss(struct cc *c)
 {
-	struct cc_rate *r = &c->rate;
-
-	if (r->phase != RATE_STARTUP || r->loss_events < RATE_LOSS_EVENTS || !loss_is_high(c))
-		return;
-	pipe_is_full(c);
+	if (c->rate.phase == RATE_STARTUP && c->rate.loss_events >= RATE_LOSS_EVENTS &&
+	    loss_is_high(c) && is_too_much(c, c->lost_b - c->rate.loss_begin_b, c->window_b))
+		pipe_is_full(c);
 }
 
 /* The smoothed share of marked bytes, a round at a time. */
@@ -544,11 +542,13 @@ static void signals_advance(struct cc_rate *r, const struct cc_sample *s)
 
 /* ---- Startup and drain (5.3.1, 5.3.2) ---- */
 
+/* gx: a window that grows again behind a time-out says nothing. */
 static void full_look(struct cc *c, const struct cc_sample *s)
 {
 	struct cc_rate *r = &c->rate;
 
-	if (r->full_now || !r->round_start || s->limited || !s->rate_b_s)
+	if (r->full_now || !r->round_start || s->limited || !s->rate_b_s ||
+	    (r->phase == RATE_STARTUP && c->window_b < r->window_lost_b))
 		return;
 	if (s->rate_b_s >= percent(r->full_bw, RATE_FULL_GROWTH)) {
 		full_reset(r, s->rate_b_s);

@@ -29,7 +29,7 @@
 #define FLOW_RTO_FIRST_NS  1000000000ull /* ... and the RTO (RFC 6298 2.1); probes come sooner */
 /* The RTO heeds the oldest age of this span of time and of the one before. */
 #define FLOW_AGE_SPAN_NS   1000000000ull
-#define FLOW_AGE_MAX_NS	   25000000ull /* no age above it counts for the RTO */
+#define FLOW_AGE_MAX_NS	   25000000ull /* no age above it and srtt counts for the RTO */
 #define FLOW_BACKOFF_MAX   6	       /* doublings: 64 times. RFC 6298 5.5 */
 #define FLOW_PROBE_MIN_NS  20000
 #define FLOW_REO_MIN_NS	   1000 /* less is only the jitter of a turn */
@@ -273,11 +273,13 @@ uint32_t flow_marks(const struct flow *f)
 /*
  * RFC 6298 2.3 with our minimum, and twice the longest time that an arrived packet took of late. A
  * peer whose CPU is shared is silent for milliseconds now and then, and a smoothed time forgets
- * that at once. Tail probes find a loss before the RTO does, so a longer RTO costs little.
+ * that at once. Where all packets take as long, rttvar is 0. Tail probes find a loss before the RTO
+ * does, so a longer RTO costs little.
  */
 static uint64_t flow_rto_span_ns(const struct flow *f)
 {
-	uint64_t age = GX_MIN(GX_MAX(f->age_ns[0], f->age_ns[1]), FLOW_AGE_MAX_NS);
+	uint64_t most = GX_MAX(FLOW_AGE_MAX_NS, f->srtt_ns);
+	uint64_t age = GX_MIN(GX_MAX(f->age_ns[0], f->age_ns[1]), most);
 
 	if (!f->srtt_ns)
 		return FLOW_PTO_FIRST * f->rto_min_ns;

@@ -5,7 +5,9 @@
  */
 #include "packet/pkt.h"
 
-#define REC_COPIES 2
+#define REC_COPIES_MIN 2
+#define REC_COPIES_MAX 6
+#define REC_COPY_PKTS  16 /* packets of data for which an OPEN goes once more */
 
 bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
 {
@@ -101,19 +103,25 @@ static void recs_send(struct pkt_ep *e, uint32_t first, uint32_t n, uint32_t len
 
 /* How often do these records go again at once? Without its OPEN all data of a message is lost that
  * comes before the OPEN has gone again, a round trip later. So where packets are lost or come late,
- * an OPEN that data follows goes three times. */
+ * an OPEN that data follows goes three times, and up to seven times if that is much data. */
 static unsigned recs_copies(const struct pkt_ep *e, uint32_t first, uint32_t n)
 {
+	uint64_t copies = 0;
+
 	if (gx_likely(e->lossless) || !flow_is_uneven(e->flow))
 		return 0;
 	for (uint32_t i = first; i != first + n; i++) {
 		const struct gx_wire_rec *rec = &e->recs[i % PKT_RECS].rec;
+		uint64_t pkts;
 
-		if ((rec->type == GX_REC_OPEN || rec->type == GX_REC_LIST) &&
-		    !(rec->flags & (GX_REC_INLINE | GX_REC_PULL)))
-			return REC_COPIES;
+		if ((rec->type != GX_REC_OPEN && rec->type != GX_REC_LIST) ||
+		    rec->flags & (GX_REC_INLINE | GX_REC_PULL))
+			continue;
+		pkts = rec->open.len / rec->open.quantum;
+		copies = GX_MAX(copies, GX_MIN(pkts / REC_COPY_PKTS, (uint64_t)REC_COPIES_MAX));
+		copies = GX_MAX(copies, (uint64_t)REC_COPIES_MIN);
 	}
-	return 0;
+	return (unsigned)copies;
 }
 
 bool tx_recs(struct pkt_ep *e)
