@@ -153,7 +153,7 @@ static void far__rates(void **state)
  * the rate of the path. */
 static void far__begins_slowly(void **state)
 {
-	static const unsigned seeds[] = {0, 1, 16}; /* that said too much */
+	static const unsigned seeds[] = {4, 16, 31}; /* that said too much */
 	struct row row = {.what = "1 Gb/s, 50 ms, loss of 1 %, rounds of puts",
 			  .mb_s = 1000,
 			  .rtt_ms = 50,
