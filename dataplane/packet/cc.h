@@ -54,7 +54,7 @@ bool cc_is_open(const struct cc *c);
 void cc_short(struct cc *c, uint64_t now_ns, enum cc_limit why);
 
 /* A packet of @len payload bytes left at @now_ns, as @place. Its window may be full: probes and
- * records do not ask. */
+ * records do not ask. Where nobody has asked since cc_short(), its sample is a limited one. */
 void cc_sent(struct cc *c, uint64_t now_ns, uint32_t place, uint32_t len);
 /* An acknowledgement: its lost packets, its new ones, cc_spurious() if packets that were deemed
  * lost had arrived, cc_marked() if @nr more came with a mark of congestion, and then cc_told().

@@ -29,7 +29,7 @@
 #define FLOW_RTO_FIRST_NS  1000000000ull /* ... and the RTO (RFC 6298 2.1); probes come sooner */
 /* The RTO heeds the oldest age of this span of time and of the one before. */
 #define FLOW_AGE_SPAN_NS   1000000000ull
-#define FLOW_AGE_MAX_NS	   25000000ull /* no age above it and srtt counts for the RTO */
+#define FLOW_AGE_MAX_NS	   25000000ull /* no age above it, and above srtt, counts for the RTO */
 #define FLOW_BACKOFF_MAX   6	       /* doublings: 64 times. RFC 6298 5.5 */
 #define FLOW_PROBE_MIN_NS  20000
 #define FLOW_REO_MIN_NS	   1000 /* less is only the jitter of a turn */

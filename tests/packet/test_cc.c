@@ -131,6 +131,34 @@ static void records__do_not_end_the_start(void **state)
 	cc_close(c);
 }
 
+/* A sender whose window is full, and whose records go out all the same: 10 packets a millisecond arrive,
+ * and the start ends. */
+static void records__beside_a_full_window(void **state)
+{
+	struct cc *c = cc_new(CC_RATE);
+	uint64_t sent_ns[1024] = {0}, now_ns = MS;
+	uint32_t sent = 0, told = 0, beside = 0;
+
+	for (unsigned ms = 0; ms < 600; ms++, now_ns += MS) {
+		for (unsigned i = 0;
+		     i < 10 && told < sent && sent_ns[told % 1024] + 10 * MS <= now_ns; i++)
+			cc_acked(c, now_ns, told++);
+		cc_told(c, now_ns);
+		for (uint32_t n = cc_room(c, now_ns, 64); n; n--) {
+			sent_ns[sent % 1024] = now_ns;
+			cc_sent(c, now_ns, sent++, 960);
+		}
+		if (cc_room(c, now_ns, 64) || state_of(c, now_ns).limit != CC_BY_WINDOW)
+			continue;
+		sent_ns[sent % 1024] = now_ns;
+		cc_sent(c, now_ns, sent++, 60);
+		beside++;
+	}
+	assert_in_range(beside, 20, 600);
+	assert_string_not_equal(state_of(c, now_ns).phase, "startup");
+	cc_close(c);
+}
+
 static void pacer__spaces(void **state)
 {
 	struct cc *c = cc_new(CC_RATE);
@@ -782,6 +810,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(count__bytes_under_way),
 		cmocka_unit_test(limited__lowers_nothing),
 		cmocka_unit_test(records__do_not_end_the_start),
+		cmocka_unit_test(records__beside_a_full_window),
 		cmocka_unit_test(pacer__spaces),
 		cmocka_unit_test(pacer__debt_is_bounded),
 		cmocka_unit_test(pacer__burst_is_a_quantum),

@@ -22,7 +22,7 @@ struct row {
 	unsigned depth;		 /* puts under way */
 	double least;		 /* of the link's payload */
 	double resent, needless; /* of all packets, at most */
-	bool slow; /* 1 put, then 4, 16 ..., each round behind the one before; of twice the size */
+	bool rounds; /* of puts: 1, then 4, 16 ..., each behind the one before; of twice the size */
 	unsigned seed;
 };
 
@@ -87,12 +87,12 @@ static struct rig *far_open(const struct row *row)
 static void far_begin(struct far *f, const struct row *row)
 {
 	*f = (struct far){.r = far_open(row), .most = row->depth};
-	f->msg_b = row->slow ? 2 * LONG_MSG_B : LONG_MSG_B;
+	f->msg_b = row->rounds ? 2 * LONG_MSG_B : LONG_MSG_B;
 	f->src = malloc(f->msg_b);
 	rig_fill(f->src, f->msg_b, 1);
 	f->r->on_comp = far_ended;
 	f->r->arg = f;
-	far_round(f, row->slow ? 1 : row->depth);
+	far_round(f, row->rounds ? 1 : row->depth);
 }
 
 /* What ends in @s seconds, as a part of the link's payload. */
@@ -163,7 +163,7 @@ static void far__begins_slowly(void **state)
 			  .least = 0.85,
 			  .resent = 0.02,
 			  .needless = 0.002,
-			  .slow = true};
+			  .rounds = true};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(seeds); i++) {
 		row.seed = seeds[i];
