@@ -68,6 +68,29 @@ static int place_tensor(const struct dl_tensor *t, struct place *p)
 	return 0;
 }
 
+/* By keyword, as the array API standard has them, and no copy: gx wants the memory itself. Objects of
+ * before DLPack 1.0 know a stream alone. Stream -1: no synchronization. The caller has seen to it. */
+static PyObject *dlpack_ask(PyObject *obj, int type)
+{
+	PyObject *call = PyObject_GetAttrString(obj, "__dlpack__"), *args = PyTuple_New(0);
+	PyObject *old = type == DL_CUDA ? Py_BuildValue("{s:i}", "stream", -1) : PyDict_New();
+	PyObject *new = Py_BuildValue("{s:(ii),s:O}", "max_version", 1, 0, "copy", Py_False);
+	PyObject *cap = NULL;
+
+	if (call && args && old && new && !PyDict_Update(new, old)) {
+		cap = PyObject_Call(call, args, new);
+		if (!cap && PyErr_ExceptionMatches(PyExc_TypeError)) {
+			PyErr_Clear();
+			cap = PyObject_Call(call, args, old);
+		}
+	}
+	Py_XDECREF(new);
+	Py_XDECREF(old);
+	Py_XDECREF(args);
+	Py_XDECREF(call);
+	return cap;
+}
+
 /* The capsule stays with the place; its destructor gives the tensor back. */
 static int place_dlpack(PyObject *obj, struct place *p)
 {
@@ -80,15 +103,18 @@ static int place_dlpack(PyObject *obj, struct place *p)
 	Py_DECREF(where);
 	if (!ret)
 		return -1;
-	/* Stream -1: no synchronization. The caller has seen to it. */
-	cap = type == DL_CUDA ? PyObject_CallMethod(obj, "__dlpack__", "i", -1)
-			      : PyObject_CallMethod(obj, "__dlpack__", NULL);
+	cap = dlpack_ask(obj, type);
 	if (!cap)
 		return -1;
 	p->owner = cap;
 	if (PyCapsule_IsValid(cap, "dltensor_versioned")) {
 		struct dl_versioned *v = PyCapsule_GetPointer(cap, "dltensor_versioned");
 
+		if (v->major != 1) {
+			PyErr_Format(PyExc_BufferError, "gx reads DLPack 1, and this is DLPack %u",
+				     v->major);
+			return -1;
+		}
 		p->readonly = v->flags & 1;
 		return place_tensor(&v->t, p);
 	}

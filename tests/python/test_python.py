@@ -3,6 +3,7 @@
 """The Python package: usage: test_python.py BUILD SOURCE"""
 import array
 import asyncio
+import ctypes
 import gc
 import os
 import pathlib
@@ -30,6 +31,38 @@ SIZE = 1 << 16
 
 class Owner(bytearray):
     pass
+
+
+class Tensor:
+    """Bytes by DLPack, as strict as the array API standard: keywords alone, a stream for a GPU alone, and a capsule of the version asked for."""
+    CAPSULE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
+    NAMES = ctypes.c_char_p(b"dltensor"), ctypes.c_char_p(b"dltensor_versioned")
+
+    class DL(ctypes.Structure):
+        _fields_ = [("version", ctypes.c_uint32 * 2), ("ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64),
+                    ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                    ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                    ("offset", ctypes.c_uint64)]
+
+    def __init__(self, addr, *shape, device=(1, 0), readonly=False, major=1, code=1, bits=8):
+        self.device, self.shape = device, (ctypes.c_int64 * len(shape))(*shape)
+        self.dl = self.DL((major, 0), None, None, int(readonly), addr, device, len(shape), code, bits, 1, ctypes.addressof(self.shape), None, 0)
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        if stream is not None and self.device[0] == 1 or copy or dl_device not in (None, self.device):
+            raise BufferError("no stream, copy or other device")
+        self.asked = {"stream": stream, "max_version": max_version, "copy": copy}
+        new = bool(max_version and max_version[0] >= 1)
+        return self.CAPSULE(ctypes.addressof(self.dl) + (0 if new else self.DL.data.offset), self.NAMES[new], None)
+
+
+class OldTensor(Tensor):
+    """Of before DLPack 1.0."""
+    def __dlpack__(self, *, stream=None):
+        return super().__dlpack__(stream=stream)
 
 
 class Pair(unittest.TestCase):
@@ -387,6 +420,31 @@ class Pair(unittest.TestCase):
         with self.assertRaises(BufferError):
             self.conn.put_many([b"12345678", Closer(self.near.close)], self.region, [0, 0])
 
+    def test_dlpack(self):
+        """By the keywords of the standard, of both ages."""
+        data = bytearray(os.urandom(4096))
+        addr = ctypes.addressof(ctypes.c_char.from_buffer(data))
+        for kind in (Tensor, OldTensor):
+            tensor = kind(addr, 64, 64)
+            self.conn.put(tensor, self.region).wait(10)
+            self.assertEqual(bytes(self.pages)[:4096], data)
+            self.assertEqual(tensor.asked, {"stream": None, "max_version": (1, 0) if kind is Tensor else None,
+                                            "copy": False if kind is Tensor else None})
+            self.conn.get(tensor, self.region, 4096).wait(10)
+            self.assertEqual(data, bytes(self.pages)[4096:8192])
+            self.near.register(tensor).free()
+            data[:] = os.urandom(4096)
+        with self.assertRaisesRegex(BufferError, "DLPack 2"):
+            self.conn.put(Tensor(addr, 8, major=2), self.region)
+
+    def test_dlpack_of_a_gpu(self):
+        """Its stream goes by keyword: nothing of the GPU is used before."""
+        for kind in (Tensor, OldTensor):
+            tensor = kind(4096, 8, device=(2, 0))
+            with self.assertRaisesRegex(ValueError, "registered"):
+                self.conn.put(tensor, self.region)
+            self.assertEqual(tensor.asked["stream"], -1)
+
     def test_tuples(self):
         a = array.array("Q", range(8))
         where = a.buffer_info()[0]
@@ -518,8 +576,8 @@ class Turned(Pair):
 
 
 class Program(unittest.TestCase):
-    def run_python(self, *args):
-        env = dict(os.environ, PYTHONPATH=ROOM.name)
+    def run_python(self, *args, **more):
+        env = dict(os.environ, PYTHONPATH=f"{ROOM.name}:{os.path.dirname(os.path.abspath(__file__))}", **more)
         return subprocess.run([sys.executable, *args], capture_output=True, text=True, timeout=60, env=env)
 
     def test_import(self):
@@ -552,6 +610,25 @@ class Program(unittest.TestCase):
             self.assertLessEqual({"libplugin_GX.so", "gx-nixl-install"}, names)
         if (BUILD / "bindings/nccl/libnccl-net-gx.so").exists():
             self.assertIn("libnccl-net-gx.so", names)
+
+    @unittest.skipUnless((BUILD / "tests/libcuda.so.1").exists(), "this build has no fake GPU")
+    def test_tensor_of_a_gpu(self):
+        """Registered, put and got, on the fake GPU."""
+        p = self.run_python("-c", "import sys; sys.argv[1:] = %r\n"
+                            "from test_python import *\n"
+                            "with gx.Context([]) as far, gx.Context([]) as near:\n"
+                            "    pages, gpu = far.alloc(4096), near.alloc(4096, device=0)\n"
+                            "    conn = near.connect(f'127.0.0.1:{far.listen(\"127.0.0.1:0\")}')\n"
+                            "    region, data = conn.region(pages.key()), os.urandom(4096)\n"
+                            "    tensor = Tensor(gpu.addr, 4096, device=(2, 0))\n"
+                            "    memoryview(pages)[:] = data\n"
+                            "    mem = near.register(tensor)\n"
+                            "    conn.get(tensor, region).wait(20)\n"
+                            "    memoryview(pages)[:] = bytes(4096)\n"
+                            "    conn.put(tensor, region).wait(20)\n"
+                            "    assert bytes(pages) == data and mem.device == 0 and tensor.asked['stream'] == -1\n" % [str(BUILD), str(SOURCE)],
+                            LD_LIBRARY_PATH=str(BUILD / "tests"), GX_FAKE_CUDA="1")
+        self.assertEqual((p.returncode, p.stderr), (0, ""))
 
     def test_exit_without_close(self):
         p = self.run_python("-c", "import gx; g = gx.Context(); m = g.register(bytearray(4096)); g.listen('127.0.0.1:0')")
