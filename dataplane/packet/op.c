@@ -113,7 +113,7 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 }
 
 /* The buffer and the segments go back to the user, so a record that goes out later, or once more, must
- * not read them. */
+ * not read them. Nor may it name other memory for a list: packets that left before may come behind it. */
 void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
 {
 	struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
@@ -121,7 +121,7 @@ void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
 	if (!(op->inlined || op->segs) || s->state == REC_FREE || s->rec.rsn != op->open_rsn)
 		return;
 	if (gx_unlikely(op->segs)) {
-		s->rec.type = s->rec.type == GX_REC_GETS ? GX_REC_GET : GX_REC_OPEN;
+		gx_wire_rec_void(&s->rec);
 		return;
 	}
 	s->rec.flags &= ~GX_REC_INLINE;

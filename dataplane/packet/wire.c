@@ -216,8 +216,25 @@ static uint32_t keys_get(const uint8_t *b, uint32_t len, struct gx_wire_keys *k)
 	return at < size && le32_get(b + at) ? 0 : size;
 }
 
-static void segs_put(uint8_t *b, const struct gx_link_seg *segs, uint64_t n)
+void gx_wire_rec_void(struct gx_wire_rec *r)
 {
+	if (r->type == GX_REC_LIST) {
+		r->open.nr = 1;
+		r->open.segs = NULL;
+	} else {
+		r->get.nr = 1;
+		r->get.segs = NULL;
+	}
+}
+
+/* @len: of all. */
+static void segs_put(uint8_t *b, const struct gx_link_seg *segs, uint64_t n, uint64_t len)
+{
+	if (gx_unlikely(!segs)) {
+		le64_put(b, UINT64_MAX);
+		le64_put(b + 8, len);
+		return;
+	}
 	for (uint64_t i = 0; i < n; i++) {
 		le64_put(b + i * REC_SEG_B, segs[i].remote_off);
 		le64_put(b + i * REC_SEG_B + 8, segs[i].len);
@@ -282,7 +299,7 @@ static void rec_list_put(uint8_t *b, const struct gx_wire_rec *r)
 		le64_put(b + 56, r->open.old_sent);
 		at += REC_AGAIN_B;
 	}
-	segs_put(b + at, r->open.segs, r->open.nr);
+	segs_put(b + at, r->open.segs, r->open.nr, r->open.len);
 }
 
 static void rec_gets_put(uint8_t *b, const struct gx_wire_rec *r)
@@ -291,7 +308,7 @@ static void rec_gets_put(uint8_t *b, const struct gx_wire_rec *r)
 	le64_put(b + 16, r->get.nr);
 	le64_put(b + 24, r->get.len);
 	le64_put(b + 32, r->get.slot);
-	segs_put(b + REC_GETS_B, r->get.segs, r->get.nr);
+	segs_put(b + REC_GETS_B, r->get.segs, r->get.nr, r->get.len);
 }
 
 static void rec_open_put(uint8_t *b, const struct gx_wire_rec *r)

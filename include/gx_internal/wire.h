@@ -203,6 +203,9 @@ struct gx_wire_rec {
 };
 /** gx_wire_rec_size() - Bytes of @r in a CTL packet, inline data included; a multiple of 8. */
 uint32_t gx_wire_rec_size(const struct gx_wire_rec *r);
+/** gx_wire_rec_void() - Of a LIST or GETS to encode: it no longer reads its segments, and says one of
+ * the same length that lies in no region. So the receiver places none of its bytes. */
+void gx_wire_rec_void(struct gx_wire_rec *r);
 /** gx_wire_rec_put() - Return: bytes written, 0 when @room is too small. */
 uint32_t gx_wire_rec_put(uint8_t *b, uint32_t room, const struct gx_wire_rec *r);
 /** gx_wire_rec_get() - Decode the record at @b. Return: bytes consumed, -EPROTO. */

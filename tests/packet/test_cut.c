@@ -357,10 +357,159 @@ static void list__segments_are_not_read_after_its_end(void **state)
 		gx_cancel(gx_core_queue(r->core[0]), r->ep[0][0], 1);
 		list_ended(r, -ECANCELED);
 		assert_int_equal(e->recs[rsn % PKT_RECS].state, REC_QUEUED);
-		assert_int_equal(e->recs[rsn % PKT_RECS].rec.type, get ? GX_REC_GET : GX_REC_OPEN);
+		if (get)
+			assert_null(e->recs[rsn % PKT_RECS].rec.get.segs);
+		else
+			assert_null(e->recs[rsn % PKT_RECS].rec.open.segs);
 		q->ops = ops;
 		rig_done(r);
 	}
+}
+
+/* ---- lists that end early, and what lies between their segments ---- */
+
+#define GAP_LISTS 5
+#define GAP_SEG_B 1000u
+#define GAP_STEP  3000u
+#define GAP_B	  (GAP_LISTS * GX_WIRE_SEGS * GAP_STEP)
+
+enum { BY_CANCEL, BY_DEADLINE, BY_FREE, BY_ALL };
+
+/* Lists of 64 segments, a message each, with gaps on both sides. */
+static void gaps_post(struct rig *r, enum gx_op_kind kind, struct gx_mem *mem, uint64_t deadline_ns)
+{
+	static struct gx_seg gap[GX_WIRE_SEGS];
+
+	for (unsigned l = 0; l < GAP_LISTS; l++) {
+		for (unsigned i = 0; i < GX_WIRE_SEGS; i++) {
+			uint64_t off = (l * GX_WIRE_SEGS + i) * (uint64_t)GAP_STEP;
+
+			gap[i] = (struct gx_seg){.mem = mem,
+						 .off = mem ? off : (uintptr_t)near + off,
+						 .token = r->peer[0].token,
+						 .remote_off = off,
+						 .len = GAP_SEG_B};
+		}
+		rig_post(r, 0,
+			 &(struct gx_op){.kind = kind,
+					 .user = l,
+					 .deadline_ns = deadline_ns,
+					 .segs = gap,
+					 .nr_segs = GX_WIRE_SEGS});
+	}
+}
+
+static void gaps_check(const uint8_t *at)
+{
+	for (uint32_t i = 0; i < GAP_B; i += GAP_STEP)
+		rig_check_poison(at + i + GAP_SEG_B, GAP_STEP - GAP_SEG_B);
+}
+
+/* Five lists begin, and end at any time. Where their records and packets are lost, come twice or
+ * late, nothing comes between the segments, nor to memory of gets that have ended. */
+static void gaps_round(struct rig *r, const struct sim_cfg *bad, enum gx_op_kind kind, unsigned how)
+{
+	uint64_t ns = rig_random(r) % (3 * MS / 2);
+	struct sim_cfg calm = {.path_payload_b = bad->path_payload_b};
+	struct gx_mem *mem = NULL;
+
+	if (how == BY_FREE)
+		assert_int_equal(gx_mem_reg(r->gx[0], GX_MEM_HOST, 0, near, GAP_B, &mem), 0);
+	rig_set(r, bad);
+	gaps_post(r, kind, mem, how == BY_DEADLINE ? r->now_ns + ns : 0);
+	rig_pass(r, ns);
+	for (unsigned l = 0; how == BY_CANCEL && l < GAP_LISTS; l++)
+		common_cancel(r->ep[0][0], l);
+	if (how == BY_FREE)
+		assert_int_equal(gx_mem_free(mem), 0);
+	rig_comps(r, 0, GAP_LISTS, SECOND);
+	rig_forget(r);
+	if (kind == GX_OP_GET)
+		memcpy(want, near, GAP_B);
+	rig_pass(r, 4 * MS);
+	rig_set(r, &calm);
+	rig_pass(r, 10 * MS);
+	assert_int_equal(atomic_load(&r->ep[0][0]->fault), 0);
+	assert_int_equal(atomic_load(&r->ep[1][0]->fault), 0);
+	gaps_check(kind == GX_OP_GET ? near : rig_mem(r, 1));
+	if (kind == GX_OP_GET)
+		assert_memory_equal(near, want, GAP_B);
+}
+
+static void gaps_run(uint64_t seed, enum gx_op_kind kind, unsigned how, unsigned rounds)
+{
+	struct sim_cfg bad = {.seed = seed,
+			      .delay_ns = 1000,
+			      .rate_bps = 10000000000,
+			      .loss_ppm = 500000,
+			      .dup_ppm = 200000,
+			      .reorder_ppm = 500000,
+			      .reorder_slots = 2000};
+	struct rig *r = rig_open(
+		&(struct rig_cfg){.sim = {.seed = seed, .delay_ns = 1000, .rate_bps = 10000000000},
+				  .quantum_b = 1392,
+				  .mem_b = FAR_B});
+
+	memset(near, RIG_POISON, sizeof(near));
+	memset(rig_mem(r, 1), RIG_POISON, FAR_B);
+	for (uint32_t i = 0; i < GAP_B; i += GAP_STEP)
+		memset((kind == GX_OP_GET ? rig_mem(r, 1) : near) + i, 0x11, GAP_SEG_B);
+	for (unsigned i = 0; i < rounds; i++)
+		gaps_round(r, &bad, kind, how);
+	rig_done(r);
+}
+
+static void list__ends_between_its_segments(void **state)
+{
+	for (unsigned how = 0; how < BY_ALL; how++)
+		for (uint64_t seed = 1; seed <= 2; seed++) {
+			gaps_run(seed, GX_OP_PUT, how, 20);
+			gaps_run(seed, GX_OP_GET, how, 20);
+		}
+}
+
+static bool list_again(struct rig *r)
+{
+	return rig_stat(r, 0, "msgs_again") > 0;
+}
+
+/* The path narrows, and lists that begin again end while their new record is lost: that is no fault
+ * of the connection. */
+static void again_run(uint64_t seed)
+{
+	const struct sim_path path[] = {{.at_ns = 1100000, .payload_b = 1400}};
+	struct sim_cfg sim = {.seed = seed,
+			      .rate_bps = 1000000000,
+			      .path_payload_b = 9000,
+			      .path = path,
+			      .nr_path = 1};
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = sim, .mem_b = FAR_B});
+
+	memset(near, 0x11, sizeof(near));
+	memset(rig_mem(r, 1), RIG_POISON, FAR_B);
+	rig_pass(r, MS);
+	gaps_post(r, GX_OP_PUT, NULL, 0);
+	assert_true(rig_until(r, list_again, SECOND));
+	sim.loss_ppm = 500000;
+	rig_set(r, &sim);
+	rig_pass(r, rig_random(r) % 50000);
+	for (unsigned l = 0; l < GAP_LISTS; l++)
+		common_cancel(r->ep[0][0], l);
+	rig_comps(r, 0, GAP_LISTS, SECOND);
+	rig_pass(r, 50 * MS);
+	sim.loss_ppm = 0;
+	rig_set(r, &sim);
+	rig_pass(r, 50 * MS);
+	assert_int_equal(atomic_load(&r->ep[0][0]->fault), 0);
+	assert_int_equal(atomic_load(&r->ep[1][0]->fault), 0);
+	gaps_check(rig_mem(r, 1));
+	rig_done(r);
+}
+
+static void list__ends_while_it_begins_again(void **state)
+{
+	for (uint64_t seed = 1; seed <= 20; seed++)
+		again_run(seed);
 }
 
 /* ---- peers that lie ---- */
@@ -464,6 +613,8 @@ int main(int argc, char *argv[])
 		rig_test(list__access),
 		rig_test(list__ends_at_every_stage),
 		rig_test(list__segments_are_not_read_after_its_end),
+		rig_test(list__ends_between_its_segments),
+		rig_test(list__ends_while_it_begins_again),
 		rig_test(peer__too_many_lists),
 		rig_test(peer__list_of_nothing),
 		rig_test(peer__answers_otherwise),

@@ -516,6 +516,34 @@ static void rec_get__list(void **state)
 		}
 }
 
+/* Of a list that has ended: the same length and flags, in no region, and no segment is read. */
+static void rec_void__lies_in_no_region(void **state)
+{
+	static const uint8_t types[][2] = {
+		{GX_REC_LIST, 0}, {GX_REC_LIST, GX_REC_AGAIN}, {GX_REC_GETS, 0}};
+	struct gx_link_seg segs[GX_WIRE_SEGS + 1];
+	uint8_t b[GX_CTL_PAYLOAD_MAX];
+
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(types); k++) {
+		struct gx_wire_rec in = list_of(types[k][0], types[k][1], 50, segs), out;
+		bool list = in.type == GX_REC_LIST;
+		struct gx_wire_seg s;
+		uint32_t size;
+
+		gx_wire_rec_void(&in);
+		size = gx_wire_rec_put(b, sizeof(b), &in);
+		assert_int_equal(gx_wire_rec_get(b, size, &out), (int)size);
+		assert_int_equal(out.type, in.type);
+		assert_int_equal(out.flags, in.flags);
+		assert_int_equal(list ? out.open.nr : out.get.nr, 1);
+		s = gx_wire_seg_get(list ? out.open.data : out.get.data, 0);
+		assert_true(s.off == UINT64_MAX);
+		assert_int_equal(s.len, list ? in.open.len : in.get.len);
+		if (list)
+			assert_int_equal(out.open.old_mid, in.open.old_mid);
+	}
+}
+
 static void list_bad(const struct gx_wire_rec *rec, unsigned at, uint64_t value)
 {
 	uint8_t b[GX_CTL_PAYLOAD_MAX] = {0};
@@ -1174,6 +1202,7 @@ int main(void)
 		cmocka_unit_test(rec_get__sequence),
 		cmocka_unit_test(rec_get__list),
 		cmocka_unit_test(rec_get__list_refuses),
+		cmocka_unit_test(rec_void__lies_in_no_region),
 		cmocka_unit_test(rec_get__refuses),
 		cmocka_unit_test(rec_get__resend_wraps),
 		cmocka_unit_test(hello_get__round_trip),

@@ -773,6 +773,72 @@ static void mem__freed_under_way(void **state)
 	pair_done(p);
 }
 
+#define PART_B	  60000u
+#define PART_STEP 60500u
+#define PARTS	  24u
+
+static void gaps_check(const struct side *s)
+{
+	for (uint64_t at = 0; at < PARTS * PART_STEP; at += PART_STEP)
+		for (uint64_t i = PART_B; i < PART_STEP; i++)
+			assert_int_equal(s->mem.addr[at + i], POISON);
+}
+
+static void parts_post(struct pair *p, enum gx_op_kind kind)
+{
+	for (unsigned i = 0; i < PARTS; i++) {
+		struct gx_op op = op_of(kind, NULL, PART_B);
+
+		op.mem = &p->side[0].mem;
+		op.off = op.remote_off = i * PART_STEP;
+		assert_int_equal(side_post(p, 0, &op), 0);
+	}
+}
+
+/* Parts of a list are cancelled, or lose their memory, when a few are done, and one has left or come
+ * by half: nothing comes between the segments of the end that takes bytes, nor to memory of gets
+ * that have ended. */
+static void parts_end(enum gx_op_kind kind, unsigned turns, bool freed)
+{
+	struct pair *p = pair_new(1 + turns % 3);
+	struct side *a = &p->side[0], *takes = &p->side[kind == GX_OP_PUT];
+	struct drop d = {.want = 1, .first = 1, .upto = 1};
+	char *want = malloc(MEM_B);
+
+	assert_non_null(want);
+	bytes_fill(p->side[kind == GX_OP_GET].mem.addr, PARTS * PART_STEP, 3);
+	dribble_b = 20000;
+	for (unsigned i = 0; i < 2; i++)
+		p->side[i].e->sys = &dribble;
+	parts_post(p, kind);
+	for (unsigned i = 0; i < turns; i++)
+		side_turn(p, i & 1);
+	if (freed) {
+		atomic_store(&a->mem.dead, true);
+		link_tcp_drop(tcp_core(a->core), &d);
+	} else {
+		gx_link_tcp_ops.cancel(&a->e->ep, 7, NULL);
+	}
+	side_take(a);
+	assert_int_equal(a->nr_done, PARTS);
+	memcpy(want, a->mem.addr, MEM_B);
+	dribble_b = 50000;
+	UNTIL(p, pair_is_at_rest(p));
+	gaps_check(takes);
+	assert_memory_equal(want, a->mem.addr, MEM_B);
+	free(want);
+	pair_done(p);
+}
+
+static void parts__end_half_sent(void **state)
+{
+	for (unsigned turns = 0; turns < 160; turns += 1 + turns / 12)
+		for (unsigned freed = 0; freed < 2; freed++) {
+			parts_end(GX_OP_PUT, turns, freed);
+			parts_end(GX_OP_GET, turns, freed);
+		}
+}
+
 /* Memory that the program frees between the post and the core's first turn with the endpoint. */
 static void mem__freed_before_attach(void **state)
 {
@@ -818,6 +884,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test(deadline__passes),
 		cmocka_unit_test(queued__ends_early),
 		cmocka_unit_test(mem__freed_under_way),
+		cmocka_unit_test(parts__end_half_sent),
 		cmocka_unit_test(mem__freed_before_attach),
 	};
 
