@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* The context's list holds it until it is closed. On failure the connection is closed. */
-PyObject *conn_make(struct context *c, struct gx_conn *conn)
+struct conn *conn_make(struct context *c, struct gx_conn *conn, uintptr_t number)
 {
 	struct conn *k = (struct conn *)PyType_GenericAlloc(conn_type, 0);
 
@@ -13,22 +13,45 @@ PyObject *conn_make(struct context *c, struct gx_conn *conn)
 		Py_IncRef((PyObject *)c);
 		k->ctx = c;
 		k->conn = conn;
+		k->number = number;
 		if (!PyList_Append(c->conns, (PyObject *)k))
-			return (PyObject *)k;
+			return k;
 		Py_DECREF(k);
 	}
 	gx_conn_close(conn);
 	return NULL;
 }
 
-static int conn_check(struct conn *k)
+int conn_check(struct conn *k)
 {
 	if (context_check(k->ctx))
 		return -1;
 	if (k->conn)
 		return 0;
-	fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
+	if (k->end.size)
+		fail(-ENOTCONN, k->end.text, k->end.reason);
+	else
+		fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
 	return -1;
+}
+
+int conn_look(const struct conn *k, struct gx_conn_info *info)
+{
+	struct context *c = k->ctx;
+
+	if (k->end.size)
+		*info = k->end;
+	if (k->end.size || !k->conn || !c->gx || c->closing || c->fork != fork_count)
+		return k->end.size ? 0 : -1;
+	info->size = sizeof(*info);
+	return gx_conn_info(k->conn, info);
+}
+
+void list_drop(PyObject *list, PyObject *o)
+{
+	for (Py_ssize_t i = PyList_Size(list); i-- > 0;)
+		if (PyList_GetItem(list, i) == o && PyList_SetSlice(list, i, i + 1, NULL))
+			PyErr_Clear();
 }
 
 static PyObject *conn_close(PyObject *self, PyObject *unused)
@@ -46,10 +69,7 @@ static PyObject *conn_close(PyObject *self, PyObject *unused)
 		Py_RETURN_NONE;
 	k->conn = NULL;
 	gx_conn_close(conn);
-	for (Py_ssize_t i = PyList_Size(k->ctx->conns); i-- > 0;)
-		if (PyList_GetItem(k->ctx->conns, i) == self &&
-		    PyList_SetSlice(k->ctx->conns, i, i + 1, NULL))
-			return NULL;
+	list_drop(k->ctx->conns, self);
 	Py_RETURN_NONE;
 }
 
@@ -128,13 +148,9 @@ static PyObject *conn_info(PyObject *self, PyObject *unused)
 	static const char *const states[] = {"connecting", "up", "down"};
 	struct conn *k = (struct conn *)self;
 	struct gx_conn_info i = GX_INIT(i);
-	int ret;
 
-	if (conn_check(k))
+	if (context_check(k->ctx) || (conn_look(k, &i) && conn_check(k)))
 		return NULL;
-	ret = gx_conn_info(k->conn, &i);
-	if (ret)
-		return fail_call(ret);
 	return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:I,s:I,s:O}", "state",
 			     states[i.state], "link", i.link, "port", i.port, "auth", i.auth, "why",
 			     i.why, "peer", i.peer, "reason", gx_reason_name(i.reason), "text",
@@ -147,7 +163,7 @@ static PyObject *conn_repr(PyObject *self)
 	struct conn *k = (struct conn *)self;
 	struct gx_conn_info i = GX_INIT(i);
 
-	if (!k->conn || k->ctx->fork != fork_count || !k->ctx->gx || gx_conn_info(k->conn, &i))
+	if (conn_look(k, &i))
 		return PyUnicode_FromString("<gx.Connection closed>");
 	if (i.state == GX_CONN_STATE_DOWN)
 		return PyUnicode_FromFormat("<gx.Connection to %s, down: %s>", i.peer, i.text);

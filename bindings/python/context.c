@@ -5,10 +5,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
 
 #define CORES_MAX 64
 #define NOTES_MAX 65536 /* notifications that wait to be taken; then the context is flooded */
+#define CONNS_MAX 2048	/* beyond them those that are gone are forgotten */
+#define LOST_END  (1ull << 32)
 
 unsigned fork_count;
 static struct context *contexts;
@@ -60,29 +63,34 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 		    const char *why)
 {
 	struct context *c = arg;
+	bool down = event == GX_CONN_EVENT_DOWN;
 	struct word *w;
 
-	if (event != GX_CONN_EVENT_UP || gx_conn_user(conn))
+	if (!down && (event != GX_CONN_EVENT_UP || gx_conn_user(conn)))
 		return;
 	w = malloc(sizeof(*w));
 	pthread_mutex_lock(&c->lock);
+	if (!down) /* Python is told, see conn_of() */
+		gx_conn_user_set(conn, (void *)++c->numbers);
 	if (w) {
-		*w = (struct word){.conn = conn};
+		*w = (struct word){
+			.conn = conn, .number = (uintptr_t)gx_conn_user(conn), .down = down};
 		*c->words_end = w;
 		c->words_end = &w->next;
 	} else {
 		c->flooded = true;
 	}
-	gx_conn_user_set(conn, c); /* Python is told, see conn_of() */
 	pthread_mutex_unlock(&c->lock);
+	if (down)
+		eventfd_write(c->lost_fd, 1);
 }
 
-static struct conn *conn_find(struct context *c, struct gx_conn *conn)
+static struct conn *conn_find(struct context *c, uintptr_t number)
 {
-	for (Py_ssize_t i = 0; i < PyList_Size(c->conns); i++) {
+	for (Py_ssize_t i = PyList_Size(c->conns); i-- > 0;) {
 		struct conn *k = (struct conn *)PyList_GetItem(c->conns, i);
 
-		if (k->conn == conn)
+		if (k->number == number)
 			return k;
 	}
 	return NULL;
@@ -90,32 +98,38 @@ static struct conn *conn_find(struct context *c, struct gx_conn *conn)
 
 static int word_take(struct context *c, struct word *w)
 {
-	PyObject *k = conn_make(c, w->conn);
-	int ret = k ? PyList_Append(c->came, k) : -1;
+	struct conn *k = w->down ? conn_find(c, w->number) : conn_make(c, w->conn, w->number);
+	int ret = k || w->down ? 0 : -1;
 
-	Py_XDECREF(k);
+	if (w->down && k)
+		k->down = true;
+	if (w->down || !k)
+		return ret;
+	ret = PyList_Append(c->came, (PyObject *)k);
+	if (PyList_Size(c->came) > CONNS_MAX)
+		ret |= PyList_SetSlice(c->came, 0, 1, NULL);
+	Py_DECREF(k);
 	return ret;
 }
 
-int context_words(struct context *c)
+/* Make lists of the words. @tell: raise where there was a flood. -1: raised. */
+static int context_words(struct context *c, bool tell)
 {
 	struct word *w, *next;
-	bool flooded;
 	int ret = 0;
 
 	pthread_mutex_lock(&c->lock);
 	w = c->words;
 	c->words = NULL;
 	c->words_end = &c->words;
-	flooded = c->flooded;
-	c->flooded = false;
 	pthread_mutex_unlock(&c->lock);
 	for (; w; w = next) {
 		next = w->next;
 		ret |= word_take(c, w);
 		free(w);
 	}
-	if (!ret && flooded) {
+	if (!ret && tell && c->flooded) {
+		c->flooded = false;
 		fail(-ENOBUFS, "notifications were lost: more than 65,536 waited to be taken",
 		     GX_REASON_NONE);
 		ret = -1;
@@ -129,17 +143,15 @@ static int conn_of(struct context *c, struct gx_conn *conn, struct conn **out)
 {
 	struct gx_conn_info info = GX_INIT(info);
 
-	*out = conn_find(c, conn);
-	while (!*out && !gx_conn_user(conn)) {
+	*out = NULL;
+	while (!gx_conn_user(conn)) {
 		if (gx_conn_info(conn, &info) || info.state == GX_CONN_STATE_DOWN)
 			return 0;
 		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 	}
-	if (*out)
-		return 0;
-	if (context_words(c))
+	if (context_words(c, false))
 		return -1;
-	*out = conn_find(c, conn);
+	*out = conn_find(c, (uintptr_t)gx_conn_user(conn));
 	return 0;
 }
 
@@ -198,6 +210,9 @@ static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 				    &c->queue);
 	for (unsigned i = 0; !ret && !own && i < gx_nr_cores(c->gx); i++)
 		ret = gx_core_start(gx_core(c->gx, i));
+	c->lost_fd = ret ? -1 : eventfd(0, EFD_CLOEXEC);
+	if (!ret && c->lost_fd < 0)
+		ret = -errno;
 	return ret || !own ? ret : turn_begin(c);
 }
 
@@ -287,6 +302,7 @@ static void context_end(struct context *c)
 	turn_end(c);
 	gx_close(gx);
 	Py_END_ALLOW_THREADS
+	eventfd_write(c->lost_fd, LOST_END);
 	while (c->ops)
 		op_end(c->ops, -ECANCELED);
 	/* An owner's end may run code of Python, and with it memory goes. */
@@ -452,7 +468,7 @@ static int conn_wait(struct context *c, struct conn *k, double timeout)
 	if (ret) {
 		struct gx_conn_info info = GX_INIT(info);
 
-		if (k->conn && !gx_conn_info(k->conn, &info) && info.state == GX_CONN_STATE_DOWN)
+		if (!conn_look(k, &info) && info.state == GX_CONN_STATE_DOWN)
 			fail(ret, info.text, info.reason);
 		else
 			fail(ret == -EINPROGRESS ? -ETIMEDOUT : ret, "the connection is not up yet",
@@ -469,7 +485,8 @@ static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 	struct gx_conn *conn;
 	double timeout = 5;
 	const char *addr;
-	PyObject *k;
+	uintptr_t number;
+	struct conn *k;
 	int ret;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|d$zI", names, &addr, &timeout, &o.link,
@@ -481,21 +498,29 @@ static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 		return NULL;
 	}
 	o.timeout_ns = (uint64_t)(timeout * 1e9);
-	o.user = c; /* it was asked for: accepted ones have none */
+	number = ++c->numbers;
+	o.user = (void *)number; /* it was asked for: accepted ones have none at first */
 	ret = gx_connect(c->gx, addr, &o, &conn);
 	if (ret)
 		return fail_call(ret);
-	k = conn_make(c, conn);
-	if (k && conn_wait(c, (struct conn *)k, timeout)) {
+	k = conn_make(c, conn, number);
+	if (!k)
+		return NULL;
+	k->connecting = true;
+	ret = conn_wait(c, k, timeout);
+	k->connecting = false;
+	if (k->down) /* it was passed over */
+		eventfd_write(c->lost_fd, 1);
+	if (ret) {
 		PyObject *type, *value, *trace, *done;
 
 		PyErr_Fetch(&type, &value, &trace);
-		done = PyObject_CallMethod(k, "close", NULL);
+		done = PyObject_CallMethod((PyObject *)k, "close", NULL);
 		Py_XDECREF(done);
 		PyErr_Restore(type, value, trace);
 		Py_CLEAR(k);
 	}
-	return k;
+	return (PyObject *)k;
 }
 
 static PyObject *list_first(PyObject *list)
@@ -518,7 +543,7 @@ static PyObject *context_accept(PyObject *self, PyObject *args, PyObject *kw)
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "|d", names, &timeout))
 		return NULL;
 	for (unsigned turn = 0;; turn++) {
-		if (context_check(c) || context_words(c))
+		if (context_check(c) || context_words(c, true))
 			return NULL;
 		if (PyList_Size(c->came))
 			return list_first(c->came);
@@ -536,7 +561,7 @@ static PyObject *context_notifications(PyObject *self, PyObject *unused)
 
 	if (context_check(c))
 		return NULL;
-	if (context_poll(c) || context_words(c))
+	if (context_poll(c) || context_words(c, true))
 		return NULL;
 	list = c->notes;
 	c->notes = PyList_New(0);
@@ -546,13 +571,57 @@ static PyObject *context_notifications(PyObject *self, PyObject *unused)
 	return NULL;
 }
 
-/* ---- For _aio.py ---- */
-
 /* Nothing of it fails on a closed context, whose operations have ended. */
 static bool is_open(const struct context *c)
 {
 	return c->gx && !c->closing && c->fork == fork_count;
 }
+
+/* ---- Those that are gone ---- */
+
+static PyObject *context_connections(PyObject *self, void *unused)
+{
+	struct context *c = (struct context *)self;
+	PyObject *list = context_check(c) || context_words(c, true) ? NULL : PyList_New(0);
+
+	for (Py_ssize_t i = 0; list && i < PyList_Size(c->conns); i++) {
+		struct conn *k = (struct conn *)PyList_GetItem(c->conns, i);
+
+		if (k->conn && !k->down && !k->connecting && PyList_Append(list, (PyObject *)k))
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+/* Let go of what peers that are gone have here, and take their notifications, which would keep it.
+ * Return: a list of these connections. */
+static PyObject *context_lost(PyObject *self, PyObject *unused)
+{
+	struct context *c = (struct context *)self;
+	PyObject *list = PyList_New(0);
+
+	if (!list || !is_open(c) || PyList_Size(c->notes) > NOTES_MAX / 2)
+		return list;
+	if (context_words(c, false) || context_poll(c))
+		Py_CLEAR(list);
+	for (Py_ssize_t i = 0; list && is_open(c) && i < PyList_Size(c->conns); i++) {
+		struct conn *k = (struct conn *)PyList_GetItem(c->conns, i);
+		struct gx_conn *conn = k->conn;
+
+		if (k->end.size && PyList_Size(c->conns) > CONNS_MAX)
+			PyList_SetSlice(c->conns, i, i + 1, NULL), i--;
+		if (!conn || !k->down || k->connecting)
+			continue;
+		conn_look(k, &k->end);
+		k->conn = NULL;
+		gx_conn_close(conn);
+		if (PyList_Append(list, (PyObject *)k))
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+/* ---- For _aio.py ---- */
 
 static PyObject *context_fd(PyObject *self, PyObject *unused)
 {
@@ -656,14 +725,20 @@ static PyMethodDef context_methods[] = {
 	{"_poll", context_poll_all, METH_NOARGS, NULL},
 	{"_arm", context_arm, METH_NOARGS, NULL},
 	{"_disarm", context_disarm, METH_NOARGS, NULL},
+	{"_lost", context_lost, METH_NOARGS, NULL},
 	{"_stats", context_stats_text, METH_NOARGS, NULL},
 	{"describe", context_describe, METH_NOARGS, "What was opened and why, in lines."},
 	{NULL},
 };
+static PyMemberDef context_members[] = {
+	{"_lost_fd", T_INT, offsetof(struct context, lost_fd), READONLY, NULL}, {NULL}};
+static PyGetSetDef context_getset[] = {
+	{"connections", context_connections, NULL, "Those that are up: a list.", NULL}, {NULL}};
 static PyType_Slot context_slots[] = {
-	{Py_tp_new, context_new},	    {Py_tp_methods, context_methods},
-	{Py_tp_traverse, context_traverse}, {Py_tp_clear, context_clear},
-	{Py_tp_dealloc, context_dealloc},   {0, NULL},
+	{Py_tp_new, context_new},	  {Py_tp_methods, context_methods},
+	{Py_tp_getset, context_getset},	  {Py_tp_traverse, context_traverse},
+	{Py_tp_clear, context_clear},	  {Py_tp_dealloc, context_dealloc},
+	{Py_tp_members, context_members}, {0, NULL},
 };
 PyType_Spec context_spec = {"gx._gx.Context", sizeof(struct context), 0,
 			    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_BASETYPE,

@@ -21,10 +21,12 @@
 
 #define MS_NS 1000000ull
 
-/* A word of the control thread for Python: a connection came up. */
+/* A word of the control thread for Python: a connection came up, or is gone. */
 struct word {
 	struct word *next;
 	struct gx_conn *conn;
+	uintptr_t number;
+	bool down;
 };
 
 /* Where bytes lie, and what keeps them there. Closed by place_close(). */
@@ -43,7 +45,8 @@ struct context {
 	unsigned fork;	      /* forks of this process before it was opened */
 	unsigned busy;	      /* threads in a call of gx without the GIL */
 	bool closing;	      /* no new calls */
-	PyObject *conns;      /* list of Connection: those that came up or were asked for */
+	PyObject *conns;      /* list of Connection: those that came up or were asked for, and
+				 the last ones that are gone */
 	PyObject *came;	      /* list of Connection: accepted, and not taken yet */
 	PyObject *notes;      /* list of (Connection, bytes) not taken yet */
 	struct memory **mems; /* by address */
@@ -55,6 +58,8 @@ struct context {
 	struct context *next;
 	pthread_mutex_t lock; /* of the words */
 	struct word *words, **words_end;
+	_Atomic uintptr_t numbers; /* of connections, ever; gx_conn_user() has that of each */
+	int lost_fd;  /* eventfd of the thread that takes the gone ones; LOST_END: end */
 	bool flooded; /* a word or a notification was dropped */
 	bool sleeper; /* a thread sleeps on the queue's descriptor */
 	/* of turn.c */
@@ -81,6 +86,9 @@ struct memory {
 struct conn {
 	PyObject_HEAD struct context *ctx;
 	struct gx_conn *conn; /* NULL: closed */
+	uintptr_t number;
+	bool connecting, down;	 /* connect() waits for it; it is gone, and is to be closed */
+	struct gx_conn_info end; /* once it was closed since it is gone; else .size is 0 */
 };
 
 struct region {
@@ -113,7 +121,6 @@ PyObject *fail_call(int ret); /* with gx_error() */
 /* context.c */
 int context_check(struct context *c); /* 0; -1: closed, or of a parent process, and raised */
 void context_close_all(void);
-int context_words(struct context *c); /* make lists of the words. -1: raised */
 int context_note(struct context *c, const struct gx_comp *comp); /* one came. -1: raised */
 PyObject *context_forked(void);
 extern unsigned fork_count;
@@ -153,6 +160,9 @@ void memory_drop(struct memory *m); /* gx has let go of it */
 struct memory *memory_find(struct context *c, uint64_t addr, uint64_t len);
 
 /* conn.c */
-PyObject *conn_make(struct context *c, struct gx_conn *conn);
+struct conn *conn_make(struct context *c, struct gx_conn *conn, uintptr_t number);
+int conn_check(struct conn *k); /* -1: closed, or gone, and raised */
+int conn_look(const struct conn *k, struct gx_conn_info *info); /* -1: closed; nothing raised */
+void list_drop(PyObject *list, PyObject *o);
 
 #endif

@@ -47,13 +47,11 @@ static int conn_post_once(struct conn *k, const struct gx_op *g)
  * connection is down, that says why. */
 static PyObject *fail_on(const struct conn *k, int ret, const char *text, Py_ssize_t bad)
 {
-	struct context *c = k->ctx;
 	struct gx_conn_info info = GX_INIT(info);
 	char whole[300];
 
 	info.reason = GX_REASON_NONE;
-	if ((ret == -ENOTCONN || ret == -ECONNRESET) && k->conn && c->gx && !c->closing &&
-	    c->fork == fork_count && !gx_conn_info(k->conn, &info) &&
+	if ((ret == -ENOTCONN || ret == -ECONNRESET) && !conn_look(k, &info) &&
 	    info.state == GX_CONN_STATE_DOWN)
 		text = info.text;
 	if (bad < 0)
@@ -297,10 +295,8 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *regions, Py
 	struct gx_seg *segs;
 	struct op *o;
 
-	if (context_check(k->ctx) || many_check(bufs, regions, offs))
+	if (conn_check(k) || many_check(bufs, regions, offs))
 		return NULL;
-	if (!k->conn)
-		return fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
 	o = op_make(k, PyList_Size(bufs), note);
 	if (!o)
 		return NULL;

@@ -4,6 +4,7 @@
 import array
 import asyncio
 import ctypes
+import dataclasses
 import gc
 import os
 import pathlib
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
 import weakref
 
@@ -27,6 +29,63 @@ sys.path.insert(0, ROOM.name)
 import gx  # noqa: E402
 
 SIZE = 1 << 16
+
+# A server with few descriptors: mode, link. A line to its standard input: it tells of itself.
+SERVER = """
+import array, os, resource, sys, threading, time, gx
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+mode, lost, kept = sys.argv[1], [], []
+def gone(conn):
+    assert conn.info()["state"] == "down" and conn.info()["text"] and conn not in g.connections, conn
+    lost.append(conn if mode == "keeps" else None)
+def accepts():
+    while True:
+        try:
+            kept.append(g.accept(1000))
+        except gx.Error:
+            return
+if mode == "ray":  # GxTransport serves, and makes no call of gx meanwhile
+    from test_python import ray_stub
+    ray_stub()
+    import gx.ray
+    transport = gx.ray.GxTransport()
+    class Tensor(bytearray):
+        shape, dtype, device, nbytes = (64,), "B", "cpu", 64
+    meta = transport.extract_tensor_transport_metadata("object", [Tensor(b"x" * 64)])
+    g, address, key = transport._context, meta.address, meta.keys[0]
+else:
+    g = gx.Context([], on_lost=gone)
+    pages = g.alloc(4096)
+    address, key = f"127.0.0.1:{g.listen('127.0.0.1:0')}", pages.key()
+if mode == "keeps":
+    threading.Thread(target=accepts, daemon=True).start()
+print(address, key.hex(), flush=True)
+for line in sys.stdin:
+    with open("/proc/self/maps") as maps:
+        print(len(os.listdir("/proc/self/fd")), len(maps.readlines()), len(g.connections), len(lost), len(kept), flush=True)
+if mode == "keeps":
+    names = {c.info()["peer"] for c in lost}
+    print(len(names), sum(text == b"last" for _, text in g.notifications()))
+"""
+
+
+def ray_stub():
+    """As much of Ray as gx/ray.py names."""
+    @dataclasses.dataclass
+    class Meta:
+        tensor_meta: list
+        tensor_device: str
+
+    @dataclasses.dataclass
+    class Fetch:
+        obj_id: str
+        tensors: list
+
+    for name, parts in (("ray", {}), ("ray.experimental.rdt.tensor_transport_manager", {"FetchRequest": Fetch}),
+                        ("ray.experimental", {"TensorTransportManager": object, "TensorTransportMetadata": Meta, "CommunicatorMetadata": object,
+                                              "register_tensor_transport": None})):
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(parts)
 
 
 class Owner(bytearray):
@@ -573,6 +632,122 @@ class Turned(Pair):
         begin = time.process_time()
         time.sleep(1)
         self.assertLess(time.process_time() - begin, 0.1)
+
+
+class Gone(unittest.TestCase):
+    """2,000 peers that come and go, against a server that may have 256 descriptors."""
+    PEERS = 2000
+
+    def server(self, mode):
+        env = dict(os.environ, PYTHONPATH=f"{ROOM.name}:{os.path.dirname(os.path.abspath(__file__))}")
+        p = subprocess.Popen([sys.executable, "-c", SERVER.replace("from test_python", f"sys.argv[1:] = {[str(BUILD), str(SOURCE)]}\n    from test_python"),
+                              mode], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
+        for end in (p.stdin.close, p.stdout.close, p.wait, p.kill):
+            self.addCleanup(end)
+        address, key = p.stdout.readline().split()
+        return p, address, bytes.fromhex(key)
+
+    def ask(self, p):
+        p.stdin.write("\n")
+        p.stdin.flush()
+        return [int(word) for word in p.stdout.readline().split()]
+
+    def settled(self, p, first):
+        """No connection is left, and no more descriptors and mappings than before the first; the sanitizer's mappings vary."""
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            now = self.ask(p)
+            if now[0] <= first[0] + 2 and now[1] <= first[1] + 100 and not now[2]:
+                return now
+            time.sleep(0.02)
+        self.fail(f"descriptors, mappings, connections, lost, accepted: {first}, and now {now}")
+
+    def come_and_go(self, mode, link=None, peers=PEERS):
+        p, address, key = self.server(mode)
+        first = self.ask(p)
+        for _ in range(peers // 50):
+            with gx.Context([]) as near:
+                for i in range(50):
+                    conn = near.connect(address, 30, link=link)
+                    block = bytearray(64)
+                    conn.get(block, conn.region(key), notify=b"last" if i == 49 and mode != "ray" else None).wait(30)
+                    if i % 2:
+                        conn.close()
+        last = self.settled(p, first)
+        return p, last
+
+    def test_server_that_never_calls(self):
+        _, last = self.come_and_go("idle")
+        self.assertEqual(last[3], self.PEERS)
+
+    def test_server_that_keeps_all(self):
+        """It holds each Connection, which says why it ended; no notification is lost."""
+        p, last = self.come_and_go("keeps", peers=500)
+        self.assertEqual(last[3:], [500, 500])
+        p.stdin.close()
+        self.assertEqual(p.stdout.readline(), "500 10\n")
+
+    def test_server_by_tcp(self):
+        self.come_and_go("idle", "tcp", 500)
+
+    def test_ray_transport(self):
+        self.come_and_go("ray", peers=1000)
+
+    def test_client_whose_servers_go(self):
+        """Connections of connect() are let go of, too; not those that are up."""
+        lost = []
+        with gx.Context([], on_lost=lost.append) as near, gx.Context([]) as stays:
+            kept = near.connect(f"127.0.0.1:{stays.listen('127.0.0.1:0')}")
+            for _ in range(5):
+                with gx.Context([]) as far:
+                    gone = near.connect(f"127.0.0.1:{far.listen('127.0.0.1:0')}")
+                until = time.monotonic() + 30
+                while gone not in lost and time.monotonic() < until:
+                    time.sleep(0.001)
+                self.assertIs(lost[-1], gone)
+                with self.assertRaises(gx.PeerLost) as e:
+                    gone.put(b"x", None)
+                self.assertEqual((e.exception.strerror, e.exception.reason), (gone.info()["text"], "peer-closed"))
+                self.assertIn("down", repr(gone))
+                gone.close()
+                self.assertEqual(near.connections, [kept])
+            kept.close()
+            self.assertEqual((near.connections, len(lost)), ([], 5))
+
+    def test_lost_raises_and_closes(self):
+        """What on_lost raises goes to sys.excepthook; it may close the context."""
+        said, closed = [], threading.Event()
+
+        def lost(conn):
+            if len(said) < 2:
+                raise ZeroDivisionError
+            far.close()
+            closed.set()
+
+        hook, sys.excepthook = sys.excepthook, lambda *args: said.append(args[0])
+        self.addCleanup(setattr, sys, "excepthook", hook)
+        far = gx.Context([], on_lost=lost)
+        port = far.listen("127.0.0.1:0")
+        for _ in range(3):
+            with gx.Context([]) as near:
+                near.connect(f"127.0.0.1:{port}")
+        self.assertTrue(closed.wait(30))
+        self.assertEqual(said, [ZeroDivisionError] * 2)
+
+    def test_contexts_leave_nothing(self):
+        """Their threads end, and their descriptors close, closed or let go."""
+        for _ in range(2):
+            for i in range(20):
+                g = gx.Context([])
+                if i % 2:
+                    g.close()
+                g = None
+            until = time.monotonic() + 30
+            while any(t.name == "gx-lost" for t in threading.enumerate()) and time.monotonic() < until:
+                time.sleep(0.01)
+            now, before = len(os.listdir("/proc/self/fd")), now if _ else None
+        self.assertEqual(now, before)
+        self.assertEqual([t.name for t in threading.enumerate() if t.name == "gx-lost"], [])
 
 
 class Program(unittest.TestCase):

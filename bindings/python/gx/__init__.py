@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """gx: memory that moves between processes and machines. See docs/python.md."""
 import atexit
+import os
 import pathlib
+import sys
+import threading
+import weakref
 
 from . import _gx
 from ._errors import (Canceled, Closed, Denied, Error, Forked, NotFound, OutOfRange, PeerLost, Refused, Stale,
@@ -11,8 +15,28 @@ from ._gx import Connection, Memory, Op, Region, __version__
 PUT, GET = 1, 2
 
 
+def _keep(ref, fd):
+    """The thread of a context that lets go of peers that are gone. It sleeps until there is one."""
+    while os.eventfd_read(fd) < 1 << 32:
+        context = ref()
+        for conn in context._lost() if context else ():
+            try:
+                if context.on_lost:
+                    context.on_lost(conn)
+            except Exception:  # the program's, and this thread goes on
+                sys.excepthook(*sys.exc_info())
+        context = conn = None
+    os.close(fd)
+
+
 class Context(_gx.Context):
     """gx in this process: cores, one queue, memory and connections."""
+
+    def __new__(cls, *args, on_lost=None, **kw):
+        self = super().__new__(cls, *args, **kw)
+        self.on_lost = on_lost
+        threading.Thread(target=_keep, args=(weakref.ref(self), self._lost_fd), name="gx-lost", daemon=True).start()
+        return self
 
     def __init__(self, *args, **kw):
         self._wakers = {}  # by loop, see _aio.py

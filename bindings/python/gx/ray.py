@@ -76,11 +76,15 @@ class GxTransport(TensorTransportManager):
         if not self._context:
             key, insecure = os.environ.get("GX_RAY_KEY_FILE"), os.environ.get("GX_RAY_INSECURE") == "1"
             host = ray.util.get_node_ip_address() if key or insecure else None
-            self._context = gx.Context(insecure=insecure, key_file=key, bind_host=host)
+            self._context = gx.Context(insecure=insecure, key_file=key, bind_host=host, on_lost=self._lost)
             host = host or "127.0.0.1"
             host = f"[{host}]" if ":" in host else host
             self._address = f"{host}:{self._context.listen(host + ':0')}"
         return self._context
+
+    def _lost(self, conn):
+        with self._lock:
+            self._peers = {address: peer for address, peer in self._peers.items() if peer is not conn}
 
     def _peer(self, address):
         with self._lock:
