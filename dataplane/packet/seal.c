@@ -19,7 +19,7 @@
 
 #define SEAL_OLD_PTOS 3 /* for which the last phase's packets are taken */
 #define SEAL_AAD_B    GX_WIRE_TAG_AT
-#define SEAL_CRC_B    4 /* mode MAC: the CRC of the payload is authenticated behind the header */
+#define SEAL_CRC_B    4 /* by MAC: the CRC of the payload is authenticated behind the header */
 
 _Static_assert(GX_WIRE_TAG_AT + GX_GCM_TAG_B == GX_WIRE_HDR_B, "the tag ends the header");
 _Static_assert(GX_WIRE_PHASE_AT < SEAL_AAD_B, "nobody changes the phase");
@@ -105,6 +105,14 @@ static void tx_prefetch(const struct gx_tx *tx, enum gx_half half)
 		gx_prefetch_read((const char *)tx->data + tx->len, tx->len);
 }
 
+/* Is its payload in clear? Only that of DATA is a user's bytes alone. All other payload says what is
+ * to be done, and a CRC is linear: who is on the path could say something else with the same CRC. So
+ * mode MAC seals it as mode GCM does. */
+static bool seal_is_mac(const struct pkt_ep *e, uint8_t type)
+{
+	return e->integrity == GX_INTEGRITY_MAC && type == GX_PKT_DATA;
+}
+
 static void mac_put(const struct gx_gcm_key *key, const uint8_t *nonce, uint8_t *hdr, uint32_t crc)
 {
 	uint8_t aad[SEAL_AAD_B + SEAL_CRC_B];
@@ -174,7 +182,7 @@ void seal_packet(struct pkt_ep *e, struct gx_tx *tx, uint8_t type, uint64_t psn,
 	struct seal_link *l = e->link->seal;
 	struct seal *s = e->seal;
 	const struct auth_phase *p = &s->tx_slot[s->tx_phase % SEAL_TX_PHASES];
-	bool mac = e->integrity == GX_INTEGRITY_MAC;
+	bool mac = seal_is_mac(e, type);
 	uint8_t nonce[GX_GCM_NONCE_B];
 	struct seal_how *how;
 	uint8_t *to = l->ctl;
@@ -303,8 +311,8 @@ bool seal_take(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hd
 		return seal_forged(e);
 	p = &s->rx_slot[phase % SEAL_RX_PHASES];
 	auth_nonce(p, h->type, psn, nonce);
-	if (gx_unlikely(!(e->integrity == GX_INTEGRITY_GCM ? rx_open_gcm(p, nonce, rx, dst)
-							   : rx_open_mac(p, nonce, rx))))
+	if (gx_unlikely(!(seal_is_mac(e, h->type) ? rx_open_mac(p, nonce, rx)
+						  : rx_open_gcm(p, nonce, rx, dst))))
 		return seal_forged(e);
 	window_take(w, psn, ahead);
 	if (gx_unlikely((int32_t)(phase - s->rx_phase) > 0))

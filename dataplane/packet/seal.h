@@ -69,8 +69,8 @@ int seal_link_open(struct link_pkt *l); /* ctl: for any integrity mode. Return: 
 void seal_packet(struct pkt_ep *e, struct gx_tx *tx, uint8_t type, uint64_t psn, enum gx_half half);
 void seal_crc(struct pkt_ep *e, struct gx_tx *tx, enum gx_half half); /* the same, in mode CRC */
 void seal_sent(struct link_pkt *l, unsigned n); /* the port has link->tx[0 .. n) */
-/* Is it authentic, and has it not come before? Its payload goes to @dst in mode GCM, which may be
- * rx->data; in mode MAC it stays. False: the packet is dropped and counted, nothing else has changed,
+/* Is it authentic, and has it not come before? Its payload goes to @dst, which may be rx->data; that
+ * of DATA in mode MAC stays. False: the packet is dropped and counted, nothing else has changed,
  * but @dst may hold garbage. */
 bool seal_take(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h, void *dst);
 void seal_tick(struct pkt_ep *e); /* once a millisecond: does another phase begin, does one end? */

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define GX_WIRE_ERR_MAX	    4095 /* largest errno of Linux, include/linux/err.h */
-#define GX_WIRE_VERSION	    3
+#define GX_WIRE_VERSION	    4
 #define GX_WIRE_HDR_B	    38 /* IPv4: payload starts at byte 80 of the frame */
 #define GX_WIRE_PHASE_AT    21 /* integrity modes 2, 3: u8, low bits of the key phase's number */
 #define GX_WIRE_TAG_AT	    22 /* likewise: the tag; what is before it, it covers */
@@ -219,7 +219,7 @@ struct gx_wire_seg gx_wire_seg_get(const uint8_t *data, unsigned i);
 
 #define GX_HELLO_MAGIC	       0x31307867u /* "gx01" */
 #define GX_HELLO_CONN_DATA_MAX 64
-#define GX_HELLO_VERSION       9 /* of the bootstrap; packets have GX_WIRE_VERSION */
+#define GX_HELLO_VERSION       10 /* of the bootstrap; packets have GX_WIRE_VERSION */
 #define GX_HELLO_FRAME_MAX     65536
 #define GX_HELLO_LANES	       64
 #define GX_HELLO_REGIONS       64

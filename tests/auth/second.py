@@ -46,13 +46,13 @@ def nonce_of(salt, kind, number):
     return bytes(a ^ b for a, b in zip(salt, mask))
 
 def header(kind, flags, plen, cid, psn, mid, moff, phase):
-    return struct.pack("<BBHIIIIBB", 3 << 4 | kind, flags, plen, cid, psn & 0xFFFFFFFF, mid, moff // 16, HDR_B, phase & 0xFF)
+    return struct.pack("<BBHIIIIBB", 4 << 4 | kind, flags, plen, cid, psn & 0xFFFFFFFF, mid, moff // 16, HDR_B, phase & 0xFF)
 
 def seal(mode, keys, phase, kind, number, payload, *, cid, flags=0, mid=0, moff=0):  # A packet: header and payload.
     key, salt = keys.phase(phase)
     head = header(kind, flags, len(payload), cid, number, mid, moff, phase)
     nonce = nonce_of(salt, kind, number)
-    if mode == MAC:
+    if (mode, kind) == (MAC, DATA):
         return head + key.encrypt(nonce, b"", head + struct.pack("<I", crc32c(payload))) + payload
     sealed = key.encrypt(nonce, payload, head)
     return head + sealed[-16:] + sealed[:-16]
@@ -61,7 +61,7 @@ def unseal(mode, keys, phase, number, packet):  # Its payload; raises InvalidTag
     key, salt = keys.phase(phase)
     head, tag, body = packet[:AAD_B], packet[AAD_B:HDR_B], packet[HDR_B:]
     nonce = nonce_of(salt, head[0] & 15, number)
-    if mode == MAC:
+    if (mode, head[0] & 15) == (MAC, DATA):
         key.decrypt(nonce, tag, head + struct.pack("<I", crc32c(body)))
         return body
     return key.decrypt(nonce, body + tag, head)
@@ -85,7 +85,7 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
         self.data, self.ctl = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
         self.data.bind((own, 47000))
         self.ctl.bind((own, 47001))
-        self.send_frame(1, struct.pack("<4I16sB16sQ6I", 0x31307867, 9, os.getpid(), 0, os.urandom(16), 0, os.urandom(16), 7, 1, 524288, 16,
+        self.send_frame(1, struct.pack("<4I16sB16sQ6I", 0x31307867, 10, os.getpid(), 0, os.urandom(16), 0, os.urandom(16), 7, 1, 524288, 16,
                                        15, 1, 1) + b"\3udp" + struct.pack("<3IBIBH", 256, 1280, 1280, 0, 0, 0, 0))
         hello = self.frame(1)
         with open(log, encoding="ascii") as f:

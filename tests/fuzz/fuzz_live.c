@@ -417,6 +417,12 @@ static void nonce_of(const struct pkt_ep *e, const struct packet *p, const struc
 		   nonce);
 }
 
+/* Is its payload in clear, under a CRC that the tag covers? */
+static bool is_mac(const struct pkt_ep *e, const struct packet *p)
+{
+	return e->integrity == GX_INTEGRITY_MAC && (p->hdr[0] & 15) == GX_PKT_DATA;
+}
+
 static void unseal(struct live *l, struct pkt_ep *e, unsigned i)
 {
 	struct packet *p = &l->kept[i];
@@ -424,7 +430,7 @@ static void unseal(struct live *l, struct pkt_ep *e, unsigned i)
 	uint8_t nonce[GX_GCM_NONCE_B];
 
 	*p = l->sealed[i];
-	if (e->integrity != GX_INTEGRITY_GCM)
+	if (e->integrity <= GX_INTEGRITY_CRC || is_mac(e, p))
 		return;
 	key = key_of(e, p->hdr[GX_WIRE_PHASE_AT]);
 	nonce_of(e, p, key, nonce);
@@ -451,7 +457,7 @@ static void seal(const struct pkt_ep *e, struct packet *p)
 		return;
 	nonce_of(e, p, key, nonce);
 	memcpy(aad, p->hdr, GX_WIRE_TAG_AT);
-	if (e->integrity == GX_INTEGRITY_GCM) {
+	if (!is_mac(e, p)) {
 		gx_gcm_seal(&key->key, nonce, (struct gx_gcm_aad){aad, GX_WIRE_TAG_AT}, p->b, p->b,
 			    p->len, p->hdr + GX_WIRE_TAG_AT);
 		return;

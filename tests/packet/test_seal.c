@@ -243,21 +243,21 @@ static const struct answer {
 	const char *hdr, *payload;
 } answers[] = {
 	{GX_INTEGRITY_MAC, 0, GX_PKT_DATA, 0x123456789abc, 37,
-	 "3101250002001000bc9a785601040000000100002600ada7a2f5cdbecee608db7c9a48a03f3a",
+	 "4101250002001000bc9a78560104000000010000260081ae46df1a38dd8a762a8706fa244925",
 	 "746865206279746573206f662061207061636b65742c203337206f66207468656d2c20736f"},
 	{GX_INTEGRITY_MAC, 2, GX_PKT_ACK, 7, 0,
-	 "33010000020010000700000001040000000100002602cd4bf37e0f38c11eb801ec821b27f8a9", ""},
+	 "43010000020010000700000001040000000100002602db06c7b2eab5f4504ed25d905a7efab8", ""},
 	{GX_INTEGRITY_MAC, 1, GX_PKT_CTL, 0x200000005, 64,
-	 "320140000200100005000000010400000001000026018e535ba61d34f788a9e3896673675f29",
-	 "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
-	 "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"},
+	 "420140000200100005000000010400000001000026017e800ad772baf3fa85da4628a3ebda91",
+	 "d15c6ac467da33daa4606a225f292637ec2ddfcc8aa332295325c40f5ed7f0ae"
+	 "04c68dcc11f9c09f8053e8c1dee5a6d1753b3b97bf176d9e5e787237f9064be2"},
 	{GX_INTEGRITY_GCM, 0, GX_PKT_DATA, 0x123456789abc, 37,
-	 "3101250002001000bc9a78560104000000010000260072b9d22d73d969d91e5e2dcbdb5d08fa",
+	 "4101250002001000bc9a785601040000000100002600d4a6b2cf33f44e57d4deae903ff021cd",
 	 "1a8139b74aa5007f2e4f2b1d3ddbe611dff537b39c76c0687a202eff0e0e14eaa815c35b8d"},
 	{GX_INTEGRITY_GCM, 2, GX_PKT_ACK, 7, 0,
-	 "330100000200100007000000010400000001000026024ad6c658694bef582f85b32a17d19d9f", ""},
+	 "43010000020010000700000001040000000100002602db06c7b2eab5f4504ed25d905a7efab8", ""},
 	{GX_INTEGRITY_GCM, 1, GX_PKT_CTL, 0x200000005, 64,
-	 "320140000200100005000000010400000001000026010fbb2e8c3de81bf6d2ce516a289b6d57",
+	 "420140000200100005000000010400000001000026017e800ad772baf3fa85da4628a3ebda91",
 	 "d15c6ac467da33daa4606a225f292637ec2ddfcc8aa332295325c40f5ed7f0ae"
 	 "04c68dcc11f9c09f8053e8c1dee5a6d1753b3b97bf176d9e5e787237f9064be2"},
 };
@@ -474,9 +474,9 @@ static void window__nonces_differ(void **state)
 	a.type = GX_PKT_CTL;
 	packet_make(e, &a, zero, &tx);
 	rig_ep(r, 0, 0)->seal->window[1].next = 400;
-	tx.hdr[0] = 3 << 4 | GX_PKT_PROBE;
+	tx.hdr[0] = GX_WIRE_VERSION << 4 | GX_PKT_PROBE;
 	assert_false(taken(r, &tx, GX_PKT_PROBE, 500));
-	tx.hdr[0] = 3 << 4 | GX_PKT_CTL;
+	tx.hdr[0] = GX_WIRE_VERSION << 4 | GX_PKT_CTL;
 	assert_true(taken(r, &tx, GX_PKT_CTL, 500));
 	taps_close();
 	rig_close(r);
@@ -531,6 +531,53 @@ static unsigned garbage(const uint8_t *b, size_t n)
 	for (size_t i = 0; i < n; i++)
 		is += b[i] != RIG_POISON;
 	return is;
+}
+
+/* A change of payload that leaves its CRC-32C as it was: by the generator, from byte @at on. */
+static void crc_keep(uint8_t *b, unsigned at)
+{
+	le64_put(b + at, le64_get(b + at) ^ 0x105ec76f1);
+}
+
+/* Mode MAC, and somebody on the path who has no key: the payload of DATA is in clear, and may be changed
+ * so that its CRC stays. Nothing else may: not what a packet is for, nor where bytes go. */
+static void mac__no_crc_stands_for_what_is_to_be_done(void **state)
+{
+	static const uint8_t types[] = {GX_PKT_DATA, GX_PKT_CTL, GX_PKT_ACK, GX_PKT_PROBE};
+	struct rig *r = seal_open_rig(&(struct rig_cfg){.integrity = GX_INTEGRITY_MAC});
+	uint8_t payload[64];
+	struct gx_tx tx;
+	uint32_t crc;
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(types); i++) {
+		struct pkt_ep *to = rig_ep(r, 0, 0);
+		bool is_data = types[i] == GX_PKT_DATA;
+		struct answer a = {
+			.mode = GX_INTEGRITY_MAC, .type = types[i], .number = 500 + i, .len = 64};
+
+		to->seal->window[types[i] != GX_PKT_ACK].next = 500;
+		packet_make(rig_ep(r, 1, 0), &a, src, &tx);
+		memcpy(payload, tx.data, sizeof(payload));
+		assert_int_equal(!memcmp(payload, src, sizeof(payload)), is_data);
+		tx.data = payload;
+		crc = gx_crc32c(0, payload, sizeof(payload));
+		for (unsigned at = 0; at + 8 <= sizeof(payload) && !is_data; at++) {
+			crc_keep(payload, at);
+			assert_int_equal(gx_crc32c(0, payload, sizeof(payload)), crc);
+			assert_false(taken(r, &tx, a.type, a.number));
+			crc_keep(payload, at);
+		}
+		for (unsigned bit = 0; bit < 8 * GX_WIRE_TAG_AT; bit++) {
+			tx.hdr[bit / 8] ^= (uint8_t)(1u << bit % 8);
+			assert_false(taken(r, &tx, a.type, a.number));
+			tx.hdr[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		}
+		if (is_data)
+			crc_keep(payload, 7);
+		assert_true(taken(r, &tx, a.type, a.number));
+	}
+	taps_close();
+	rig_close(r);
 }
 
 /* A message of which no packet has come, and packets of it that never came: half the forger's own. */
@@ -1052,6 +1099,7 @@ int main(int argc, char *argv[])
 		rig_test(record__crc_by_a_port_that_copies),
 		rig_test(window__numbers),
 		rig_test(window__nonces_differ),
+		rig_test(mac__no_crc_stands_for_what_is_to_be_done),
 		rig_test(forged__nothing_changes),
 		rig_test(forged__what_has_come_stays),
 		rig_test(wrong__leaves_nothing),
