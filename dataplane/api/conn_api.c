@@ -7,6 +7,7 @@
 #include "gx_internal/link.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -316,6 +317,25 @@ GX_EXPORT int gx_conn_region(struct gx_conn *c, const char *name, unsigned index
 		return core_struct_give("gx_region", &full, sizeof(full), out);
 	}
 	return gx_fail(-ENOENT, "peer %s has no region '%s'", c->peer_name, name ? name : "");
+}
+
+GX_EXPORT int gx_conn_may(struct gx_conn *c, const struct gx_mem *mem, unsigned access,
+			  uint64_t off, uint64_t len)
+{
+	const struct core_rights *r = &c->rights;
+
+	if (!access || access & ~CORE_ACCESS || mem_is_dead(mem))
+		return gx_fail(-EINVAL, "no access is asked for, or the memory was freed");
+	if (conn_state(c) != GX_CONN_STATE_UP)
+		return gx_fail(-ENOTCONN, "the connection is not up");
+	if (mem ? !core_may(c, mem, access) : r->limited && (r->some || access & ~r->access))
+		return gx_fail(-EACCES, "peer %s has no right to that", c->peer_name);
+	if (mem && (off > mem->len || len > mem->len - off))
+		return gx_fail(-ERANGE,
+			       "%" PRIu64 " bytes at %" PRIu64
+			       " are outside of region '%s' of %" PRIu64,
+			       len, off, mem->name, mem->len);
+	return 0;
 }
 
 GX_EXPORT int gx_conn_msg(struct gx_conn *c, const void *data, uint32_t len)

@@ -179,7 +179,7 @@ unsigned core_rights(const struct gx_conn *c, const struct gx_mem *mem)
 	const struct core_rights *r = &c->rights;
 	uint8_t named;
 
-	if (!r->limited)
+	if (!r->limited || mem->token == CORE_TOKEN_NOTES)
 		return CORE_ACCESS;
 	/* Pairs with the release in region_name(): the bits are as old as the name, or newer. */
 	named = r->some ? atomic_load_explicit(&mem->named, memory_order_acquire) : 0;
@@ -190,11 +190,10 @@ unsigned core_rights(const struct gx_conn *c, const struct gx_mem *mem)
 	return r->access;
 }
 
-bool core_may(const struct gx_ep *ep, const struct gx_mem *mem, unsigned access)
+bool core_may(const struct gx_conn *c, const struct gx_mem *mem, unsigned access)
 {
-	unsigned rights = mem == core_notes_mem(ep) ? access : core_rights(ep->conn, mem);
-
-	return mem->access & access & rights;
+	return !(access & ~(mem->access & core_rights(c, mem))) &&
+	       (!mem->only || mem->only == c->id);
 }
 
 void core_denied(struct gx_ep *ep)

@@ -428,9 +428,9 @@ static inline struct gx_mem *core_region_at(const struct gx *gx, uint64_t token)
 struct gx_mem *core_notes_mem(const struct gx_ep *ep); /* CORE_TOKEN_NOTES */
 
 /** core_rights() - What the peer of @c may do to @mem by its key: GX_ACCESS_PUT, GX_ACCESS_GET. Whether
- * @mem lets anybody is another question. core_may(): the same for one that the peer names. Any thread. */
+ * @mem lets anybody is another question; core_may() asks both, of all bits in @access. Any thread. */
 unsigned core_rights(const struct gx_conn *c, const struct gx_mem *mem);
-bool core_may(const struct gx_ep *ep, const struct gx_mem *mem, unsigned access);
+bool core_may(const struct gx_conn *c, const struct gx_mem *mem, unsigned access);
 
 /** core_denied() - Count that the peer has no right to what it asked for. */
 void core_denied(struct gx_ep *ep);
@@ -454,11 +454,8 @@ static inline int core_region(struct gx_ep *ep, uint64_t token, unsigned access,
 		gx_stat_add(&core->loop.stats, GX_STAT_STALE, 1);
 		return -ESTALE;
 	}
-	if (gx_unlikely(!(mem->access & access & ep->access)) && !core_may(ep, mem, access)) {
-		core_denied(ep);
-		return -EACCES;
-	}
-	if (mem->only && mem->only != ep->conn->id) {
+	if (gx_unlikely(!(mem->access & access & ep->access) || mem->only) &&
+	    !core_may(ep->conn, mem, access)) {
 		core_denied(ep);
 		return -EACCES;
 	}

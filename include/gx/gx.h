@@ -655,6 +655,20 @@ int gx_conn_region(struct gx_conn *conn, const char *name, unsigned index, struc
  */
 int gx_conn_key(struct gx_conn *conn, const struct gx_key *key, struct gx_region *out);
 
+/**
+ * gx_conn_may() - May the peer do this to memory of ours? It is the question that gx asks of each put
+ * and get of the peer: what its key allows (gx/auth.h), and @access of gx_mem_share(). A program asks
+ * it before it reads or writes memory at a peer's wish, as by a message of gx_conn_msg(): gx does not
+ * know what such messages are for. Any thread, while the caller holds @conn and @mem.
+ * @mem: NULL: all memory, of whatever name, now and later: has the peer's key no such limit?
+ * @access: GX_ACCESS_PUT, GX_ACCESS_GET, or both
+ * Return: 0; -EACCES: no, or not by name: who holds keys of memory (gx_mem_key()) is not known here;
+ * -ERANGE: it may, but these bytes are outside of @mem; -ENOTCONN: it is not up, so nothing is known
+ * of its rights; -EINVAL: no @access, or @mem was freed.
+ */
+int gx_conn_may(struct gx_conn *conn, const struct gx_mem *mem, unsigned access, uint64_t off,
+		uint64_t len);
+
 /** gx_conn_msg() - Send a small message (at most 32 KiB) beside the data path, over the bootstrap
  * connection, to the peer's on_msg. Messages keep their order, and none is lost while the
  * connection lives. Return: 0, -ENOTCONN, -EMSGSIZE, -ENOMEM. */

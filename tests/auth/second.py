@@ -4,6 +4,7 @@
 tests/packet/test_seal.c and tests/tcp/test_tcp_seal.c. `second.py HOST PORT NAME SECRET OWN-HOST MODE` puts to a gxd, and gets."""
 import hashlib
 import hmac
+import json
 import os
 import select
 import socket
@@ -76,6 +77,7 @@ def exporter(master, context):  # RFC 8446 7.5, out of TLS's exporter master sec
     return expand_label(secret, b"exporter", 32, hashlib.sha256(context).digest())
 
 class Client:  # one lane of link packet over udp, to a gxd of another host; openssl does the TLS
+    silence_ns, ports = 5 * 10**9, (47000, 47001)
     def __init__(self, host, port, name, secret, own, mode):
         log = tempfile.mktemp()
         self.tls = subprocess.Popen(
@@ -83,18 +85,18 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
              "-psk_identity", name, "-psk", secret, "-quiet", "-keylogfile", log],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.data, self.ctl = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
-        self.data.bind((own, 47000))
-        self.ctl.bind((own, 47001))
+        self.data.bind((own, self.ports[0]))
+        self.ctl.bind((own, self.ports[1]))
         self.send_frame(1, struct.pack("<4I16sB16sQ6I", 0x31307867, 10, os.getpid(), 0, os.urandom(16), 0, os.urandom(16), 7, 1, 524288, 16,
                                        15, 1, 1) + b"\3udp" + struct.pack("<3IBIBH", 256, 1280, 1280, 0, 0, 0, 0))
-        hello = self.frame(1)
+        hello = self.hello = self.frame(1)
         with open(log, encoding="ascii") as f:
             master = bytes.fromhex(next(line.split()[2] for line in f if line.startswith("EXPORTER_SECRET")))
         os.unlink(log)
-        self.token, = struct.unpack_from("<Q", hello, hello.index(b"\2kv") + 3)
+        self.token, _ = self.region("kv") or (0, 0)
         self.out, self.into = (Keys(exporter(master, struct.pack("<BIB", 0, 0, way))) for way in range(2))
-        addr = struct.pack("<BBHI16s16x", 4, 0, 47000, 0, socket.inet_aton(own))
-        self.send_frame(2, b"\3udp" + struct.pack("<BB4IQI", 0, 0, 1280, 524288, 16, mode, 5 * 10**9, 1) + struct.pack("<H", len(addr))
+        addr = struct.pack("<BBHI16s16x", 4, 0, self.ports[0], 0, socket.inet_aton(own))
+        self.send_frame(2, b"\3udp" + struct.pack("<BB4IQI", 0, 0, 1280, 524288, 16, mode, self.silence_ns, 1) + struct.pack("<H", len(addr))
                         + addr + struct.pack("<BIIQIBH", 0, 5, 8, 1000, 0, 0, 0))
         accept = self.frame(3)
         at = accept.index(struct.pack("<H", 40)) + 42
@@ -105,6 +107,21 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
         self.slots, self.rsns, self.sent = {}, set(), []
         self.frame(4)
         self.send_frame(4, b"")
+    def region(self, name):  # Token and length, as HELLO says them.
+        at = self.hello.find(bytes([len(name)]) + name.encode())
+        return struct.unpack_from("<QQ", self.hello, at + 1 + len(name)) if at >= 0 else None
+    def ask(self, op, **fields):  # A request of gxd's; the answer.
+        self.asked = getattr(self, "asked", 0) + 1
+        self.send_frame(6, json.dumps({"id": self.asked, "op": op, **fields}).encode())
+        while True:
+            answer = json.loads(self.frame(6))
+            if answer.get("id") == self.asked and "ok" in answer:
+                return answer
+    def close(self):
+        self.tls.kill()
+        self.tls.wait()
+        self.data.close()
+        self.ctl.close()
     def send_frame(self, kind, body):
         self.tls.stdin.write(struct.pack("<IHH", len(body) + 4, kind, 0) + body)
         self.tls.stdin.flush()

@@ -33,16 +33,21 @@ def serve(gxd, folder):
     return server, secret
 
 
-def main():
-    build = os.path.abspath(sys.argv[1])
+def enter(script, build):
+    """Two network namespaces: the script goes on in the one with 10.9.0.1, the other is named far and has 10.9.0.2."""
     if os.geteuid():
         skip("network namespaces need root")
     if not importlib.util.find_spec("cryptography"):
         skip("Python has no package cryptography")
     if "inside" not in sys.argv:
-        os.execvp("unshare", ["unshare", "-n", "-m", sys.executable, __file__, build, "inside"])
+        os.execvp("unshare", ["unshare", "-n", "-m", sys.executable, script, build, "inside"])
     if subprocess.run(NETS, shell=True, check=False).returncode:
         skip("this machine makes no network namespaces")
+
+
+def main():
+    build = os.path.abspath(sys.argv[1])
+    enter(__file__, build)
     with tempfile.TemporaryDirectory() as folder:
         server, secret = serve(os.path.join(build, "tools", "gxd"), folder)
         ended = [subprocess.run(["ip", "netns", "exec", "far", sys.executable, os.path.join(HERE, "second.py"), "10.9.0.1", "4791", "kv",

@@ -78,6 +78,7 @@ static void both_reload(void)
 /* The server's program keeps connections that are over. */
 static _Atomic bool keeps;
 static _Atomic int sock_b; /* of the last connection over link tcp: the kernel's buffer */
+static struct gx_conn *_Atomic served; /* the server's end of the last connection, when it is up */
 
 static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 		    const char *why)
@@ -89,6 +90,8 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 		getsockopt(tcp_of(conn->ep[0])->sock[0].fd, SOL_SOCKET, SO_RCVBUF, &b, &len);
 		sock_b = b;
 	}
+	if (event == GX_CONN_EVENT_UP)
+		served = conn;
 	if (!keeps)
 		common_gx_on_conn(arg, conn, event, err, why);
 }
@@ -153,6 +156,7 @@ static int dial(struct gx_conn **conn)
 	o.ports = port;
 	o.nr_ports = port ? 1 : 0;
 	o.timeout_ns = COMMON_WAIT_NS;
+	served = NULL;
 	assert_int_equal(gx_connect(r.client, r.addr, &o, conn), 0);
 	ret = gx_conn_wait(*conn, COMMON_WAIT_NS);
 	return ret;
@@ -192,6 +196,24 @@ static int run(struct gx_conn *conn, enum gx_op_kind kind, uint64_t token, uint3
 	return run_op(conn, &op);
 }
 
+/* What a program of the server hears of its region @i, for messages that gx does not know. */
+static void may_by_message(unsigned i, unsigned access)
+{
+	static const unsigned asks[] = {GX_ACCESS_PUT, GX_ACCESS_GET, BOTH};
+
+	for (unsigned n = 0; n < COMMON_WAIT_NS / 1000000 && !served; n++)
+		usleep(1000);
+	assert_non_null(served);
+	for (unsigned n = 0; n < GX_ARRAY_SIZE(asks); n++) {
+		int want = asks[n] & ~access ? -EACCES : 0;
+
+		assert_int_equal(gx_conn_may(served, r.mem[i], asks[n], 0, LEN), want);
+		assert_int_equal(gx_conn_may(served, r.mem[i], asks[n], LEN, 0), want);
+		assert_int_equal(gx_conn_may(served, r.mem[i], asks[n], 1, LEN), want ?: -ERANGE);
+		assert_int_equal(gx_conn_may(served, r.mem[i], asks[n], -1, 2), want ?: -ERANGE);
+	}
+}
+
 /* All ways of a region at once: what the client was told, and what happens to one that asks by hand. */
 static void may(struct gx_conn *conn, unsigned i, unsigned access)
 {
@@ -216,6 +238,39 @@ static void may(struct gx_conn *conn, unsigned i, unsigned access)
 		if (get != (access & GX_ACCESS_GET ? 0 : -EACCES))
 			fail_msg("get of %u from %s: %d", lens[n], names[i], get);
 	}
+	may_by_message(i, access);
+}
+
+/* Memory without a name, all memory, memory that is gone, and a peer that is none yet or no more. */
+static void message__asks(void **state)
+{
+	struct gx_conn *conn = dial_by(BOTH, ""), *gone;
+	struct gx_mem *mem;
+
+	may_by_message(KV, BOTH);
+	assert_int_equal(gx_conn_may(served, NULL, BOTH, 0, 0), 0);
+	assert_int_equal(gx_conn_may(served, NULL, 0, 0, 0), -EINVAL);
+	assert_int_equal(gx_conn_may(served, r.bare, GX_ACCESS_GET, 0, 0), -EACCES);
+	assert_int_equal(gx_mem_alloc(r.server, GX_MEM_HOST, 0, LEN, &mem), 0);
+	assert_int_equal(gx_mem_share(mem, "soon gone", BOTH), 0);
+	assert_int_equal(gx_conn_may(served, mem, BOTH, 0, LEN), 0);
+	assert_int_equal(gx_mem_free(mem), 0);
+	assert_int_equal(gx_conn_may(served, mem, BOTH, 0, LEN), -EINVAL);
+	keeps = true;
+	gone = served;
+	gx_conn_close(conn);
+	for (unsigned i = 0; i < 5000 && gx_conn_may(gone, NULL, BOTH, 0, 0) != -ENOTCONN; i++)
+		usleep(1000);
+	assert_int_equal(gx_conn_may(gone, r.mem[KV], BOTH, 0, 0), -ENOTCONN);
+	conn = dial_by(BOTH, "kv,log*");
+	may_by_message(KV, BOTH);
+	assert_int_equal(gx_conn_may(served, NULL, GX_ACCESS_GET, 0, 0), -EACCES);
+	gx_conn_close(conn);
+	conn = dial_by(GX_ACCESS_GET, "");
+	may_by_message(KV, GX_ACCESS_GET);
+	assert_int_equal(gx_conn_may(served, NULL, GX_ACCESS_GET, 0, 0), 0);
+	assert_int_equal(gx_conn_may(served, NULL, BOTH, 0, 0), -EACCES);
+	gx_conn_close(conn);
 }
 
 static void all__without_limits(void **state)
@@ -625,6 +680,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(regions__stars, setup, teardown),
 		cmocka_unit_test_setup_teardown(regions__later, setup, teardown),
 		cmocka_unit_test_setup_teardown(keys_of_memory__rights, setup, teardown),
+		cmocka_unit_test_setup_teardown(message__asks, setup, teardown),
 		cmocka_unit_test_setup_teardown(notes__are_free, setup, teardown),
 		cmocka_unit_test_setup_teardown(connections__limit, setup, teardown),
 		cmocka_unit_test_setup_teardown(under_way__is_divided, setup, teardown),

@@ -60,14 +60,22 @@ def client(tools, other, addr, command, key, *args):
 
 def rights(tools, other, keys):
     """Words at both ends."""
-    for name, *more in (("all",), ("get", "--access", "get"), ("log", "--regions", "log*,k"), ("two", "--connections", "2"),
+    for name, *more in (("all",), ("get", "--access", "get"), ("put", "--access", "put"), ("kv", "--regions", "kv"), ("log", "--regions", "log*,k"), ("two", "--connections", "2"),
                         ("slow", "--under-way", "64K")):
         tools.gxd("keygen", name, *more, "-o", keys / f"{name}.key").must(OK)
     with cli.Server(tools, "--key", keys, "--mem", "log.1=host:1M", "--port", "udp", listen=HERE + ":0") as s:
         for command in ("put", "get"):
             client(tools, other, s.addr, command, keys / "all.key").must(OK)
             client(tools, other, s.addr, command, keys / "slow.key").must(OK)
-        client(tools, other, s.addr, "get", keys / "get.key").must(OK)
+        client(tools, other, s.addr, "get", keys / "get.key", "--no-check").must(OK)
+        client(tools, other, s.addr, "get", keys / "get.key").must(FAILED, "'fill' is for clients whose key has no limits", "--no-check")
+        client(tools, other, s.addr, "put", keys / "put.key", "--no-check").must(OK)
+        client(tools, other, s.addr, "put", keys / "put.key").must(FAILED, "'poison' is for clients whose key has no limits", "--no-check")
+        client(tools, other, s.addr, "send", keys / "put.key", "--no-check").must(FAILED, "'recv' is for clients whose key has no limits")
+        for name, refused in (("kv", None), ("put", "region 'kv' may not be read"), ("get", "region 'kv' may not be written")):
+            words = other.words(tools.gxperf_path, "put", s.addr, "--cores", CLIENT_CPU, "--mem", "kv", "--key", keys / f"{name}.key", "--file",
+                                README)
+            tools.run(words[0], *words[1:]).must(FAILED if refused else OK, *[refused] if refused else ())
         client(tools, other, s.addr, "put", keys / "get.key").must(FAILED, "region 'kv' may not be written")
         s.wait_log("key get lets it get alone")
         client(tools, other, s.addr, "put", keys / "log.key").must(FAILED, "no region 'kv'", "log.1")

@@ -22,7 +22,7 @@ struct json_t *op_echo(struct request *req)
 	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I}", "region", &name, "base",
 		      &base))
 		return NULL;
-	r = request_region(req, name);
+	r = request_region(req, name, 0, 0);
 	if (!r)
 		return NULL;
 	if (atomic_load_explicit(&client->echo, memory_order_relaxed))

@@ -61,7 +61,7 @@ static struct json_t *lease_held(struct request *req, const struct service_lease
 	struct json_t *out = js_pack("{}");
 	uint64_t off;
 
-	if (gx_conn_info(holder->conn, &info))
+	if (request_is_limited(req) || gx_conn_info(holder->conn, &info))
 		snprintf(info.peer, sizeof(info.peer), "another client");
 	snprintf(by, sizeof(by), "bytes %llu to %llu of region '%s' are in use by %s",
 		 (unsigned long long)l->off, (unsigned long long)(l->off + l->len - 1),
@@ -84,7 +84,8 @@ static struct json_t *lease_held(struct request *req, const struct service_lease
  * lease {region, off, len, write, content} -> {} or {held: words, by: words, place}: reserves these
  * bytes for the client until its connection ends or it takes another lease; or says who has some of
  * them, and where as many are free (no place: nowhere). Two clients may both read bytes if
- * both name the same content. Leases bind only clients that ask for them.
+ * both name the same content. Leases bind only clients that ask for them, and hold nobody off if the
+ * client may not write there.
  */
 struct json_t *op_lease(struct request *req)
 {
@@ -93,11 +94,14 @@ struct json_t *op_lease(struct request *req)
 	const char *content;
 	int write;
 
-	want.region = request_range(req, &want.off, &want.len);
-	if (!want.region || js_unpack(req->in, req->why, sizeof(req->why), "{s:b, s:s}", "write",
-				      &write, "content", &content))
+	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:b, s:s}", "write", &write, "content",
+		      &content))
 		return NULL;
 	want.write = write;
+	req->access = write ? GX_ACCESS_PUT : GX_ACCESS_GET;
+	want.region = request_range(req, &want.off, &want.len);
+	if (!want.region)
+		return NULL;
 	if (strlen(content) >= sizeof(want.content))
 		return request_fail(req, "'%.70s' is longer than %zu", content,
 				    sizeof(want.content) - 1);
@@ -105,6 +109,9 @@ struct json_t *op_lease(struct request *req)
 	holder = lease_holder(req, &want);
 	if (holder)
 		return lease_held(req, &want, holder);
+	/* Who may not write holds nobody off. */
+	if (gx_conn_may(req->client->conn, want.region->mem, GX_ACCESS_PUT, 0, 0))
+		want.len = 0;
 	req->client->lease = want;
 	atomic_store(&req->client->leases, true);
 	return js_pack("{}");

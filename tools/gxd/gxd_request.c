@@ -22,52 +22,62 @@ struct json_t *request_fail(struct request *req, const char *fmt, ...)
 	return NULL;
 }
 
-const struct service_region *request_region(struct request *req, const char *name)
+bool request_is_limited(const struct request *req)
 {
-	for (unsigned i = 0; i < req->svc->nr_regions; i++)
-		if (!strcmp(req->svc->regions[i].opt.name, name))
-			return &req->svc->regions[i];
-	request_fail(req, "no region '%.63s' here", name);
+	return gx_conn_may(req->client->conn, NULL, GX_ACCESS_PUT | GX_ACCESS_GET, 0, 0) != 0;
+}
+
+/* Who may not reach a region hears what it hears of one that is not there. */
+const struct service_region *request_region(struct request *req, const char *name, uint64_t off,
+					    uint64_t len)
+{
+	for (unsigned i = 0; i < req->svc->nr_regions; i++) {
+		const struct service_region *r = &req->svc->regions[i];
+		int ret = strcmp(r->opt.name, name)
+				  ? -EACCES
+				  : gx_conn_may(req->client->conn, r->mem, req->access, off, len);
+
+		if (!ret)
+			return r;
+		if (ret != -EACCES) {
+			request_fail(req, "%s", gx_error());
+			return NULL;
+		}
+	}
+	request_fail(req, "no region '%.63s' here that this client may %s", name,
+		     req->access & GX_ACCESS_PUT ? "write" : "read");
 	return NULL;
 }
 
-/* Take region, offset and length of a request, and check them against each other. */
+/* Take region, offset and length of a request. */
 const struct service_region *request_range(struct request *req, uint64_t *off, uint64_t *len)
 {
-	const struct service_region *r;
-	long long o = -1, l = -1;
 	const char *name;
+	long long o, l;
 
 	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I, s:I}", "region", &name,
 		      "off", &o, "len", &l))
 		return NULL;
-	r = request_region(req, name);
-	if (!r)
-		return NULL;
-	if (o < 0 || l < 0 || (uint64_t)o > r->opt.len || (uint64_t)l > r->opt.len - (uint64_t)o) {
-		request_fail(req, "%lld bytes at %lld are outside region '%s' of %llu", l, o,
-			     r->opt.name, (unsigned long long)r->opt.len);
-		return NULL;
-	}
-	*off = (uint64_t)o;
+	*off = (uint64_t)o; /* a negative number is too large */
 	*len = (uint64_t)l;
-	return r;
+	return request_region(req, name, *off, *len);
 }
 
-/* Do @nr slots of @size, @stride apart, fit behind @off in @room bytes? (No slots always fit.) */
-static bool slots_fit(uint64_t room, uint64_t off, uint64_t size, uint64_t stride, uint64_t nr)
+/* Bytes of @nr slots of @size, @stride apart. UINT64_MAX: they make no sense. */
+static uint64_t slots_span(uint64_t size, uint64_t stride, uint64_t nr)
 {
 	uint64_t span;
 
-	if (!nr || nr > SERVICE_NR_MAX || stride < size || off > room)
-		return !nr;
-	return !__builtin_mul_overflow(nr - 1, stride, &span) && span <= room - off &&
-	       size <= room - off - span;
+	if (!nr)
+		return 0;
+	if (nr > SERVICE_NR_MAX || stride < size || __builtin_mul_overflow(nr - 1, stride, &span) ||
+	    __builtin_add_overflow(span, size, &span))
+		return UINT64_MAX;
+	return span;
 }
 
 const struct service_region *request_slots(struct request *req, struct service_slots *s)
 {
-	const struct service_region *r;
 	long long off, size, stride, nr, seed, iter;
 	const char *name;
 
@@ -75,21 +85,13 @@ const struct service_region *request_slots(struct request *req, struct service_s
 		      "region", &name, "off", &off, "size", &size, "stride", &stride, "n", &nr,
 		      "seed", &seed, "iter", &iter))
 		return NULL;
-	r = request_region(req, name);
-	if (!r)
-		return NULL;
 	*s = (struct service_slots){.off = (uint64_t)off,
 				    .size = (uint64_t)size,
 				    .stride = (uint64_t)stride,
 				    .nr = (uint64_t)nr,
 				    .seed = (uint64_t)seed,
 				    .iter = (uint64_t)iter};
-	if (off >= 0 && size >= 0 && stride >= 0 && nr >= 0 &&
-	    slots_fit(r->opt.len, s->off, s->size, s->stride, s->nr))
-		return r;
-	request_fail(req, "%lld slots of %lld bytes at %lld are outside region '%s' of %llu", nr,
-		     size, off, r->opt.name, (unsigned long long)r->opt.len);
-	return NULL;
+	return request_region(req, name, s->off, slots_span(s->size, s->stride, s->nr));
 }
 
 struct json_t *request_done(struct request *req, int ret)

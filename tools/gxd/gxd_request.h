@@ -45,6 +45,7 @@ struct request {
 	struct service_client *client;
 	struct service_work work;
 	struct json_t *in;
+	unsigned access;	   /* of the client to the region that the request names */
 	char why[SERVICE_WHY_MAX]; /* reason of a failure */
 };
 
@@ -59,10 +60,14 @@ void service_job_free(struct job *job);
 /** request_fail() - Keep the reason. Return: NULL, the result of an op_*() that fails. */
 struct json_t *request_fail(struct request *req, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
+/** request_is_limited() - Has the key of the client limits in access or regions? It then hears nothing
+ * of others. */
+bool request_is_limited(const struct request *req);
 struct json_t *request_done(struct request *req, int ret); /* {}, or a failure */
-/* Take these fields of the request, and check them against each other. NULL: req->why has the
- * reason. */
-const struct service_region *request_region(struct request *req, const char *name);
+/* Take these fields of the request. Each asks whether the client has req->access to these bytes. NULL:
+ * req->why has the reason. */
+const struct service_region *request_region(struct request *req, const char *name, uint64_t off,
+					    uint64_t len);
 const struct service_region *request_range(struct request *req, uint64_t *off, uint64_t *len);
 const struct service_region *request_slots(struct request *req, struct service_slots *s);
 /** service_core_of() - The core of @ep. NULL: not one of ours. */

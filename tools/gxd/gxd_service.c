@@ -24,7 +24,8 @@ static struct json_t *op_hello(struct request *req)
 	char *text = calloc(1, SERVICE_DESCRIBE_MAX);
 	struct json_t *out;
 
-	if (text)
+	/* It names all regions. */
+	if (text && !request_is_limited(req))
 		gx_describe(svc->gx, text, SERVICE_DESCRIBE_MAX);
 	out = js_pack("{s:s, s:i, s:i, s:s, s:i}", "version", gx_version(), "rpc", RPC_VERSION,
 		      "pid", (int)getpid(), "unpack", opt_unpack_text(svc->unpack), "sms",
@@ -133,22 +134,43 @@ static struct json_t *op_cpu(struct request *req)
 
 /* ---- Worker ---- */
 
-static const struct {
+/* docs/security.md has this table; tests/auth/test_served.py holds both, and the answers, to it. */
+static const struct service_op {
 	const char *name;
+	enum { SERVES_FULL, SERVES_ANY } who; /* FULL: clients whose key has no limits */
+	unsigned access;		      /* that it asks for, to the region that it names */
 	struct json_t *(*fn)(struct request *req); /* NULL: req->why has the reason */
 } service_ops[] = {
-	{"hello", op_hello},	     {"poison", op_poison}, {"fill", op_fill},
-	{"verify", op_verify},	     {"sha256", op_sha256}, {"cpu", op_cpu},
-	{"echo", op_echo},	     {"poll", op_poll},	    {"recv", op_recv},
-	{"recv_stop", op_recv_stop}, {"lease", op_lease},   {"answer", op_answer},
+	{"hello", SERVES_ANY, 0, op_hello},
+	{"cpu", SERVES_ANY, 0, op_cpu},
+	{"sha256", SERVES_ANY, GX_ACCESS_GET, op_sha256},
+	{"lease", SERVES_ANY, GX_ACCESS_PUT | GX_ACCESS_GET, op_lease}, /* one of them */
+	{"poison", SERVES_FULL, GX_ACCESS_PUT, op_poison},
+	{"fill", SERVES_FULL, GX_ACCESS_PUT, op_fill},
+	{"verify", SERVES_FULL, GX_ACCESS_GET, op_verify},
+	{"recv", SERVES_FULL, GX_ACCESS_PUT, op_recv},
+	{"recv_stop", SERVES_FULL, 0, op_recv_stop},
+	{"echo", SERVES_FULL, GX_ACCESS_GET, op_echo},
+	{"poll", SERVES_FULL, GX_ACCESS_GET, op_poll},
+	{"answer", SERVES_FULL, 0, op_answer},
 };
 
-static struct json_t *request_run(struct request *req, const char *op)
+static struct json_t *request_run(struct request *req, const char *name)
 {
-	for (size_t i = 0; i < sizeof(service_ops) / sizeof(service_ops[0]); i++)
-		if (!strcmp(op, service_ops[i].name))
-			return service_ops[i].fn(req);
-	return request_fail(req, "gxd %s knows no '%.32s'", gx_version(), op);
+	const struct service_op *op = service_ops, *end = op + sizeof(service_ops) / sizeof(*op);
+
+	while (op < end && strcmp(name, op->name) != 0)
+		op++;
+	if (op == end)
+		return request_fail(req, "gxd %s knows no '%.32s'", gx_version(), name);
+	if (op->who == SERVES_FULL && request_is_limited(req))
+		return request_fail(req,
+				    "'%s' is for clients whose key has no limits: gxperf put and "
+				    "get do without it by --no-check, or take a key without "
+				    "--access and --regions",
+				    op->name);
+	req->access = op->access;
+	return op->fn(req);
 }
 
 static void request_reply(struct request *req, struct json_t *out)

@@ -506,6 +506,13 @@ static int file_all(struct file *f, unsigned access)
 {
 	int ret = perf_connect(&f->perf, access);
 
+	if (!ret && f->perf.opts->check && !(f->perf.conns[0].region.access & GX_ACCESS_GET)) {
+		report_error(f->perf.report,
+			     "region '%s' may not be read, so what it then holds cannot be "
+			     "compared: --no-check",
+			     f->perf.conns[0].region.name);
+		return PERF_FAILED;
+	}
 	if (!ret)
 		ret = f->get ? file_open_target(f) : perf_room(&f->perf, f->len);
 	if (!ret)
