@@ -5,6 +5,7 @@ tables of docs/security.md and of tools/gxd/gxd_service.c are the same, and gxd 
 
 usage: tests/auth/test_served.py BUILD
 """
+import json
 import os
 import pathlib
 import re
@@ -16,7 +17,7 @@ import test_second
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parents[1]
-LEN = 1 << 20
+LEN, BIG, MANY, SHORT = 1 << 20, 64 << 20, 900, 200
 SLOTS = {"off": 4096, "size": 64, "stride": 64, "n": 64, "seed": 1, "iter": 1}
 RANGE = {"off": 4096, "len": 4096}
 # What a request says beside its region. Two regions: kv, which keys name, and priv, which none but "all" reaches.
@@ -114,6 +115,32 @@ def key_holds(client, key, all_):
     all_.ask("lease", region="kv", off=0, len=0, write=True, content="")
 
 
+def answers(client):
+    """Answers to sha256 that have come."""
+    os.set_blocking(client.tls.stdout.fileno(), False)
+    data = client.tls.stdout.read() or b""
+    os.set_blocking(client.tls.stdout.fileno(), True)
+    return data.count(b'"sha256"')
+
+
+def turns(greedy, other):
+    """One client has asked for more than can be done in minutes; another one is served meanwhile, also in what takes long."""
+    for i in range(MANY):
+        greedy.send_frame(6, json.dumps({"id": i, "op": "sha256", "region": "big", "off": 0, "len": BIG}).encode())
+    greedy.frame(6) # it is at work
+    for i in range(SHORT): # each waits for a piece of a long one, not for all of it
+        other.send_frame(6, json.dumps({"id": -i, "op": "cpu"}).encode())
+    for i in range(SHORT):
+        assert json.loads(other.frame(6))["id"] == -i
+    came = answers(greedy)
+    assert came < SHORT / 2, came
+    for op in ("sha256", "poison"):
+        assert other.ask(op, region="big", off=0, len=BIG)["ok"]
+    greedy.close() # in the middle
+    assert other.ask("sha256", region="big", off=0, len=BIG)["ok"]
+    return came
+
+
 def inside(folder):
     sys.path.insert(0, str(HERE))
     import second
@@ -130,6 +157,8 @@ def inside(folder):
         key_asks(client, key, all_)
         client.close()
         print("key", key, "is held to its rights", flush=True)
+    greedy = second.Client("10.9.0.1", 4791, "get", secrets["get"], "10.9.0.2", second.GCM)
+    print("another client was served behind", turns(greedy, all_), "of", MANY, "long requests", flush=True)
     all_.close()
 
 
@@ -145,7 +174,8 @@ def main():
         for name, limits in KEYS.items():
             more = [w for k, v in limits.items() for w in (f"--{k}", v)]
             subprocess.run([gxd, "keygen", name, *more, "-o", os.path.join(folder, f"{name}.key")], check=True, stdout=subprocess.DEVNULL)
-        with subprocess.Popen([gxd, "--key", folder, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M", "--mem", "priv=host:1M"],
+        with subprocess.Popen([gxd, "--key", folder, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M", "--mem", "priv=host:1M", "--mem",
+                               "big=host:64M"],
                               stdout=subprocess.PIPE, text=True) as server:
             assert "gxperf" in server.stdout.readline() # it serves
             ended = subprocess.run(["ip", "netns", "exec", "far", sys.executable, __file__, build, "--client", folder], check=False).returncode

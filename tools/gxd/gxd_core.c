@@ -337,29 +337,13 @@ int service_session_start(struct service_session *s)
 	return -ENOSPC;
 }
 
-/* Worker: as service_core_call(). @gone: the session has left. */
-static int session_stop_try(struct service_session *s, bool *gone)
+int service_session_stop(struct service_session *s)
 {
 	int ret = service_core_call(s->core, core_session_del, s);
 
-	if (!ret)
-		*gone = !s->core->session[s->id];
-	return ret;
-}
-
-int service_session_stop(struct service_session *s)
-{
-	uint64_t end = gx_now() + CORE_STOP_MAX_NS;
-	bool gone = false;
-	int ret = 0;
-
-	while (!gone && !ret) {
-		ret = session_stop_try(s, &gone);
-		if (!ret && !gone) {
-			if (gx_now() > end)
-				ret = -ETIMEDOUT;
-			core_nap();
-		}
-	}
-	return ret;
+	if (ret || !s->core->session[s->id])
+		return ret;
+	if (!s->stop_ns)
+		s->stop_ns = gx_now() + CORE_STOP_MAX_NS;
+	return gx_now() < s->stop_ns ? -EAGAIN : -ETIMEDOUT;
 }

@@ -89,8 +89,8 @@ static struct service_poller *poller_new(struct request *req, const struct servi
  */
 struct json_t *op_poll(struct request *req)
 {
-	struct service_slots s;
-	const struct service_region *r = request_slots(req, &s);
+	const struct service_region *r = request_slots(req);
+	const struct service_slots *s = &req->work.slots;
 	struct service_core *core;
 	struct service_poller *p;
 	struct gx_ep *ep = gx_conn_ep(req->client->conn, 0);
@@ -98,14 +98,14 @@ struct json_t *op_poll(struct request *req)
 	if (!r)
 		return NULL;
 	core = ep ? service_core_of(req->svc, ep) : NULL;
-	if (!core || s.nr != RPC_POLL_SLOTS || !s.size || r->opt.kind != GX_MEM_HOST)
+	if (!core || s->nr != RPC_POLL_SLOTS || !s->size || r->opt.kind != GX_MEM_HOST)
 		return request_fail(req, "polls %d slots of 1 byte or more in host memory",
 				    RPC_POLL_SLOTS);
 	p = atomic_load_explicit(&core->poller, memory_order_relaxed);
 	if (p && p->client != req->client)
 		return request_fail(req, "the core that would poll memory does so for another "
 					 "client: wait until that has ended, or leave --poll out");
-	p = poller_new(req, r, &s);
+	p = poller_new(req, r, s);
 	if (!p)
 		return NULL;
 	service_poller_end(core, req->client);

@@ -99,9 +99,11 @@ struct json_t *op_lease(struct request *req)
 		return NULL;
 	want.write = write;
 	req->access = write ? GX_ACCESS_PUT : GX_ACCESS_GET;
-	want.region = request_range(req, &want.off, &want.len);
+	want.region = request_range(req);
 	if (!want.region)
 		return NULL;
+	want.off = req->work.slots.off;
+	want.len = req->work.slots.size;
 	if (strlen(content) >= sizeof(want.content))
 		return request_fail(req, "'%.70s' is longer than %zu", content,
 				    sizeof(want.content) - 1);

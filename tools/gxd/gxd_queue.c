@@ -1,77 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The queue of requests from gx's control thread, which calls service_on_*(), to gxd's worker
- * thread.
+ * The queues of requests, one for each client, from gx's control thread, which calls service_on_*(),
+ * to gxd's worker thread, which serves the clients in turn.
  */
 #include "gxd/gxd_request.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SERVICE_JOBS_MAX 1024 /* most waiting requests, of all clients */
+#define SERVICE_JOBS_MAX_B 262144 /* of a client's waiting requests, in memory */
 
-static struct job *job_new(struct service_client *client, const void *data, uint32_t len)
+/* With the lock. */
+static void turn_put(struct service_client *client)
 {
-	struct job *job = calloc(1, sizeof(*job));
+	struct service *svc = client->svc;
 
-	if (!job)
-		return NULL;
-	job->client = client;
-	job->len = len;
-	if (data) {
-		job->text = malloc(len + 1);
-		if (!job->text) {
-			free(job);
-			return NULL;
-		}
-		memcpy(job->text, data, len);
-		job->text[len] = '\0';
-	}
-	return job;
+	if (client->ready)
+		return;
+	client->ready = true;
+	client->next_ready = NULL;
+	*svc->ready_tail = client;
+	svc->ready_tail = &client->next_ready;
+	pthread_cond_signal(&svc->work);
 }
 
-void service_job_free(struct job *job)
+/* A request beyond the limit is dropped. */
+static void job_put(struct service_client *client, const void *data, uint32_t len)
 {
-	free(job->text);
+	size_t size = sizeof(struct job) + len + 1;
+	struct job *job = malloc(size);
+
+	if (!job)
+		return;
+	*job = (struct job){.len = len};
+	memcpy(job->text, data, len);
+	job->text[len] = '\0';
+	pthread_mutex_lock(&client->svc->lock);
+	if (!client->svc->quit && client->jobs_b + size <= SERVICE_JOBS_MAX_B) {
+		client->jobs_b += (uint32_t)size;
+		*client->tail = job;
+		client->tail = &job->next;
+		turn_put(client);
+		job = NULL;
+	}
+	pthread_mutex_unlock(&client->svc->lock);
 	free(job);
 }
 
-/* The queue always takes the end of a client. It refuses requests if too many wait. */
-static bool job_put(struct service *svc, struct job *job)
-{
-	bool taken;
-
-	pthread_mutex_lock(&svc->lock);
-	taken = !svc->quit && (!job->text || svc->nr_jobs < SERVICE_JOBS_MAX);
-	if (taken) {
-		*svc->tail = job;
-		svc->tail = &job->next;
-		svc->nr_jobs++;
-		pthread_cond_signal(&svc->work);
-	}
-	pthread_mutex_unlock(&svc->lock);
-	return taken;
-}
-
-/* NULL: the worker must end. */
-struct job *service_job_get(struct service *svc)
+struct job *service_job_get(struct service_client *client)
 {
 	struct job *job;
 
+	pthread_mutex_lock(&client->svc->lock);
+	job = client->head;
+	if (job) {
+		client->head = job->next;
+		if (!client->head)
+			client->tail = &client->head;
+		client->jobs_b -= (uint32_t)(sizeof(*job) + job->len + 1);
+	}
+	pthread_mutex_unlock(&client->svc->lock);
+	return job;
+}
+
+void service_turn_put(struct service_client *client)
+{
+	pthread_mutex_lock(&client->svc->lock);
+	if (client->at_work || client->head || atomic_load(&client->down))
+		turn_put(client);
+	pthread_mutex_unlock(&client->svc->lock);
+}
+
+struct service_client *service_turn_get(struct service *svc)
+{
+	struct service_client *client;
+
 	pthread_mutex_lock(&svc->lock);
 	svc->working = false;
-	while (!svc->head && !svc->quit)
+	while (!svc->ready && !svc->quit)
 		pthread_cond_wait(&svc->work, &svc->lock);
-	job = svc->quit ? NULL : svc->head;
-	if (job) {
-		svc->head = job->next;
-		if (!svc->head)
-			svc->tail = &svc->head;
-		svc->nr_jobs--;
+	client = svc->quit ? NULL : svc->ready;
+	if (client) {
+		svc->ready = client->next_ready;
+		if (!svc->ready)
+			svc->ready_tail = &svc->ready;
+		client->ready = false;
+		client->ending = atomic_load(&client->down); /* nobody else puts it there again */
 		svc->working = true;
 	}
 	pthread_mutex_unlock(&svc->lock);
-	return job;
+	return client;
 }
 
 bool service_busy(struct service *svc)
@@ -79,7 +97,7 @@ bool service_busy(struct service *svc)
 	bool busy;
 
 	pthread_mutex_lock(&svc->lock);
-	busy = svc->working || svc->head;
+	busy = svc->working || svc->ready;
 	for (struct service_client *c = svc->clients; c && !busy; c = c->next)
 		busy = atomic_load(&c->leases) && !atomic_load(&c->down);
 	pthread_mutex_unlock(&svc->lock);
@@ -100,7 +118,6 @@ unsigned service_clients(struct service *svc)
 void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event event)
 {
 	struct service_client *client = gx_conn_user(conn);
-	struct job *job;
 
 	if (event == GX_CONN_EVENT_UP) {
 		client = calloc(1, sizeof(*client));
@@ -108,6 +125,7 @@ void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_eve
 			return; /* it can move bytes, but gets no services */
 		client->svc = svc;
 		client->conn = conn;
+		client->tail = &client->head;
 		pthread_mutex_lock(&svc->lock);
 		client->next = svc->clients;
 		svc->clients = client;
@@ -119,17 +137,16 @@ void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_eve
 		gx_conn_close(conn);
 		return;
 	}
+	pthread_mutex_lock(&svc->lock);
 	atomic_store_explicit(&client->down, true, memory_order_release);
-	job = job_new(client, NULL, 0);
-	if (!job || !job_put(svc, job))
-		free(job); /* no memory, or ending: gx_close() and service_close() free the rest */
+	turn_put(client);
+	pthread_mutex_unlock(&svc->lock);
 }
 
 void service_on_msg(struct service *svc, struct gx_conn *conn, const void *data, uint32_t len)
 {
 	struct service_client *client = gx_conn_user(conn);
-	struct job *job = client && len <= RPC_MSG_MAX ? job_new(client, data, len) : NULL;
 
-	if (job && !job_put(svc, job))
-		service_job_free(job);
+	if (client && len <= RPC_MSG_MAX)
+		job_put(client, data, len);
 }

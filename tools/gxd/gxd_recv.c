@@ -7,6 +7,7 @@
 
 #include "common/json.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,13 +87,13 @@ struct json_t *op_recv(struct request *req)
 {
 	struct service_client *client = req->client;
 	struct service_session *s;
-	struct service_slots slots;
 	struct check_ring ring;
-	const struct service_region *r = request_slots(req, &slots);
+	const struct service_region *r = request_slots(req);
+	const struct service_slots *slots = &req->work.slots;
 	long long lane, depth;
 	struct gx_ep *ep;
 
-	if (!r || !session_ring(req, &slots, &ring, &lane, &depth))
+	if (!r || !session_ring(req, slots, &ring, &lane, &depth))
 		return NULL;
 	ep = gx_conn_ep(client->conn, (unsigned)lane);
 	if (!ep || service_session_find(client, lane))
@@ -104,9 +105,9 @@ struct json_t *op_recv(struct request *req)
 	s->ep = ep;
 	s->core = service_core_of(req->svc, ep);
 	s->mem = r->mem;
-	s->off = slots.off;
-	s->size = slots.size;
-	s->stride = slots.stride;
+	s->off = slots->off;
+	s->size = slots->size;
+	s->stride = slots->stride;
 	s->depth = (uint32_t)depth;
 	if (!s->core || service_session_start(s)) {
 		service_session_free(s);
@@ -117,39 +118,50 @@ struct json_t *op_recv(struct request *req)
 	return js_pack("{}");
 }
 
-/* If the core does not let go of the session, leak it: its memory may still be written. */
-bool service_session_end(struct service_client *client, struct service_session *s)
+int service_session_end(struct service_client *client, struct service_session *s)
 {
 	struct service_session **p = &client->sessions;
+	int ret = service_session_stop(s);
 
+	if (ret == -EAGAIN)
+		return ret;
 	while (*p != s)
 		p = &(*p)->next;
 	*p = s->next;
-	if (!service_session_stop(s))
-		return true;
-	fprintf(stderr, "gxd: receives of a client do not end; their memory is left alone\n");
-	return false;
+	if (ret)
+		fprintf(stderr,
+			"gxd: receives of a client do not end; their memory is left alone\n");
+	return ret;
+}
+
+static int recv_stop_turn(struct request *req)
+{
+	struct service_session *s = service_session_find(req->client, req->lane);
+	int ret = service_session_end(req->client, s);
+
+	if (ret == -EAGAIN)
+		return 1;
+	if (ret) {
+		request_fail(req, "the receives of lane %lld do not end", req->lane);
+		return 0;
+	}
+	req->out =
+		js_pack("{s:I, s:I, s:I, s:i}", "received",
+			(long long)atomic_load_explicit(&s->received, memory_order_relaxed),
+			"bytes", (long long)atomic_load_explicit(&s->bytes, memory_order_relaxed),
+			"bad", (long long)atomic_load_explicit(&s->bad, memory_order_relaxed),
+			"err", atomic_load_explicit(&s->err, memory_order_relaxed));
+	service_session_free(s);
+	return 0;
 }
 
 /* recv_stop {lane} -> {received, bytes, bad, err}: bad counts messages of a wrong length or tag */
 struct json_t *op_recv_stop(struct request *req)
 {
-	struct service_session *s;
-	struct json_t *out;
-	long long lane;
-
-	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:I}", "lane", &lane))
+	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:I}", "lane", &req->lane))
 		return NULL;
-	s = service_session_find(req->client, lane);
-	if (!s)
-		return request_fail(req, "lane %lld receives nothing", lane);
-	if (!service_session_end(req->client, s))
-		return request_fail(req, "the receives of lane %lld do not end", lane);
-	out = js_pack("{s:I, s:I, s:I, s:i}", "received",
-		      (long long)atomic_load_explicit(&s->received, memory_order_relaxed), "bytes",
-		      (long long)atomic_load_explicit(&s->bytes, memory_order_relaxed), "bad",
-		      (long long)atomic_load_explicit(&s->bad, memory_order_relaxed), "err",
-		      atomic_load_explicit(&s->err, memory_order_relaxed));
-	service_session_free(s);
-	return out;
+	if (!service_session_find(req->client, req->lane))
+		return request_fail(req, "lane %lld receives nothing", req->lane);
+	req->turn = recv_stop_turn;
+	return NULL;
 }

@@ -1,32 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxd's work on the bytes of a region: poison, fill, verify, digest. The worker thread calls it. It
- * works in pieces, and looks between them whether the client is gone. It reads and writes a GPU's
- * region through a piece of host memory, a host region in place.
+ * gxd's work on the bytes of a region: poison, fill, verify, digest, piece by piece. The worker
+ * thread calls it. It reads and writes a GPU's region through a piece of host memory, a host region
+ * in place.
  */
 #include "gxd/gxd_region.h"
 
 #include "common/digest.h"
 #include "common/json.h"
 
-#include <errno.h>
+#define SERVICE_NEWS_NS	    200000000ull /* time between two progress messages of a long request */
+#define SERVICE_TURN_PIECES 1024	 /* most of a turn, however small they are */
 
-#define SERVICE_NEWS_NS 200000000ull /* time between two progress messages of a long request */
-
-/* Call it between two pieces. Return: 0; -ECANCELED: the client is gone. */
-static int work_on(struct service_work *work, uint64_t done_b)
+static void work_tell(struct service_work *work)
 {
-	uint64_t now;
+	uint64_t now = gx_now();
 
-	if (atomic_load_explicit(&work->client->down, memory_order_acquire))
-		return -ECANCELED;
-	now = gx_now();
 	if (now - work->news_ns < SERVICE_NEWS_NS)
-		return 0;
+		return;
 	work->news_ns = now;
 	rpc_send(work->client->conn,
-		 js_pack("{s:I, s:I}", "id", work->id, "progress", (long long)done_b));
-	return 0;
+		 js_pack("{s:I, s:I}", "id", work->id, "progress",
+			 (long long)(work->slot * work->slots.size + work->at)));
 }
 
 static bool region_on_host(const struct service_region *r)
@@ -44,151 +39,112 @@ static uint64_t piece_min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* Window into a region: @len bytes at @off. With it small slots of a GPU cost one copy for each
- * piece, not one for each slot. */
-struct view {
-	struct service_work *work;
-	const struct service_region *region;
-	uint64_t off, len;
-	uint64_t end; /* end of the range to read */
-};
-
-/* @len is at most SERVICE_PIECE_B. */
-static int view_get(struct view *v, uint64_t off, uint64_t len, const unsigned char **out)
+int service_work_turn(struct service_work *work)
 {
+	const struct service_slots *s = &work->slots;
+	uint64_t done_b = 0;
+	int ret = 0;
+
+	work->view_b = 0; /* others had the room */
+	for (unsigned i = 0; i < SERVICE_TURN_PIECES && done_b < SERVICE_PIECE_B; i++) {
+		uint64_t n = piece_min(SERVICE_PIECE_B, s->size - work->at);
+
+		if (work->slot == s->nr)
+			return 0;
+		ret = work->piece(work, s->off + work->slot * s->stride + work->at, n);
+		if (ret)
+			return ret;
+		done_b += n;
+		work->at += n;
+		if (work->at == s->size) {
+			work->at = 0;
+			work->slot++;
+		}
+	}
+	work_tell(work);
+	return 1;
+}
+
+/* @len bytes at @off, SERVICE_PIECE_B at most. Small slots of a GPU cost one copy for each piece, not
+ * one for each slot. */
+static int work_view(struct service_work *work, uint64_t off, uint64_t len,
+		     const unsigned char **out)
+{
+	const struct service_slots *s = &work->slots;
+	uint64_t end = s->off + (s->nr - 1) * s->stride + s->size;
 	int ret;
 
-	if (region_on_host(v->region)) {
-		*out = region_addr(v->region, off);
+	if (region_on_host(work->region)) {
+		*out = region_addr(work->region, off);
 		return 0;
 	}
-	if (off < v->off || off + len > v->off + v->len) {
-		v->off = off;
-		v->len = piece_min(SERVICE_PIECE_B, v->end - off);
-		ret = gx_mem_copy_out(v->region->mem, v->off, v->work->room, v->len);
+	if (off < work->view_off || off + len > work->view_off + work->view_b) {
+		work->view_off = off;
+		work->view_b = piece_min(SERVICE_PIECE_B, end - off);
+		ret = gx_mem_copy_out(work->region->mem, off, work->room, work->view_b);
 		if (ret) {
-			v->len = 0;
+			work->view_b = 0;
 			return ret;
 		}
 	}
-	*out = v->work->room + (off - v->off);
+	*out = work->room + (off - work->view_off);
 	return 0;
 }
 
-int service_poison(struct service_work *work, const struct service_region *r, uint64_t off,
-		   uint64_t len)
+int service_poison(struct service_work *work, uint64_t off, uint64_t n)
 {
-	int ret = 0;
-
-	if (!region_on_host(r))
-		check_poison(work->room, SERVICE_PIECE_B);
-	for (uint64_t at = 0, n; at < len && !ret; at += n) {
-		n = piece_min(SERVICE_PIECE_B, len - at);
-		if (region_on_host(r))
-			check_poison(region_addr(r, off + at), n);
-		else
-			ret = gx_mem_copy_in(r->mem, off + at, work->room, n);
-		if (!ret)
-			ret = work_on(work, at + n);
+	if (region_on_host(work->region)) {
+		check_poison(region_addr(work->region, off), n);
+		return 0;
 	}
-	return ret;
+	check_poison(work->room, n);
+	return gx_mem_copy_in(work->region->mem, off, work->room, n);
 }
 
-/* Fill one piece of one slot; @at is a multiple of CHECK_PAGE_B. It is made elsewhere and copied,
- * so a client that reads the same content meanwhile sees nothing else. */
-static int fill_piece(struct service_work *work, const struct service_region *r,
-		      const struct service_slots *s, uint64_t slot, uint64_t at, uint64_t n)
+/* It is made elsewhere and copied, so a client that reads the same content meanwhile sees nothing
+ * else. A piece begins at a multiple of CHECK_PAGE_B of its slot. */
+int service_fill(struct service_work *work, uint64_t off, uint64_t n)
 {
-	uint64_t off = s->off + slot * s->stride + at;
-
-	check_pattern(work->room, n, off, s->seed);
-	check_stamp(work->room, n, 0, check_stamps(n), s->iter + slot);
-	return gx_mem_copy_in(r->mem, off, work->room, n);
-}
-
-int service_fill(struct service_work *work, const struct service_region *r,
-		 const struct service_slots *s)
-{
-	int ret = 0;
-
-	for (uint64_t slot = 0; slot < s->nr && !ret; slot++) {
-		for (uint64_t at = 0, n; at < s->size && !ret; at += n) {
-			n = piece_min(SERVICE_PIECE_B, s->size - at);
-			ret = fill_piece(work, r, s, slot, at, n);
-			if (!ret)
-				ret = work_on(work, slot * s->size + at + n);
-		}
-	}
-	return ret;
+	if (!n)
+		return 0;
+	check_pattern(work->room, n, off, work->slots.seed);
+	check_stamp(work->room, n, 0, check_stamps(n), work->slots.iter + work->slot);
+	return gx_mem_copy_in(work->region->mem, off, work->room, n);
 }
 
 /* The bytes between a slot and the next must still be poison. */
-static int verify_guard(struct view *v, const struct service_slots *s, uint64_t slot,
-			struct check_result *res)
+static int verify_guard(struct service_work *work)
 {
-	uint64_t off = s->off + slot * s->stride + s->size;
+	const struct service_slots *s = &work->slots;
+	uint64_t off = s->off + work->slot * s->stride + s->size;
 	uint64_t len = piece_min(s->stride - s->size, SERVICE_PIECE_B);
 	const unsigned char *got;
 	int ret;
 
-	if (slot + 1 == s->nr || !len)
+	if (work->slot + 1 == s->nr || !len)
 		return 0;
-	ret = view_get(v, off, len, &got);
+	ret = work_view(work, off, len, &got);
 	if (!ret)
-		check_guard(got, len, off, res);
+		check_guard(got, len, off, &work->res);
 	return ret;
 }
 
-static int verify_slot(struct view *v, const struct service_slots *s, uint64_t slot,
-		       struct check_result *res)
+int service_verify(struct service_work *work, uint64_t off, uint64_t n)
 {
-	uint64_t off = s->off + slot * s->stride;
+	const struct service_slots *s = &work->slots;
 	const unsigned char *got;
-	int ret = 0;
+	int ret = work_view(work, off, n, &got);
 
-	for (uint64_t at = 0, n; at < s->size && !ret; at += n) {
-		n = piece_min(SERVICE_PIECE_B, s->size - at);
-		ret = view_get(v, off + at, n, &got);
-		if (ret)
-			return ret;
-		check_piece(got, n, at, off, s->seed, s->iter + slot, res);
-		ret = work_on(v->work, slot * s->size + at + n);
-	}
-	return ret ? ret : verify_guard(v, s, slot, res);
+	if (!ret && n)
+		check_piece(got, n, work->at, off - work->at, s->seed, s->iter + work->slot,
+			    &work->res);
+	return !ret && work->at + n == s->size ? verify_guard(work) : ret;
 }
 
-int service_verify(struct service_work *work, const struct service_region *r,
-		   const struct service_slots *s, struct check_result *res)
+int service_sha256(struct service_work *work, uint64_t off, uint64_t n)
 {
-	struct view v = {.work = work, .region = r};
-	int ret = 0;
-
-	if (s->nr)
-		v.end = s->off + (s->nr - 1) * s->stride + s->size;
-	for (uint64_t slot = 0; slot < s->nr && !ret; slot++)
-		ret = verify_slot(&v, s, slot, res);
-	return ret;
-}
-
-int service_sha256(struct service_work *work, const struct service_region *r, uint64_t off,
-		   uint64_t len, char *hex)
-{
-	struct view v = {.work = work, .region = r, .end = off + len};
-	struct digest *d = digest_open();
 	const unsigned char *got;
-	int ret = d ? 0 : -ENOMEM;
+	int ret = work_view(work, off, n, &got);
 
-	for (uint64_t at = 0, n; at < len && !ret; at += n) {
-		n = piece_min(SERVICE_PIECE_B, len - at);
-		ret = view_get(&v, off + at, n, &got);
-		if (!ret)
-			ret = digest_add(d, got, n);
-		if (!ret)
-			ret = work_on(work, at + n);
-	}
-	if (d && ret)
-		digest_close(d, NULL);
-	else if (d)
-		ret = digest_close(d, hex);
-	return ret;
+	return ret ? ret : digest_add(work->digest, got, n);
 }

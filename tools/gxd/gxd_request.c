@@ -49,18 +49,19 @@ const struct service_region *request_region(struct request *req, const char *nam
 	return NULL;
 }
 
-/* Take region, offset and length of a request. */
-const struct service_region *request_range(struct request *req, uint64_t *off, uint64_t *len)
+const struct service_region *request_range(struct request *req)
 {
 	const char *name;
-	long long o, l;
+	long long off, len;
 
 	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:s, s:I, s:I}", "region", &name,
-		      "off", &o, "len", &l))
+		      "off", &off, "len", &len))
 		return NULL;
-	*off = (uint64_t)o; /* a negative number is too large */
-	*len = (uint64_t)l;
-	return request_region(req, name, *off, *len);
+	/* A negative number is too large. */
+	req->work.slots = (struct service_slots){
+		.off = (uint64_t)off, .size = (uint64_t)len, .stride = (uint64_t)len, .nr = 1};
+	req->work.region = request_region(req, name, (uint64_t)off, (uint64_t)len);
+	return req->work.region;
 }
 
 /* Bytes of @nr slots of @size, @stride apart. UINT64_MAX: they make no sense. */
@@ -76,8 +77,9 @@ static uint64_t slots_span(uint64_t size, uint64_t stride, uint64_t nr)
 	return span;
 }
 
-const struct service_region *request_slots(struct request *req, struct service_slots *s)
+const struct service_region *request_slots(struct request *req)
 {
+	struct service_slots *s = &req->work.slots;
 	long long off, size, stride, nr, seed, iter;
 	const char *name;
 
@@ -91,13 +93,8 @@ const struct service_region *request_slots(struct request *req, struct service_s
 				    .nr = (uint64_t)nr,
 				    .seed = (uint64_t)seed,
 				    .iter = (uint64_t)iter};
-	return request_region(req, name, s->off, slots_span(s->size, s->stride, s->nr));
-}
-
-struct json_t *request_done(struct request *req, int ret)
-{
-	return ret ? request_fail(req, "%s", ret == -ECANCELED ? "client gone" : gx_error())
-		   : js_pack("{}");
+	req->work.region = request_region(req, name, s->off, slots_span(s->size, s->stride, s->nr));
+	return req->work.region;
 }
 
 struct service_core *service_core_of(struct service *svc, struct gx_ep *ep)

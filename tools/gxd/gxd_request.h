@@ -13,12 +13,11 @@
 #define SERVICE_WHY_MAX 256
 #define SERVICE_NR_MAX	(2 * SERVICE_SLOTS_MAX) /* slots of one request */
 
-/* One request, or the end of a client (text NULL). */
+/* A request that waits. */
 struct job {
 	struct job *next;
-	struct service_client *client;
-	char *text;
 	uint32_t len;
+	char text[]; /* and a final 0 */
 };
 
 struct service {
@@ -33,8 +32,8 @@ struct service {
 	pthread_t worker;
 	pthread_mutex_t lock; /* guards all below */
 	pthread_cond_t work;
-	struct job *head, **tail;
-	unsigned nr_jobs;
+	/* Those with requests, or at their end: the first has the next turn. */
+	struct service_client *ready, **ready_tail;
 	struct service_client *clients; /* all clients */
 	bool working, quit;
 };
@@ -44,16 +43,23 @@ struct request {
 	struct service *svc;
 	struct service_client *client;
 	struct service_work work;
-	struct json_t *in;
+	/* An op_*() that cannot answer at once sets it, and returns NULL. Each turn of the client calls it:
+	 * 1: not yet; 0: .out is the answer, NULL a failure */
+	int (*turn)(struct request *req);
+	struct json_t *in, *out;
+	long long lane;		   /* of recv_stop, and of verify; -1: none */
+	long long upto;		   /* of verify */
 	unsigned access;	   /* of the client to the region that the request names */
 	char why[SERVICE_WHY_MAX]; /* reason of a failure */
 };
 
 /* ---- gxd_queue.c ---- */
 
-/** service_job_get() - Wait for the next job. NULL: the worker must end. */
-struct job *service_job_get(struct service *svc);
-void service_job_free(struct job *job);
+/** service_turn_get() - Wait for a client that has something to be done. NULL: the worker must end.
+ * service_turn_put(): @client waits for its next turn, if it has more to do. */
+struct service_client *service_turn_get(struct service *svc);
+void service_turn_put(struct service_client *client);
+struct job *service_job_get(struct service_client *client); /* NULL: none waits */
 
 /* ---- gxd_request.c ---- */
 
@@ -63,13 +69,13 @@ struct json_t *request_fail(struct request *req, const char *fmt, ...)
 /** request_is_limited() - Has the key of the client limits in access or regions? It then hears nothing
  * of others. */
 bool request_is_limited(const struct request *req);
-struct json_t *request_done(struct request *req, int ret); /* {}, or a failure */
 /* Take these fields of the request. Each asks whether the client has req->access to these bytes. NULL:
  * req->why has the reason. */
 const struct service_region *request_region(struct request *req, const char *name, uint64_t off,
 					    uint64_t len);
-const struct service_region *request_range(struct request *req, uint64_t *off, uint64_t *len);
-const struct service_region *request_slots(struct request *req, struct service_slots *s);
+/* Into req->work. */
+const struct service_region *request_range(struct request *req);
+const struct service_region *request_slots(struct request *req);
 /** service_core_of() - The core of @ep. NULL: not one of ours. */
 struct service_core *service_core_of(struct service *svc, struct gx_ep *ep);
 
@@ -86,9 +92,9 @@ struct json_t *op_recv_stop(struct request *req); /* gxd_recv.c */
 void service_poller_end(struct service_core *core, const struct service_client *client);
 /** service_session_find() - The session of @lane. NULL: none. */
 struct service_session *service_session_find(struct service_client *client, long long lane);
-/** service_session_end() - Take @s from the client. Return: the caller may free it. False: its core
- * does not let go; leak it, as its memory may still be written. */
-bool service_session_end(struct service_client *client, struct service_session *s);
+/** service_session_end() - Take @s from the client. Return: 0: the caller may free it; -EAGAIN: call
+ * again; -ETIMEDOUT: its core does not let go: leak it, as its memory may still be written. */
+int service_session_end(struct service_client *client, struct service_session *s);
 void service_session_free(struct service_session *s);
 
 #endif

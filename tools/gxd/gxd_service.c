@@ -36,36 +36,68 @@ static struct json_t *op_hello(struct request *req)
 	return out;
 }
 
+/* The bytes are gone over: sha256 and verify have a result. */
+static struct json_t *work_done(struct request *req)
+{
+	const struct check_result *res = &req->work.res;
+	struct service_session *session;
+	char hex[DIGEST_HEX_MAX];
+
+	if (req->work.digest) {
+		int ret = digest_close(req->work.digest, hex);
+
+		req->work.digest = NULL;
+		return ret ? request_fail(req, "OpenSSL failed") : js_pack("{s:s}", "sha256", hex);
+	}
+	if (req->work.piece != service_verify)
+		return js_pack("{}");
+	session = service_session_find(req->client, req->lane);
+	/* Pairs with the acquire in session_slot_free(). */
+	if (session)
+		atomic_store_explicit(&session->checked_upto, (uint64_t)req->upto,
+				      memory_order_release);
+	return js_pack("{s:I, s:I, s:I}", "checked_b", (long long)res->checked_b, "wrong",
+		       (long long)res->wrong, "first_wrong_off",
+		       res->wrong ? (long long)res->first_wrong_off : -1);
+}
+
+static int work_turn(struct request *req)
+{
+	int ret = service_work_turn(&req->work);
+
+	if (ret != 1)
+		req->out = ret ? request_fail(req, "%s", gx_error()) : work_done(req);
+	return ret == 1;
+}
+
+static struct json_t *work_begin(struct request *req,
+				 int (*piece)(struct service_work *work, uint64_t off, uint64_t n))
+{
+	req->work.res = (struct check_result)CHECK_RESULT_NONE;
+	req->work.piece = piece;
+	req->turn = work_turn;
+	return NULL;
+}
+
 /* poison {region, off, len} -> {} */
 static struct json_t *op_poison(struct request *req)
 {
-	uint64_t off, len;
-	const struct service_region *r = request_range(req, &off, &len);
-
-	return r ? request_done(req, service_poison(&req->work, r, off, len)) : NULL;
+	return request_range(req) ? work_begin(req, service_poison) : NULL;
 }
 
 /* fill {region, off, size, stride, n, seed, iter} -> {}: slot j becomes message iter + j */
 static struct json_t *op_fill(struct request *req)
 {
-	struct service_slots s;
-	const struct service_region *r = request_slots(req, &s);
-
-	return r ? request_done(req, service_fill(&req->work, r, &s)) : NULL;
+	return request_slots(req) ? work_begin(req, service_fill) : NULL;
 }
 
 /* sha256 {region, off, len} -> {sha256} */
 static struct json_t *op_sha256(struct request *req)
 {
-	uint64_t off, len;
-	const struct service_region *r = request_range(req, &off, &len);
-	char hex[DIGEST_HEX_MAX];
-	int ret;
-
-	if (!r)
+	if (!request_range(req))
 		return NULL;
-	ret = service_sha256(&req->work, r, off, len, hex);
-	return ret ? request_done(req, ret) : js_pack("{s:s}", "sha256", hex);
+	req->work.digest = digest_open();
+	return req->work.digest ? work_begin(req, service_sha256) : request_fail(req, "no memory");
 }
 
 /*
@@ -76,26 +108,11 @@ static struct json_t *op_sha256(struct request *req)
  */
 static struct json_t *op_verify(struct request *req)
 {
-	struct check_result res = CHECK_RESULT_NONE;
-	struct service_slots s;
-	const struct service_region *r = request_slots(req, &s);
-	long long lane = -1, upto = 0;
-	struct service_session *session;
-	int ret;
-
-	if (!r || js_unpack(req->in, req->why, sizeof(req->why), "{s?:I, s?:I}", "lane", &lane,
-			    "upto", &upto))
+	req->lane = -1;
+	if (!request_slots(req) || js_unpack(req->in, req->why, sizeof(req->why), "{s?:I, s?:I}",
+					     "lane", &req->lane, "upto", &req->upto))
 		return NULL;
-	ret = service_verify(&req->work, r, &s, &res);
-	if (ret)
-		return request_done(req, ret);
-	session = service_session_find(req->client, lane);
-	/* Pairs with the acquire in session_slot_free(). */
-	if (session)
-		atomic_store_explicit(&session->checked_upto, (uint64_t)upto, memory_order_release);
-	return js_pack("{s:I, s:I, s:I}", "checked_b", (long long)res.checked_b, "wrong",
-		       (long long)res.wrong, "first_wrong_off",
-		       res.wrong ? (long long)res.first_wrong_off : -1);
+	return work_begin(req, service_verify);
 }
 
 /* ---- Counters ---- */
@@ -173,8 +190,10 @@ static struct json_t *request_run(struct request *req, const char *name)
 	return op->fn(req);
 }
 
-static void request_reply(struct request *req, struct json_t *out)
+static void request_reply(struct request *req)
 {
+	struct json_t *out = req->out;
+
 	if (out) {
 		js_set(out, "id", js_pack("I", req->work.id));
 		js_set(out, "ok", js_pack("b", 1));
@@ -186,31 +205,63 @@ static void request_reply(struct request *req, struct json_t *out)
 	rpc_send(req->client->conn, out);
 }
 
-static void service_request(struct service *svc, const struct job *job, unsigned char *room)
+static void request_free(struct request *req)
 {
-	struct request req = {.svc = svc, .client = job->client, .why = ""};
-	const char *op = "";
-
-	if (atomic_load_explicit(&job->client->down, memory_order_acquire))
-		return;
-	req.work = (struct service_work){.client = job->client, .news_ns = gx_now(), .room = room};
-	req.in = js_parse(job->text, job->len, req.why, sizeof(req.why));
-	if (!req.in || js_unpack(req.in, req.why, sizeof(req.why), "{s:I, s:s}", "id", &req.work.id,
-				 "op", &op))
-		request_reply(&req, NULL);
-	else
-		request_reply(&req, request_run(&req, op));
-	js_free(req.in);
+	if (req && req->work.digest)
+		digest_close(req->work.digest, NULL);
+	if (req)
+		js_free(req->in);
+	free(req);
 }
 
-/* Free a client: first end all users of it, the cores last. Then gx may free the connection. */
-static void client_end(struct service *svc, struct service_client *client)
+/* The oldest request of the client begins. NULL: there is none. */
+static struct request *request_new(struct service_client *client)
+{
+	struct job *job = service_job_get(client);
+	struct request *req = job ? calloc(1, sizeof(*req)) : NULL;
+	const char *op = "";
+
+	if (!req) {
+		free(job);
+		return NULL;
+	}
+	req->svc = client->svc;
+	req->client = req->work.client = client;
+	req->work.news_ns = gx_now();
+	req->in = js_parse(job->text, job->len, req->why, sizeof(req->why));
+	if (req->in && !js_unpack(req->in, req->why, sizeof(req->why), "{s:I, s:s}", "id",
+				  &req->work.id, "op", &op))
+		req->out = request_run(req, op);
+	free(job);
+	return req;
+}
+
+/* What waits is dropped, and what is at work. */
+static void client_forget(struct service_client *client)
+{
+	struct job *job;
+
+	while ((job = service_job_get(client)))
+		free(job);
+	request_free(client->at_work);
+	client->at_work = NULL;
+}
+
+/* Free a client: first end all users of it, the cores last. Then gx may free the connection. Return:
+ * false: it takes another turn. */
+static bool client_end(struct service *svc, struct service_client *client)
 {
 	struct service_session *s;
 
-	while ((s = client->sessions))
-		if (service_session_end(client, s))
+	client_forget(client);
+	while ((s = client->sessions)) {
+		int ret = service_session_end(client, s);
+
+		if (ret == -EAGAIN)
+			return false;
+		if (!ret)
 			service_session_free(s);
+	}
 	gx_conn_user_set(client->conn, NULL);
 	for (unsigned i = 0; i < svc->nr_cores; i++)
 		service_poller_end(&svc->cores[i], client);
@@ -226,21 +277,39 @@ static void client_end(struct service *svc, struct service_client *client)
 	}
 	pthread_mutex_unlock(&svc->lock);
 	free(client);
+	return true;
+}
+
+/* A request, or some of a long one. Return: false: the client is no more. */
+static bool client_turn(struct service *svc, struct service_client *client, unsigned char *room)
+{
+	struct request *req;
+
+	if (client->ending)
+		return !client_end(svc, client);
+	if (!client->at_work)
+		client->at_work = request_new(client);
+	req = client->at_work;
+	if (!req)
+		return true;
+	req->work.room = room;
+	if (req->turn && req->turn(req))
+		return true;
+	request_reply(req);
+	request_free(req);
+	client->at_work = NULL;
+	return true;
 }
 
 static void *service_worker(void *arg)
 {
 	struct service *svc = arg;
 	unsigned char *room = malloc(SERVICE_PIECE_B);
-	struct job *job;
+	struct service_client *client;
 
-	while (room && (job = service_job_get(svc))) {
-		if (job->text)
-			service_request(svc, job, room);
-		else
-			client_end(svc, job->client);
-		service_job_free(job);
-	}
+	while (room && (client = service_turn_get(svc)))
+		if (client_turn(svc, client, room))
+			service_turn_put(client);
 	free(room);
 	return NULL;
 }
@@ -276,7 +345,7 @@ int service_open(const struct service_opts *opts, struct service **out)
 	svc->nr_regions = opts->nr_regions;
 	svc->unpack = opts->unpack;
 	svc->sms = opts->sms;
-	svc->tail = &svc->head;
+	svc->ready_tail = &svc->ready;
 	pthread_mutex_init(&svc->lock, NULL);
 	pthread_cond_init(&svc->work, NULL);
 	ret = service_cores_open(svc);
@@ -308,17 +377,13 @@ void service_close(struct service *svc)
 {
 	struct service_client *client;
 	struct service_session *s;
-	struct job *job;
 
 	if (!svc)
 		return;
 	service_stop(svc);
-	while ((job = svc->head)) {
-		svc->head = job->next;
-		service_job_free(job);
-	}
 	while ((client = svc->clients)) {
 		svc->clients = client->next;
+		client_forget(client);
 		while ((s = client->sessions)) {
 			client->sessions = s->next;
 			service_session_free(s);

@@ -2,8 +2,8 @@
 /*
  * gxd's services for gxperf, beside moving bytes: it poisons, fills, checks and digests regions,
  * posts receives, echoes puts, and describes itself. gx's control thread takes requests
- * (gxd_queue.c), one worker thread answers them (gxd_service.c, gxd_request.h), and the cores post
- * for it (gxd_core.c).
+ * (gxd_queue.c), one worker thread answers them (gxd_service.c, gxd_request.h), the clients in turn,
+ * and the cores post for it (gxd_core.c).
  */
 #ifndef GXD_SERVICE_H
 #define GXD_SERVICE_H
@@ -27,7 +27,9 @@
 #define SERVICE_ECHOES_MAX   256     /* most echoes that wait for room, on a core */
 #define SERVICE_CONTENT_MAX  96	     /* of a lease, with the final 0 */
 
+struct job;
 struct json_t;
+struct request;
 struct service;
 
 /** struct service_region - Memory that peers may name. Frozen before the first connection. */
@@ -50,7 +52,13 @@ struct service_lease {
 /** struct service_client - A connection. Owner: worker; cores read the atomic fields, and the
  * others that those publish. */
 struct service_client {
-	struct service_client *next; /* in the service's list; under its lock */
+	struct service_client *next; /* in the service's list; under its lock, as the next five */
+	struct service_client *next_ready;
+	bool ready; /* it waits for its turn */
+	struct job *head, **tail;
+	uint32_t jobs_b;	 /* in memory */
+	struct request *at_work; /* NULL: none */
+	bool ending;		 /* this turn ends it */
 	struct service *svc;
 	struct gx_conn *conn;
 	_Atomic bool down;   /* set by the control thread: stop work for it */
@@ -79,8 +87,9 @@ struct service_session {
 	uint8_t *slot_busy;  /* a receive is posted there */
 	uint64_t post;	     /* number of the next receive to post */
 	uint32_t posted;
-	bool stopping;	/* post nothing more */
-	bool cancelled; /* its posted receives were cancelled */
+	bool stopping;	  /* post nothing more */
+	bool cancelled;	  /* its posted receives were cancelled */
+	uint64_t stop_ns; /* owner: worker; it must be gone by then; 0: it is not asked to */
 	/* Written by the worker: sampled messages below this number have been checked. */
 	_Atomic uint64_t checked_upto;
 	_Atomic uint64_t received, bytes, bad;
@@ -166,7 +175,7 @@ void service_core_barrier(struct service_core *core, struct service_call *call);
 /** service_session_start() - Give @s to its core; sets s->id. Return: 0, -ENOSPC, -ETIMEDOUT. */
 int service_session_start(struct service_session *s);
 /** service_session_stop() - Cancel the posted receives of @s and take it back; the caller may then
- * free it. Return: 0, -ETIMEDOUT. */
+ * free it. Return: 0; -EAGAIN: call again, they have yet to end; -ETIMEDOUT. */
 int service_session_stop(struct service_session *s);
 
 #endif
