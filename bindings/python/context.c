@@ -16,9 +16,11 @@
 unsigned fork_count;
 static struct context *contexts;
 
+/* The child has none of them, and may free what there is in its memory. */
 static void after_fork(void)
 {
 	fork_count++;
+	contexts = NULL;
 }
 
 static void __attribute__((constructor)) watch_forks(void)
@@ -280,16 +282,22 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	return (PyObject *)c;
 }
 
+static void context_unlink(struct context *c)
+{
+	struct context **p = &contexts;
+
+	while (*p && *p != c)
+		p = &(*p)->next;
+	if (*p)
+		*p = c->next;
+}
+
 /* Nothing of gx is under way when this returns. */
 static void context_end(struct context *c)
 {
 	struct gx *gx = c->gx;
 
-	for (struct context **p = &contexts; *p; p = &(*p)->next)
-		if (*p == c) {
-			*p = c->next;
-			break;
-		}
+	context_unlink(c);
 	c->closing = true;
 	while (c->busy) {
 		Py_BEGIN_ALLOW_THREADS
@@ -325,7 +333,7 @@ void context_close_all(void)
 	while (contexts) {
 		struct context *c = contexts;
 
-		if (c->fork != fork_count || c->closing) {
+		if (c->closing) {
 			contexts = c->next;
 			continue;
 		}
@@ -387,6 +395,7 @@ static void context_dealloc(PyObject *self)
 
 	PyObject_GC_UnTrack(self);
 	context_clear(self);
+	context_unlink(c);
 	for (struct word *w = c->words, *next; w; w = next) {
 		next = w->next;
 		free(w);

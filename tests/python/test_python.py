@@ -753,7 +753,13 @@ class Gone(unittest.TestCase):
 class Program(unittest.TestCase):
     def run_python(self, *args, **more):
         env = dict(os.environ, PYTHONPATH=f"{ROOM.name}:{os.path.dirname(os.path.abspath(__file__))}", **more)
-        return subprocess.run([sys.executable, *args], capture_output=True, text=True, timeout=60, env=env)
+        with subprocess.Popen([sys.executable, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+                              start_new_session=True) as p:
+            killer = threading.Timer(60, os.killpg, (p.pid, signal.SIGKILL))  # its children, too
+            killer.start()
+            out, err = p.communicate()
+            killer.cancel()
+        return subprocess.CompletedProcess(args, p.returncode, out, err)
 
     def test_import(self):
         p = self.run_python("-c", "import gx, sys, threading; print({'numpy', 'torch', 'asyncio'} & set(sys.modules), "
@@ -804,6 +810,28 @@ class Program(unittest.TestCase):
                             "    assert bytes(pages) == data and mem.device == 0 and tensor.asked['stream'] == -1\n" % [str(BUILD), str(SOURCE)],
                             LD_LIBRARY_PATH=str(BUILD / "tests"), GX_FAKE_CUDA="1")
         self.assertEqual((p.returncode, p.stderr), (0, ""))
+
+    def test_fork_makes_its_own(self):
+        """A child that lets the parent's objects go, makes its own, and ends as a program does."""
+        for cores in (None, []):
+            p = self.run_python("-c", "import gc, gx, os, time\n"
+                                f"g = [gx.Context({cores}) for _ in range(3)]\n"
+                                "m = g[0].alloc(4096)\n"
+                                "time.sleep(0.2)  # the sanitizer's allocator does not like a fork beside threads that are at work\n"
+                                "pid = os.fork()\n"
+                                "if not pid:\n"
+                                "    g[1] = g[2] = m = None\n"
+                                "    gc.collect()\n"
+                                f"    own = [gx.Context({cores}) for _ in range(2)]\n"
+                                "    conn = own[0].connect(f'127.0.0.1:{own[1].listen(\"127.0.0.1:0\")}')\n"
+                                "    pages = own[1].alloc(4096)\n"
+                                "    conn.put(b'x', conn.region(pages.key())).wait(30)\n"
+                                "    g = None\n"
+                                "else:\n"
+                                "    assert os.waitpid(pid, 0)[1] == 0\n"
+                                "    g[1].close()\n"
+                                "print('ends')\n")
+            self.assertEqual((p.returncode, p.stdout, p.stderr), (0, "ends\n" * 2, ""))
 
     def test_exit_without_close(self):
         p = self.run_python("-c", "import gx; g = gx.Context(); m = g.register(bytearray(4096)); g.listen('127.0.0.1:0')")
