@@ -292,10 +292,32 @@ static void context_unlink(struct context *c)
 		*p = c->next;
 }
 
+static bool context_is_viewed(const struct context *c)
+{
+	for (size_t i = 0; i < c->nr_mems; i++)
+		if (c->mems[i]->views)
+			return true;
+	return false;
+}
+
+/* Arrays over its memory may be read until the process ends: the mapping stays, and gx with it. */
+static void context_leave(struct context *c, struct gx *gx)
+{
+	Py_IncRef((PyObject *)c); /* of on_conn() */
+	gx_listen_stop(gx);
+	if (context_words(c, false))
+		PyErr_Clear();
+	for (Py_ssize_t i = 0; i < PyList_Size(c->conns); i++)
+		gx_conn_close(((struct conn *)PyList_GetItem(c->conns, i))->conn);
+	for (unsigned i = 0; i < gx_nr_cores(gx); i++)
+		gx_core_stop(gx_core(gx, i));
+}
+
 /* Nothing of gx is under way when this returns. */
 static void context_end(struct context *c)
 {
 	struct gx *gx = c->gx;
+	bool viewed;
 
 	context_unlink(c);
 	c->closing = true;
@@ -306,11 +328,16 @@ static void context_end(struct context *c)
 	}
 	c->gx = NULL;
 	c->queue = NULL;
+	viewed = context_is_viewed(c);
 	Py_BEGIN_ALLOW_THREADS
 	turn_end(c);
-	gx_close(gx);
+	if (!viewed)
+		gx_close(gx);
 	Py_END_ALLOW_THREADS
-	eventfd_write(c->lost_fd, LOST_END);
+	if (viewed)
+		context_leave(c, gx);
+	else
+		eventfd_write(c->lost_fd, LOST_END);
 	while (c->ops)
 		op_end(c->ops, -ECANCELED);
 	/* An owner's end may run code of Python, and with it memory goes. */
@@ -318,7 +345,9 @@ static void context_end(struct context *c)
 		struct memory *m = c->mems[i];
 
 		n = c->nr_mems;
-		if (m->mem) {
+		if (m->views) {
+			m->mem = NULL;
+		} else if (m->mem) {
 			Py_IncRef((PyObject *)m);
 			memory_drop(m);
 			Py_DecRef((PyObject *)m);
@@ -354,13 +383,11 @@ static PyObject *context_close(PyObject *self, PyObject *unused)
 		context_linger(c);
 	if (!c->gx || c->closing)
 		Py_RETURN_NONE;
-	for (size_t i = 0; i < c->nr_mems; i++)
-		if (c->mems[i]->views) {
-			PyErr_SetString(
-				PyExc_BufferError,
+	if (context_is_viewed(c)) {
+		PyErr_SetString(PyExc_BufferError,
 				"a memoryview or an array still uses memory of this context");
-			return NULL;
-		}
+		return NULL;
+	}
 	context_end(c);
 	Py_RETURN_NONE;
 }

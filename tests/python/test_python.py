@@ -833,6 +833,49 @@ class Program(unittest.TestCase):
                                 "print('ends')\n")
             self.assertEqual((p.returncode, p.stdout, p.stderr), (0, "ends\n" * 2, ""))
 
+    def test_views_at_exit(self):
+        """Functions of atexit and daemon threads read arrays over memory of gx; peers hear that this end closed."""
+        for cores in (None, []):
+            with gx.Context([]) as near:
+                port = near.listen("127.0.0.1:0")
+                p = self.run_python("-c", "import atexit, sys, threading, time\n"
+                                    "def last():\n"
+                                    "    import gx\n"
+                                    "    assert bytes(view[:4]) == b'abcd' and bytes(owned[:4]) == b'efgh'\n"
+                                    "    gone = [threading.Event().wait(0.05), sum(view)]\n"
+                                    "    try:\n"
+                                    "        memoryview(m)\n"
+                                    "    except gx.Closed:\n"
+                                    "        print('ends')\n"
+                                    "atexit.register(last)\n"
+                                    "import gx\n"
+                                    "def reads():\n"
+                                    "    while True:\n"
+                                    "        sum(view)\n"
+                                    f"g = gx.Context({cores})\n"
+                                    "g.listen('127.0.0.1:0')\n"
+                                    f"conn = g.connect('127.0.0.1:{port}')\n"
+                                    "m = g.alloc(1 << 16)\n"
+                                    "view, owned = memoryview(m), memoryview(g.register(bytearray(b'efgh' * 4096)))\n"
+                                    "view[:4] = b'abcd'\n"
+                                    "threading.Thread(target=reads, daemon=True).start()\n")
+                self.assertEqual((p.returncode, p.stdout, p.stderr), (0, "ends\n", ""))
+                peer = near.accept(30)
+                until = time.monotonic() + 30
+                while peer.info()["state"] == "up" and time.monotonic() < until:
+                    time.sleep(0.001)
+                self.assertEqual(peer.info()["reason"], "peer-closed")
+
+    def test_view_in_garbage(self):
+        """A cycle of a context and a view of its memory."""
+        g = gx.Context([])
+        g.memory = g.alloc(4096)
+        g.view, g.me = memoryview(g.memory), g
+        ref = weakref.ref(g.memory)
+        g = None
+        gc.collect()
+        self.assertIsNone(ref())
+
     def test_exit_without_close(self):
         p = self.run_python("-c", "import gx; g = gx.Context(); m = g.register(bytearray(4096)); g.listen('127.0.0.1:0')")
         self.assertEqual((p.returncode, p.stderr), (0, ""))
