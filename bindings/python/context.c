@@ -3,6 +3,7 @@
  * thread. */
 #include "gxpy.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -193,11 +194,14 @@ static int cpus_of(PyObject *cores, int *cpus)
 	}
 	for (Py_ssize_t i = 0; i < n; i++) {
 		PyObject *o = PySequence_GetItem(cores, i);
+		long cpu = o ? PyLong_AsLong(o) : -1;
 
-		cpus[i] = o ? (int)PyLong_AsLong(o) : -1;
 		Py_XDECREF(o);
+		if (!PyErr_Occurred() && (cpu < -1 || cpu > INT_MAX))
+			PyErr_Format(PyExc_ValueError, "there is no CPU %ld", cpu);
 		if (PyErr_Occurred())
 			return -1;
+		cpus[i] = (int)cpu;
 	}
 	return (int)n;
 }
@@ -457,12 +461,16 @@ static PyObject *context_register(PyObject *self, PyObject *obj)
 static PyObject *context_alloc(PyObject *self, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"nbytes", "device", NULL};
-	unsigned long long len;
 	int device = -1;
+	uint64_t len;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "K|i", names, &len, &device) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "O&|i", names, u64_of, &len, &device) ||
 	    context_check((struct context *)self))
 		return NULL;
+	if (device < -1) {
+		PyErr_SetString(PyExc_ValueError, "device is -1 (host) or a CUDA ordinal");
+		return NULL;
+	}
 	return memory_make((struct context *)self, NULL, len, device);
 }
 
@@ -525,8 +533,8 @@ static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 	struct conn *k;
 	int ret;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|d$zI", names, &addr, &timeout, &o.link,
-					 &o.lanes) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|d$zO&", names, &addr, &timeout, &o.link,
+					 u32_of, &o.lanes) ||
 	    context_check(c))
 		return NULL;
 	if (!(timeout > 0 && timeout < 1e9)) {
@@ -583,7 +591,7 @@ static PyObject *context_accept(PyObject *self, PyObject *args, PyObject *kw)
 			return NULL;
 		if (PyList_Size(c->came))
 			return list_first(c->came);
-		if ((double)(gx_now() - from) >= timeout * 1e9)
+		if (!((double)(gx_now() - from) < timeout * 1e9)) /* not a number: at once */
 			return fail(-ETIMEDOUT, "no peer has connected", GX_REASON_NONE);
 		if (give_way(turn))
 			return NULL;

@@ -140,6 +140,10 @@ int context_rest(struct context *c, uint64_t from_ns);
 int give_way(unsigned turn);
 
 /* place.c */
+/** u64_of(), u32_of() - For "O&": @o, an int or what has __index__(), goes to the uint64_t or uint32_t
+ * at @out. Return: 1; 0: out of its range, or no number, and raised. */
+int u64_of(PyObject *o, void *out);
+int u32_of(PyObject *o, void *out);
 int place_open(PyObject *obj, struct place *p); /* -1: raised */
 void place_close(struct place *p);
 

@@ -187,15 +187,30 @@ static PyObject *memory_free(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
+static int access_check(const struct memory *m, unsigned access)
+{
+	if (!m->place.readonly || !(access & GX_ACCESS_PUT))
+		return 0;
+	fail(-EACCES, "this memory is read only, so peers may get it alone: access is gx.GET",
+	     GX_REASON_NONE);
+	return -1;
+}
+
+static unsigned access_of(const struct memory *m)
+{
+	return m->place.readonly ? GX_ACCESS_GET : GX_ACCESS_PUT | GX_ACCESS_GET;
+}
+
 static PyObject *memory_share(PyObject *self, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"name", "access", NULL};
 	struct memory *m = (struct memory *)self;
-	unsigned access = GX_ACCESS_PUT | GX_ACCESS_GET;
+	uint32_t access = access_of(m);
 	const char *name;
 	int ret;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|I", names, &name, &access) || memory_check(m))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|O&", names, &name, u32_of, &access) ||
+	    memory_check(m) || access_check(m, access))
 		return NULL;
 	ret = gx_mem_share(m->mem, name, access);
 	if (ret)
@@ -208,16 +223,15 @@ static PyObject *memory_key(PyObject *self, PyObject *args, PyObject *kw)
 	static char *names[] = {"access", "off", "len", "lease", "conn", NULL};
 	struct memory *m = (struct memory *)self;
 	struct gx_key_opts o = GX_INIT(o);
-	unsigned long long off = 0, len = 0;
 	PyObject *conn = NULL;
 	double lease = 0;
 	struct gx_key key;
 	int ret;
 
-	o.access = GX_ACCESS_PUT | GX_ACCESS_GET;
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|IKKdO", names, &o.access, &off, &len, &lease,
-					 &conn) ||
-	    memory_check(m))
+	o.access = access_of(m);
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O&O&O&dO", names, u32_of, &o.access, u64_of,
+					 &o.off, u64_of, &o.len, &lease, &conn) ||
+	    memory_check(m) || access_check(m, o.access))
 		return NULL;
 	if (conn && conn != Py_None) {
 		if (!PyObject_TypeCheck(conn, conn_type) || !((struct conn *)conn)->conn) {
@@ -230,8 +244,6 @@ static PyObject *memory_key(PyObject *self, PyObject *args, PyObject *kw)
 		PyErr_SetString(PyExc_ValueError, "lease is in seconds from now, 0: none");
 		return NULL;
 	}
-	o.off = off;
-	o.len = len;
 	o.until_ns = lease > 0 ? gx_now() + (uint64_t)(lease * 1e9) : 0;
 	ret = gx_mem_key(m->mem, &o, &key);
 	if (ret)

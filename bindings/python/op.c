@@ -203,8 +203,7 @@ static int op_open(struct op *o, struct gx_seg *segs, PyObject *bufs, PyObject *
 		}
 		segs[i] =
 			(struct gx_seg){.token = ((struct region *)region)->r.token, .len = p->len};
-		segs[i].remote_off = PyLong_AsUnsignedLongLong(PyList_GetItem(offs, i));
-		if (PyErr_Occurred())
+		if (!u64_of(PyList_GetItem(offs, i), &segs[i].remote_off))
 			return -1;
 	}
 	return 0;
@@ -338,13 +337,12 @@ static PyObject *many_args(PyObject *self, PyObject *args, PyObject *kw, enum gx
 static PyObject *one_args(PyObject *self, PyObject *args, PyObject *kw, enum gx_op_kind kind)
 {
 	static char *names[] = {"block", "region", "offset", "notify", NULL};
-	PyObject *buf, *region, *note = NULL, *bufs, *offs, *ret = NULL;
-	unsigned long long off = 0;
+	PyObject *buf, *region, *off = Py_False, *note = NULL, *bufs, *offs, *ret = NULL;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|KO", names, &buf, &region, &off, &note))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|OO", names, &buf, &region, &off, &note))
 		return NULL;
 	bufs = Py_BuildValue("[O]", buf);
-	offs = Py_BuildValue("[K]", off);
+	offs = Py_BuildValue("[O]", off);
 	if (bufs && offs)
 		ret = conn_many((struct conn *)self, bufs, region, offs, note, kind);
 	Py_XDECREF(bufs);

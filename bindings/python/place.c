@@ -31,6 +31,40 @@ struct dl_managed {
 };
 
 enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
+enum { DL_HANDLE = 3 }; /* a type of elements: pointers of the program */
+
+int u64_of(PyObject *o, void *out)
+{
+	PyObject *n = PyNumber_Index(o);
+	uint64_t v = n ? PyLong_AsUnsignedLongLong(n) : 0;
+
+	Py_XDECREF(n);
+	if (PyErr_Occurred())
+		return 0;
+	*(uint64_t *)out = v;
+	return 1;
+}
+
+int u32_of(PyObject *o, void *out)
+{
+	uint64_t v;
+
+	if (!u64_of(o, &v))
+		return 0;
+	if (v > UINT32_MAX) {
+		PyErr_SetString(PyExc_OverflowError, "a number here is at most 4,294,967,295");
+		return 0;
+	}
+	*(uint32_t *)out = (uint32_t)v;
+	return 1;
+}
+
+static int refuse_objects(void)
+{
+	PyErr_SetString(PyExc_BufferError, "gx moves bytes, and these are references to objects "
+					   "of this process: pickle them");
+	return -1;
+}
 
 static int refuse_strides(int ndim, const int64_t *strides, const char *unit)
 {
@@ -50,6 +84,7 @@ static int refuse_strides(int ndim, const int64_t *strides, const char *unit)
 static int place_tensor(const struct dl_tensor *t, struct place *p)
 {
 	uint64_t n = 1;
+	bool bad = false;
 
 	if (t->device_type != DL_CPU && t->device_type != DL_CUDA &&
 	    t->device_type != DL_CUDA_HOST) {
@@ -57,13 +92,20 @@ static int place_tensor(const struct dl_tensor *t, struct place *p)
 			     t->device_type);
 		return -1;
 	}
+	if (t->code == DL_HANDLE)
+		return refuse_objects();
 	for (int i = t->ndim; i-- > 0;) {
 		if (t->strides && t->shape[i] > 1 && t->strides[i] != (int64_t)n)
 			return refuse_strides(t->ndim, t->strides, "elements");
-		n *= (uint64_t)t->shape[i];
+		bad |= t->shape[i] < 0 || __builtin_mul_overflow(n, (uint64_t)t->shape[i], &n);
+	}
+	bad |= __builtin_mul_overflow(n, (uint64_t)t->lanes * t->bits, &n);
+	if (bad || (t->device_type == DL_CUDA && t->device_id < 0)) {
+		PyErr_SetString(PyExc_BufferError, "this DLPack tensor has no size, or no device");
+		return -1;
 	}
 	p->addr = (uint64_t)(uintptr_t)t->data + t->byte_offset;
-	p->len = n * t->lanes * t->bits / 8;
+	p->len = n / 8;
 	p->device = t->device_type == DL_CUDA ? t->device_id : -1;
 	return 0;
 }
@@ -124,11 +166,26 @@ static int place_dlpack(PyObject *obj, struct place *p)
 	return -1;
 }
 
+/* In the notation of struct and PEP 3118, where names of fields stand between colons. */
+static bool has_objects(const char *format)
+{
+	bool name = false;
+
+	for (; format && *format; format++) {
+		name ^= *format == ':';
+		if (*format == 'O' && !name)
+			return true;
+	}
+	return false;
+}
+
 static int place_view(PyObject *obj, struct place *p)
 {
 	if (PyObject_GetBuffer(obj, &p->view, PyBUF_FULL_RO))
 		return -1;
 	p->viewed = true;
+	if (has_objects(p->view.format))
+		return refuse_objects();
 	if (!PyBuffer_IsContiguous(&p->view, 'C')) {
 		int64_t strides[32];
 
@@ -145,16 +202,8 @@ static int place_view(PyObject *obj, struct place *p)
 /* (pointer, bytes[, device]): nothing is kept alive by it. */
 static int place_tuple(PyObject *obj, struct place *p)
 {
-	PyObject *addr, *len;
-
-	if (!PyArg_ParseTuple(obj, "OO|i;memory as a tuple is (pointer, bytes, device)", &addr,
-			      &len, &p->device))
-		return -1;
-	p->addr = PyLong_AsUnsignedLongLong(
-		addr); /* refuses a negative one, as the parser does not */
-	if (!PyErr_Occurred())
-		p->len = PyLong_AsUnsignedLongLong(len);
-	if (PyErr_Occurred())
+	if (!PyArg_ParseTuple(obj, "O&O&|i;memory as a tuple is (pointer, bytes, device)", u64_of,
+			      &p->addr, u64_of, &p->len, &p->device))
 		return -1;
 	if (p->device >= -1)
 		return 0;
@@ -165,7 +214,6 @@ static int place_tuple(PyObject *obj, struct place *p)
 static int place_cuda(PyObject *obj, struct place *p)
 {
 	PyObject *m = PyImport_ImportModule("gx._cuda"), *t;
-	unsigned long long addr, len;
 	int readonly = 0, ret;
 
 	if (!m)
@@ -174,12 +222,11 @@ static int place_cuda(PyObject *obj, struct place *p)
 	Py_DECREF(m);
 	if (!t)
 		return -1;
-	ret = PyArg_ParseTuple(t, "KKip", &addr, &len, &p->device, &readonly);
+	ret = PyArg_ParseTuple(t, "O&O&ip", u64_of, &p->addr, u64_of, &p->len, &p->device,
+			       &readonly);
 	Py_DECREF(t);
 	if (!ret)
 		return -1;
-	p->addr = addr;
-	p->len = len;
 	p->readonly = readonly;
 	Py_IncRef((PyObject *)obj);
 	p->owner = obj;
@@ -206,8 +253,11 @@ int place_open(PyObject *obj, struct place *p)
 {
 	memset(p, 0, sizeof(*p));
 	p->device = -1;
-	if (!place_any(obj, p))
-		return 0;
+	if (!place_any(obj, p)) {
+		if (p->addr + p->len >= p->addr)
+			return 0;
+		PyErr_SetString(PyExc_ValueError, "memory ends at 2**64");
+	}
 	place_close(p);
 	return -1;
 }

@@ -430,6 +430,100 @@ class Pair(unittest.TestCase):
             self.far.close()
         view.release()
 
+    def test_read_only(self):
+        """What this program may not write, peers may not: bytes, views that are read only, DLPack with the flag, memory of these."""
+        data = bytes(bytearray(b"a" * 4096))  # not shared
+        kept = bytearray(b"b" * 64)
+        tensor = Tensor(ctypes.addressof(ctypes.c_char.from_buffer(kept)), 64, readonly=True)
+        view = memoryview(bytearray(b"c" * 64)).toreadonly()
+        first, mems = self.far.register(data), []
+        for i, obj in enumerate((data, tensor, view, memoryview(first))):
+            mem = self.far.register(obj)
+            mems.append(mem)
+            for access in (gx.PUT, gx.PUT | gx.GET):
+                with self.assertRaisesRegex(gx.Denied, "read only"):
+                    mem.key(access)
+                with self.assertRaisesRegex(gx.Denied, "read only"):
+                    mem.share(f"name{i}", access)
+            for key in (mem.key(), mem.key(gx.GET)):
+                region = self.conn.region(key)
+                self.assertEqual(region.access, gx.GET)
+                back = bytearray(64)
+                self.conn.get(back, region).wait(10)
+                self.assertEqual(back, [b"a", b"b", b"c", b"a"][i] * 64)
+                with self.assertRaises(gx.Denied):
+                    self.conn.put(b"EVIL", region).wait(10)
+            mem.share(f"name{i}")
+            with self.assertRaises(BufferError):
+                self.conn.get(mem, region)
+            with self.assertRaises(BufferError):
+                self.conn.get(obj, self.region)
+        with self.near.connect(f"127.0.0.1:{self.far.listen('127.0.0.1:0')}") as conn:
+            self.assertEqual([conn.region(f"name{i}").access for i in range(4)], [gx.GET] * 4)
+        self.assertEqual((data[:4], kept[:4]), (b"aaaa", b"bbbb"))
+        obj = None
+        for mem in reversed(mems):
+            mem.free()
+        self.assertEqual(self.region.access, gx.PUT | gx.GET)
+
+    def test_numbers(self):
+        """Each that goes to gx is in the range of its type, or an error; what has __index__ is a number."""
+        class Index:
+            def __init__(self, n):
+                self.n = n
+
+            def __index__(self):
+                return self.n
+
+        conn, pages, put = self.conn, self.pages, lambda off: self.conn.put(b"WRAP", self.region, off).wait(10)
+        for calls, tops in (((put, lambda n: conn.put_many([b"WRAP"], self.region, [n]), lambda n: conn.get(bytearray(4), self.region, n),
+                              lambda n: pages.key(off=n), lambda n: pages.key(len=n), self.far.alloc,
+                              lambda n: conn.put((n, 4), self.region), lambda n: conn.put((4096, n), self.region)), (2**64, 2**64 + 8)),
+                            ((pages.key, lambda n: pages.share("number", n), lambda n: self.near.connect("127.0.0.1:1", lanes=n)),
+                             (2**32, 2**32 + 1, 2**64 + 1))):
+            for call in calls:
+                for bad in (*tops, *map(Index, tops), -1, Index(-1), -2**63, -2**64):
+                    with self.assertRaises(OverflowError, msg=f"{call} {bad}"):
+                        call(bad)
+                for bad in (1.0, "1", None, Index("x")):
+                    with self.assertRaises(TypeError, msg=f"{call} {bad}"):
+                        call(bad)
+        for call in (lambda n: self.near.alloc(4096, n), lambda n: self.near.register((4096, 64, n)), lambda n: gx.Context([n])):
+            for bad in (-2, -2**31, 2**31, 2**32 - 1, 2**32, 2**64 - 1):
+                with self.assertRaises((OverflowError, ValueError), msg=f"{call} {bad}"):
+                    call(bad)
+        for off in (2**64 - 4, 2**64 - 1, SIZE - 3, SIZE):
+            with self.assertRaises(gx.OutOfRange):
+                put(off)
+        with self.assertRaises(ValueError):
+            conn.put((2**64 - 8, 64), self.region)
+        with self.assertRaises(gx.Timeout):
+            self.near.accept(float("nan"))
+        self.assertEqual(bytes(pages), bytes(SIZE))
+        put(Index(8))
+        conn.put_many([b"WRAP"], self.region, [Index(16)]).wait(10)
+        self.assertEqual(bytes(pages)[:20], bytes(8) + b"WRAP" + bytes(4) + b"WRAP")
+        self.assertEqual(self.conn.region(pages.key(Index(gx.GET), Index(8), Index(4))).nbytes, 4)
+
+    def test_references(self):
+        """Addresses of objects are no data; a field may be called O."""
+        class Named(ctypes.Structure):
+            _fields_ = [("O", ctypes.c_uint32), ("o", ctypes.c_uint32)]
+
+        class Holds(ctypes.Structure):
+            _fields_ = [("a", ctypes.c_uint32), ("b", ctypes.py_object)]
+
+        for objects in ((ctypes.py_object * 4)(), Holds(), Tensor(4096, 8, code=3, bits=64)):
+            for call in (lambda o: self.conn.put(o, self.region), lambda o: self.conn.get(o, self.region), self.far.register):
+                with self.assertRaisesRegex(BufferError, "references to objects", msg=f"{objects}"):
+                    call(objects)
+        self.assertEqual(self.conn.put(Named(1, 2), self.region).wait(10), 8)
+        for shape in ((-1,), (2**62, 8), (2**63 - 1, 2**63 - 1)):
+            with self.assertRaises(BufferError, msg=f"{shape}"):
+                self.conn.put(Tensor(4096, *shape), self.region)
+        with self.assertRaises(BufferError):
+            self.conn.put(Tensor(4096, 8, device=(2, -1)), self.region)
+
     def test_strides(self):
         with self.assertRaisesRegex(BufferError, r"strides \(2\)"):
             self.conn.put(memoryview(bytearray(64))[::2], self.region)
@@ -867,14 +961,19 @@ class Program(unittest.TestCase):
                 self.assertEqual(peer.info()["reason"], "peer-closed")
 
     def test_view_in_garbage(self):
-        """A cycle of a context and a view of its memory."""
-        g = gx.Context([])
-        g.memory = g.alloc(4096)
-        g.view, g.me = memoryview(g.memory), g
-        ref = weakref.ref(g.memory)
-        g = None
-        gc.collect()
-        self.assertIsNone(ref())
+        """A cycle of a context and a view of its memory, which is read last."""
+        class Last:
+            def __del__(self):
+                seen.append(bytes(self.view[:4]))
+
+        seen = []
+        for _ in range(5):
+            g, last = gx.Context([]), Last()
+            g.view = last.view = memoryview(g.alloc(4096))
+            g.last, g.me = last, g
+            g = last = None
+            gc.collect()
+        self.assertEqual(seen, [bytes(4)] * 5)
 
     def test_exit_without_close(self):
         p = self.run_python("-c", "import gx; g = gx.Context(); m = g.register(bytearray(4096)); g.listen('127.0.0.1:0')")
