@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MEM_WAIT_NS 30000000000ull /* for one clearing, or a kernel's first launch */
 
@@ -397,15 +398,24 @@ void cuda_device_free(struct cuda_gpu *g, void *ptr)
 
 /*
  * A registration holds for all GPUs of the process: the second GPU to map an arena finds it
- * registered. So each range has one entry, with a count. A registration ends with the context that
- * it was made in, and the GPU that made it may be closed before the others. So the entry holds that
- * context. owner: control threads, under map_lock.
+ * registered. It ends with the context that it was made in, and the GPU that made it may be closed
+ * before the others. So the registration holds that context.
+ *
+ * Callers' ranges overlap as they like: a tensor within a buffer, a buffer around tensors. Each has
+ * an entry of its own, and holds all registrations that it lies in; what is between these is
+ * registered with it. A range that ends unregisters nothing under another. All in whole pages, of
+ * which the driver makes no parts. owner of both: control threads, under map_lock.
  */
 struct cuda_map {
 	struct cuda_map *next;
-	uint8_t *ptr;
-	size_t len;
-	unsigned refs;
+	uint8_t *ptr, *end;
+};
+
+/* One registration; they do not overlap. */
+struct cuda_reg {
+	struct cuda_reg *next;
+	uint8_t *ptr, *end;
+	unsigned maps;	      /* that hold it */
 	struct CUctx_st *ctx; /* of .device, held: the registration ends with it */
 	int device;
 	bool foreign; /* the program registered it, or has it from the driver, and ends that */
@@ -413,159 +423,218 @@ struct cuda_map {
 };
 
 static struct cuda_map *map_list;
+static struct cuda_reg *reg_list;
 static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static struct cuda_map **map_find(const uint8_t *ptr, size_t len)
+static void map_round(uint8_t *ptr, size_t len, struct cuda_map *map)
 {
-	struct cuda_map **at = &map_list;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 
-	while (*at && (ptr < (*at)->ptr || len > (*at)->len ||
-		       (size_t)(ptr - (*at)->ptr) > (*at)->len - len))
+	map->ptr = ptr - (uintptr_t)ptr % page;
+	map->end = map->ptr + GX_ALIGN_UP((size_t)(ptr - map->ptr) + len, page);
+}
+
+/* Is it all in one range of a caller's? Else the pages there may have changed since a registration
+ * that another range still holds. */
+static bool map_covers(const uint8_t *ptr, const uint8_t *end)
+{
+	const struct cuda_map *m = map_list;
+
+	while (m && (ptr < m->ptr || end > m->end))
+		m = m->next;
+	return m != NULL;
+}
+
+/* The next registration in @ptr to @end, by address. NULL: none. */
+static struct cuda_reg *reg_next(const uint8_t *ptr, const uint8_t *end)
+{
+	struct cuda_reg *first = NULL;
+
+	for (struct cuda_reg *r = reg_list; r; r = r->next)
+		if (r->ptr < end && r->end > ptr && (!first || r->ptr < first->ptr))
+			first = r;
+	return first;
+}
+
+static bool same_address(uint8_t *ptr)
+{
+	unsigned long long dev = 0;
+
+	if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ptr, 0))
+		return false;
+	if (dev != cuda_ptr(ptr))
+		gx_gpu_why_set("host memory has another address on the GPU");
+	return dev == cuda_ptr(ptr);
+}
+
+static bool same_buffer(const uint8_t *first, const uint8_t *last)
+{
+	uint64_t id[2] = {0};
+
+	return !CUDA_TRY(cuPointerGetAttribute, &id[0], GX_CU_POINTER_BUFFER_ID, cuda_ptr(first)) &&
+	       !CUDA_TRY(cuPointerGetAttribute, &id[1], GX_CU_POINTER_BUFFER_ID, cuda_ptr(last)) &&
+	       id[0] == id[1];
+}
+
+/* Does the GPU find all bytes from @first to @last, which lie in @r? A hole would end its context, so
+ * what the program registered must be one registration there. */
+static int reg_check(const struct cuda_reg *r, uint8_t *first, uint8_t *last)
+{
+	bool known = same_address(first) && same_address(last);
+
+	if (known && (!r->foreign || same_buffer(first, last)))
+		return 0;
+	if (r->foreign)
+		gx_gpu_why_set("the driver does not register it, nor is all of it in one "
+			       "registration of the program's");
+	return -EOPNOTSUPP;
+}
+
+static void reg_free(struct cuda_reg *r)
+{
+	struct cuda_reg **at = &reg_list;
+
+	while (*at != r)
 		at = &(*at)->next;
-	return at;
+	*at = r->next;
+	cu.cuDevicePrimaryCtxRelease_v2(r->device);
+	free(r);
 }
 
-/* A GPU that has not finished with this range may have other pages there than the program has
- * now. */
-static bool map_is_stuck(const uint8_t *ptr, size_t len)
+/* @g's context is current. The driver says that memory of cuMemHostAlloc(), as PyTorch's pinned
+ * tensors are, is an invalid value. */
+static int reg_add(struct cuda_gpu *g, uint8_t *ptr, uint8_t *end, struct cuda_reg **out)
 {
-	for (const struct cuda_map *m = map_list; m; m = m->next)
-		if (m->stays && ptr < m->ptr + m->len && m->ptr < ptr + len)
-			return true;
-	return false;
-}
-
-static bool map_same_address(uint8_t *ptr, size_t len)
-{
-	uint8_t *ends[] = {ptr, ptr + len - 1};
-
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(ends); i++) {
-		unsigned long long dev = 0;
-
-		if (CUDA_TRY(cuMemHostGetDevicePointer_v2, &dev, ends[i], 0))
-			return false;
-		if (dev != cuda_ptr(ends[i])) {
-			gx_gpu_why_set("host memory has another address on the GPU");
-			return false;
-		}
-	}
-	return true;
-}
-
-static void map_free(struct cuda_map *map)
-{
-	cu.cuDevicePrimaryCtxRelease_v2(map->device);
-	free(map);
-}
-
-/* Is all of it one allocation of cuMemHostAlloc()? PyTorch's pinned tensors are. The driver registers
- * no such memory, and calls it an invalid value. */
-static bool map_is_pinned(uint8_t *ptr, size_t len)
-{
-	uint64_t first = 0, last = 0;
-
-	return map_same_address(ptr, len) &&
-	       !CUDA_TRY(cuPointerGetAttribute, &first, GX_CU_POINTER_BUFFER_ID, cuda_ptr(ptr)) &&
-	       !CUDA_TRY(cuPointerGetAttribute, &last, GX_CU_POINTER_BUFFER_ID,
-			 cuda_ptr(ptr + len - 1)) &&
-	       first == last;
-}
-
-/* @g's context is current. */
-static int map_add(struct cuda_gpu *g, uint8_t *ptr, size_t len)
-{
-	unsigned flags = GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP;
-	struct cuda_map *map = calloc(1, sizeof(*map));
+	struct cuda_reg *r = calloc(1, sizeof(*r));
 	unsigned res;
 	int ret;
 
-	if (!map)
+	if (!r)
 		return -ENOMEM;
-	*map = (struct cuda_map){.ptr = ptr, .len = len, .device = g->gpu.device};
-	ret = CUDA_TRY(cuDevicePrimaryCtxRetain, &map->ctx, map->device);
+	*r = (struct cuda_reg){.ptr = ptr, .end = end, .device = g->gpu.device};
+	ret = CUDA_TRY(cuDevicePrimaryCtxRetain, &r->ctx, r->device);
 	if (ret) {
-		free(map);
+		free(r);
 		return ret;
 	}
-	res = cu.cuMemHostRegister_v2(ptr, len, flags);
-	map->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||
-		       (res == GX_CU_ERROR_INVALID_VALUE && map_is_pinned(ptr, len));
-	if (res && !map->foreign) {
-		map_free(map);
-		return cuda_try(res, "cuMemHostRegister");
-	}
-	map->next = map_list;
-	map_list = map;
-	return 0;
+	r->next = reg_list;
+	reg_list = r;
+	res = cu.cuMemHostRegister_v2(ptr, (size_t)(end - ptr),
+				      GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP);
+	r->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||
+		     res == GX_CU_ERROR_INVALID_VALUE;
+	ret = r->foreign ? 0 : cuda_try(res, "cuMemHostRegister");
+	if (ret)
+		reg_free(r);
+	else
+		*out = r;
+	return ret;
 }
 
-/* Return: are the addresses the caller's again? */
-static bool map_put(struct cuda_map **at)
+/* Let go of what @ptr to @end lies in. Sets a context; the caller restores its own. Return: are the
+ * addresses the caller's again? */
+static bool regs_put(const uint8_t *ptr, const uint8_t *end, bool lost)
 {
-	struct cuda_map *map = *at;
+	struct cuda_reg *r;
+	bool ours = true;
 
-	if (map->refs > 1) {
-		map->refs--;
-		return !map->stays;
+	while (ptr < end && (r = reg_next(ptr, end))) {
+		ptr = r->end;
+		r->stays |= lost;
+		ours &= !r->stays;
+		if (--r->maps || r->stays)
+			continue;
+		cu.cuCtxSetCurrent(r->ctx); /* the registration's */
+		if (!r->foreign)
+			cu.cuMemHostUnregister(r->ptr);
+		reg_free(r);
 	}
-	map->refs = 0;
-	if (map->stays)
-		return false;
-	*at = map->next;
-	cu.cuCtxSetCurrent(map->ctx); /* the registration's; the caller restores its own */
-	if (!map->foreign)
-		cu.cuMemHostUnregister(map->ptr);
-	map_free(map);
-	return true;
+	return ours;
+}
+
+/* Hold what is registered at @at, up to @end; else register what is there up to the next one. */
+static int reg_hold(struct cuda_gpu *g, uint8_t *at, uint8_t *end, struct cuda_reg **out)
+{
+	struct cuda_reg *r = reg_next(at, end);
+	int ret = 0;
+
+	if (!r || r->ptr > at) {
+		ret = reg_add(g, at, r ? r->ptr : end, &r);
+	} else if (r->stays || !map_covers(at, GX_MIN(end, r->end))) {
+		/* The pages may be others than the program has now. */
+		gx_gpu_why_set(r->stays ? "a GPU has not finished with memory that was there before"
+					: "of memory that was there before a part is registered");
+		ret = -EOPNOTSUPP;
+	}
+	if (!ret) {
+		r->maps++;
+		*out = r;
+	}
+	return ret;
+}
+
+/* @first, @last: the caller's bytes in these pages. */
+static int regs_get(struct cuda_gpu *g, const struct cuda_map *map, uint8_t *first, uint8_t *last)
+{
+	uint8_t *at = map->ptr;
+	struct cuda_reg *r;
+	int ret = 0;
+
+	while (!ret && at < map->end) {
+		ret = reg_hold(g, at, map->end, &r);
+		if (ret)
+			break;
+		ret = reg_check(r, GX_MAX(first, r->ptr), GX_MIN(last, r->end - 1));
+		at = GX_MIN(map->end, r->end);
+	}
+	if (ret)
+		regs_put(map->ptr, at, false);
+	return ret;
 }
 
 int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len)
 {
+	struct cuda_map *map = len ? calloc(1, sizeof(*map)) : NULL;
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev;
-	struct cuda_map **at;
-	int ret = 0;
+	int ret;
 
-	if (!len)
-		return 0;
+	if (!map)
+		return len ? -ENOMEM : 0;
+	map_round(ptr, len, map);
 	prev = cuda_enter(g);
 	pthread_mutex_lock(&map_lock);
-	at = map_find(ptr, len);
-	if (map_is_stuck(ptr, len)) {
-		gx_gpu_why_set("a GPU has not finished with memory that was there before");
-		ret = -EOPNOTSUPP;
-	} else if (!*at) {
-		ret = map_add(g, ptr, len);
-		at = &map_list;
-	}
-	if (!ret && map_same_address(ptr, len)) {
-		(*at)->refs++;
-	} else if (!ret) {
-		if (!(*at)->refs)
-			map_put(at);
-		ret = -EOPNOTSUPP;
+	ret = regs_get(g, map, ptr, (uint8_t *)ptr + len - 1);
+	if (!ret) {
+		map->next = map_list;
+		map_list = map;
 	}
 	pthread_mutex_unlock(&map_lock);
 	cu.cuCtxSetCurrent(g->ctx);
 	cuda_leave(g, prev);
+	if (ret)
+		free(map);
 	return ret == -ENODEV ? -EOPNOTSUPP : ret;
 }
 
 bool cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
-	bool lost = cuda_is_lost(g), free_now = true;
+	bool lost = cuda_is_lost(g), ours = true;
 	struct cuda_prev prev = cuda_enter(g);
-	struct cuda_map **at;
+	struct cuda_map **at = &map_list, *map, want;
 
+	map_round(ptr, len, &want);
 	pthread_mutex_lock(&map_lock);
-	at = map_find(ptr, len);
-	if (*at && len) {
-		(*at)->stays |= lost;
-		free_now = map_put(at);
+	while ((map = *at) && (map->ptr != want.ptr || map->end != want.end))
+		at = &map->next;
+	if (map) {
+		*at = map->next;
+		ours = regs_put(map->ptr, map->end, lost);
 	}
 	pthread_mutex_unlock(&map_lock);
 	cu.cuCtxSetCurrent(g->ctx);
 	cuda_leave(g, prev);
-	return free_now;
+	free(map);
+	return ours;
 }

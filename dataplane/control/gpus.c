@@ -30,6 +30,9 @@ void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu)
 		return;
 	if (!gpu->ops->host_map(gpu, mem->addr, mem->len))
 		atomic_store_explicit(&mem->dma, gpu, memory_order_release);
+	else
+		gx_info("%llu bytes of host memory at %p go to and from GPUs by packets: %s",
+			(unsigned long long)mem->len, (void *)mem->addr, gx_gpu_why());
 }
 
 static int register_run(void *arg)

@@ -98,6 +98,7 @@ static _Thread_local unsigned thread_captures; /* begun here, not in mode relaxe
 static _Atomic unsigned global_captures;       /* in mode global, of any thread */
 static _Atomic unsigned nr_spoilt;
 static uint64_t nr_ranges;
+static _Atomic bool faulted; /* the contexts are gone */
 
 static bool planned(void)
 {
@@ -544,6 +545,8 @@ static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
 		return 400;
 	if (getenv("GX_FAKE_CUDA_DEAD"))
 		return 719;
+	if (faulted)
+		return 700; /* CUDA_ERROR_ILLEGAL_ADDRESS, for good */
 	if (stream->captured)
 		return 0;
 	pthread_mutex_lock(&lock);
@@ -557,19 +560,23 @@ static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
 	return 0;
 }
 
-/* The entry that holds @ptr, else a free one. Under range_lock. */
-static unsigned range_seek(const void *ptr, unsigned *free_entry)
+/* An entry that holds any of the bytes, else a free one. Under range_lock. */
+static unsigned range_meet(const uint8_t *ptr, size_t len, unsigned *free_entry)
 {
 	unsigned found = RANGES_MAX;
 
 	for (unsigned i = 0; i < RANGES_MAX; i++) {
 		if (!range[i].type)
 			*free_entry = i;
-		else if ((uint8_t *)ptr >= range[i].ptr &&
-			 (uint8_t *)ptr < range[i].ptr + range[i].len)
+		else if (ptr + len > range[i].ptr && ptr < range[i].ptr + range[i].len)
 			found = i;
 	}
 	return found;
+}
+
+static unsigned range_seek(const void *ptr, unsigned *free_entry)
+{
+	return range_meet(ptr, 1, free_entry);
 }
 
 /* Contexts of several threads share the table. What an entry holds is its owner's business. */
@@ -587,7 +594,7 @@ static unsigned range_add_locked(void *ptr, size_t len, unsigned type, bool regi
 {
 	unsigned at = RANGES_MAX;
 
-	if (range_seek(ptr, &at) < RANGES_MAX)
+	if (range_meet(ptr, len, &at) < RANGES_MAX)
 		return GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	if (at == RANGES_MAX)
 		return GX_CU_ERROR_OUT_OF_MEMORY;
@@ -595,7 +602,7 @@ static unsigned range_add_locked(void *ptr, size_t len, unsigned type, bool regi
 	range[at].len = len;
 	range[at].type = type;
 	range[at].registered = registered;
-	range[at].device = 0;
+	range[at].device = current ? current->device : 0;
 	range[at].id = ++nr_ranges;
 	range[at].devices = 0;
 	range[at].fd = 0;
@@ -1274,8 +1281,13 @@ FAKE unsigned cuMemFreeHost(void *ptr)
 
 FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 {
+	uintptr_t page = (uintptr_t)ptr & ~4095ul, end = (uintptr_t)ptr + len;
+	unsigned char in[4096];
 	unsigned ret, none, at;
 
+	for (; page < end; page += GX_MIN(end - page, sizeof(in) * 4096))
+		if (mincore((void *)page, GX_MIN(end - page, sizeof(in) * 4096), in))
+			return GX_CU_ERROR_INVALID_VALUE; /* nothing is mapped there */
 	if (unsafe())
 		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (getenv("GX_FAKE_CUDA_NO_REGISTER"))
@@ -1333,11 +1345,24 @@ FAKE unsigned cuMemsetD8Async(unsigned long long ptr, unsigned char value, size_
 					       .len = len});
 }
 
+/* A copy that begins in memory that the driver knows, and goes on where it knows none: on an H200 an
+ * illegal address, which ends the context. Other host memory it copies by the CPU. */
+static bool range_faults(unsigned long long at, size_t len)
+{
+	unsigned long long end = at + len, begin = at;
+	unsigned none, i;
+
+	while (at < end && (i = range_find((void *)(uintptr_t)at, &none)) < RANGES_MAX)
+		at = (uintptr_t)range[i].ptr + range[i].len;
+	return at > begin && at < end;
+}
+
 FAKE unsigned cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t len,
 			    struct CUstream_st *stream)
 {
 	if (!dst || !src)
 		return GX_CU_ERROR_INVALID_VALUE;
+	faulted |= range_faults(dst, len) || range_faults(src, len);
 	return op_add(stream, (struct fake_op){.kind = OP_COPY,
 					       .dst = (void *)(uintptr_t)dst,
 					       .src = (void *)(uintptr_t)src,
