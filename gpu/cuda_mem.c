@@ -10,6 +10,7 @@
  */
 #include "cuda_priv.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,18 +252,62 @@ static int cuda_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **
 	return ret == -ENODEV ? -EOPNOTSUPP : ret;
 }
 
-static int cuda_mem_device(struct gx_gpu *gpu, const void *ptr)
+bool cuda_is_mapped(unsigned long long at)
+{
+	unsigned long long handle;
+
+	return !cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)at) &&
+	       !cu.cuMemRelease(handle);
+}
+
+/* The device that the memory at @at lies on, and where its allocation ends; 0: the driver does not
+ * say. */
+static int place_get(struct cuda_gpu *g, unsigned long long at, unsigned long long *end)
+{
+	unsigned type = 0, managed = 0;
+	unsigned long long base = 0;
+	int device = g->gpu.device; /* managed memory is every GPU's */
+	size_t len = 0;
+
+	if (!cu.cuPointerGetAttribute(&type, GX_CU_POINTER_MEMORY_TYPE, at))
+		cu.cuPointerGetAttribute(&managed, GX_CU_POINTER_IS_MANAGED, at);
+	if (!managed && (type != GX_CU_MEMORYTYPE_DEVICE ||
+			 cu.cuPointerGetAttribute(&device, GX_CU_POINTER_DEVICE, at))) {
+		gx_gpu_why_set("%#llx is not memory of a GPU: is it the host's, or freed?", at);
+		return -EOPNOTSUPP;
+	}
+	*end = cu.cuMemGetAddressRange_v2(&base, &len, at) ? 0 : base + len;
+	return device;
+}
+
+int cuda_device_of(struct cuda_gpu *g, unsigned long long at, size_t len)
+{
+	unsigned long long end = len > ULLONG_MAX - at ? ULLONG_MAX : at + len, next;
+	int device = place_get(g, at, &next), one = device;
+
+	while (one >= 0 && one == device && next < end) {
+		if (next && !cuda_is_mapped(at)) {
+			gx_gpu_why_set("the allocation at %#llx ends at %#llx, before %#llx", at,
+				       next, end);
+			return -EOPNOTSUPP;
+		}
+		at = next ? next : end - 1; /* the last byte, if the driver does not say */
+		one = place_get(g, at, &next);
+		next = next ? next : end;
+	}
+	if (one >= 0 && one != device)
+		gx_gpu_why_set("at %#llx memory of cuda:%d begins", at, one);
+	return one == device ? device : -EOPNOTSUPP;
+}
+
+static int cuda_mem_device(struct gx_gpu *gpu, const void *ptr, size_t len)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev = cuda_enter(g);
-	unsigned type = 0;
-	int device = 0, ret;
+	int ret = cuda_device_of(g, cuda_ptr(ptr), len);
 
-	ret = CUDA_TRY(cuPointerGetAttribute, &type, GX_CU_POINTER_MEMORY_TYPE, cuda_ptr(ptr));
-	if (!ret)
-		ret = CUDA_TRY(cuPointerGetAttribute, &device, GX_CU_POINTER_DEVICE, cuda_ptr(ptr));
 	cuda_leave(g, prev);
-	return ret || type != GX_CU_MEMORYTYPE_DEVICE ? -EOPNOTSUPP : device;
+	return ret;
 }
 
 static int cuda_addr_reserve(struct gx_gpu *gpu, size_t len, void **out)

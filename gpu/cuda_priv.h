@@ -192,6 +192,9 @@ void cuda_range_add(struct cuda_range *r);   /* to the list of all */
 struct cuda_range *cuda_range_take(unsigned long long user);
 
 extern const struct gx_gpu_mem_ops cuda_mem_ops;
+bool cuda_is_mapped(unsigned long long at); /* by cuMemMap() */
+/* As ->device. The context is current. */
+int cuda_device_of(struct cuda_gpu *g, unsigned long long at, size_t len);
 int cuda_host_map(struct gx_gpu *gpu, void *ptr, size_t len);
 bool cuda_host_unmap(struct gx_gpu *gpu, void *ptr, size_t len);
 /* Mapped at the same address for every GPU. */

@@ -93,11 +93,8 @@ static int export_pieces(unsigned long long ptr, size_t len, struct gx_gpu_handl
 	int ret = 0;
 
 	while (!ret && at < end) {
-		if (piece_get(at, &p)) {
-			gx_gpu_why_set("of %zu bytes the first %llu are mapped by cuMemMap()", len,
-				       at - ptr);
+		if (piece_get(at, &p))
 			return -EOPNOTSUPP;
-		}
 		ret = export_piece(&p, at, end, &h);
 		cu.cuMemRelease(p.handle);
 		at = p.base + p.len;
@@ -196,26 +193,16 @@ static bool is_of_pool(unsigned long long ptr)
 	return !cu.cuPointerGetAttribute(&pool, GX_CU_POINTER_MEMPOOL, ptr) && pool;
 }
 
-static int export_any(unsigned long long ptr, size_t len, struct gx_gpu_handle *out)
+static int export_any(struct cuda_gpu *g, unsigned long long ptr, size_t len,
+		      struct gx_gpu_handle *out)
 {
-	unsigned long long base = 0, handle;
+	unsigned long long base = 0;
 	size_t all = 0;
 
-	if (!cu.cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr)) {
-		cu.cuMemRelease(handle);
+	if (cuda_device_of(g, ptr, len) < 0)
+		return -EOPNOTSUPP;
+	if (cuda_is_mapped(ptr))
 		return export_pieces(ptr, len, out);
-	}
-	if (CUDA_TRY(cuMemGetAddressRange_v2, &base, &all, ptr)) {
-		gx_gpu_why_set("%#llx is not memory of a GPU", ptr);
-		return -EOPNOTSUPP;
-	}
-	if (len > all || ptr - base > all - len) {
-		gx_gpu_why_set(
-			"%zu bytes at %#llx are not all in the allocation there, %zu bytes at "
-			"%#llx",
-			len, ptr, all, base);
-		return -EOPNOTSUPP;
-	}
 	if (is_of_pool(ptr)) {
 		gx_gpu_why_set(
 			"it is of a stream-ordered pool (cudaMallocAsync), which gx does not "
@@ -223,6 +210,8 @@ static int export_any(unsigned long long ptr, size_t len, struct gx_gpu_handle *
 			"PYTORCH_CUDA_ALLOC_CONF=backend:native");
 		return -EOPNOTSUPP;
 	}
+	if (CUDA_TRY(cuMemGetAddressRange_v2, &base, &all, ptr))
+		return -EOPNOTSUPP;
 	return export_ipc(ptr, base, all, out);
 }
 
@@ -231,7 +220,7 @@ static int cuda_share_export(struct gx_gpu *gpu, const void *ptr, size_t len,
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev = cuda_enter(g);
-	int ret = export_any(cuda_ptr(ptr), len, out);
+	int ret = export_any(g, cuda_ptr(ptr), len, out);
 
 	cuda_leave(g, prev);
 	return ret;

@@ -114,7 +114,7 @@ static int host_mem_alloc_on(struct gx_gpu *gpu, int device, size_t len, void **
 	return -EOPNOTSUPP;
 }
 
-static int host_mem_device(struct gx_gpu *gpu, const void *ptr)
+static int host_mem_device(struct gx_gpu *gpu, const void *ptr, size_t len)
 {
 	return -EOPNOTSUPP;
 }

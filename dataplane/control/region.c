@@ -299,6 +299,21 @@ GX_EXPORT int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uin
 	return 0;
 }
 
+/* A copy to memory that is not there would end the program's CUDA context, at a peer's wish. */
+static int reg_check(const struct gx_mem *mem, const void *addr)
+{
+	int device = mem->device;
+
+	if (mem->kind == GX_MEM_CUDA && mem->len)
+		device = mem->gpu->mem->device(mem->gpu, addr, mem->len);
+	if (device < 0 && mem->kind == GX_MEM_CUDA)
+		return gx_fail(-EINVAL, "%p, %llu bytes: not memory of cuda:%d: %s", addr,
+			       (unsigned long long)mem->len, mem->device, gx_gpu_why());
+	return device == mem->device ? 0
+				     : gx_fail(-EINVAL, "%p: memory of cuda:%d, not of cuda:%d",
+					       addr, device, mem->device);
+}
+
 GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
 			 struct gx_mem **out)
 {
@@ -316,9 +331,12 @@ GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void 
 	ret = mem_new(gx, kind, device, len, &mem);
 	if (ret)
 		return ret;
-	mem->addr = addr;
-	mem->read_only = read_only;
-	ret = mem_map(mem);
+	ret = reg_check(mem, addr);
+	if (!ret) {
+		mem->addr = addr;
+		mem->read_only = read_only;
+		ret = mem_map(mem);
+	}
 	if (ret) {
 		gx_uring_run_wait(gx->uring, discard_run, mem);
 		return ret;

@@ -95,7 +95,7 @@ int push_map(struct push *p, const struct gx_gpu_handle *h, uint64_t len, struct
 	}
 	if (!pool.base)
 		return ret;
-	pool.device = pool.mapper->mem->device(pool.mapper, pool.base);
+	pool.device = pool.mapper->mem->device(pool.mapper, pool.base, 1);
 	for (unsigned i = 0; i < GX_PUSH_GPUS; i++) {
 		if (!p->gpu[i] || p->gpu[i]->mem->reach(p->gpu[i], pool.base))
 			continue;

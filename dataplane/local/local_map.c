@@ -171,7 +171,7 @@ static void views_make(const struct gx *gx, struct local_mem *mem, const struct 
 		if (v->addr && (!mem->gpu || local_place((int)d) == mem->place)) {
 			mem->gpu = gx->gpu[d];
 			mem->addr = v->addr;
-			mem->place = local_place(mem->gpu->mem->device(mem->gpu, v->addr));
+			mem->place = local_place(mem->gpu->mem->device(mem->gpu, v->addr, 1));
 		}
 	}
 }

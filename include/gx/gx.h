@@ -253,8 +253,11 @@ int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
  * GX_ACCESS_MAPPED.
  * Host memory that this process cannot write can be sent from. It can neither receive nor be shared
  * for puts.
- * Return: 0; -EFAULT: this process cannot read host memory at @addr, @len; -EINVAL, -ENOMEM,
- * -ENODEV.
+ * @device: CUDA ordinal, ignored for the host. The driver is asked once whether all of the memory is
+ * there. Managed memory (cudaMallocManaged) may be registered with any GPU.
+ * Return: 0; -EFAULT: this process cannot read host memory at @addr, @len; -EINVAL: GPU memory that
+ * is none, is longer than its allocation, was freed, or lies on another GPU, and other misuse;
+ * -ENOMEM, -ENODEV.
  */
 int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void *addr, uint64_t len,
 	       struct gx_mem **out);

@@ -147,9 +147,10 @@ struct gx_gpu_mem_ops {
 	 * Return 0, -EOPNOTSUPP with the reason, -ENOMEM. */
 	int (*alloc_on)(struct gx_gpu *gpu, int device, size_t len, void **out);
 
-	/* The ordinal of the device that memory lies on, imported memory too. -EOPNOTSUPP: it is
-	 * not memory of a GPU. */
-	int (*device)(struct gx_gpu *gpu, const void *ptr);
+	/* The ordinal of the device that all @len bytes lie on, imported memory too; of memory that
+	 * every GPU uses in place (managed), this one's. -EOPNOTSUPP with the reason: they are not
+	 * of one allocation, or allocations of cuMemCreate behind one another, on one GPU. */
+	int (*device)(struct gx_gpu *gpu, const void *ptr, size_t len);
 	/* Do this GPU's kernels reach memory at @ptr, of another GPU or imported? Return 0, -EXDEV
 	 * with the reason. */
 	int (*reach)(struct gx_gpu *gpu, const void *ptr);

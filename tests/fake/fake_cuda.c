@@ -1322,6 +1322,8 @@ FAKE unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned lo
 		memcpy(value, &range[at].id, sizeof(uint64_t));
 	else if (attribute == GX_CU_POINTER_DEVICE)
 		memcpy(value, &range[at].device, sizeof(int));
+	else if (attribute == GX_CU_POINTER_IS_MANAGED)
+		memset(value, 0, sizeof(unsigned));
 	else if (attribute == GX_CU_POINTER_MEMPOOL)
 		memcpy(value, &range[at].pool, sizeof(range[at].pool));
 	else

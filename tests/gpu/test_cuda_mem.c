@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that a program registers: host memory in ranges that overlap: test_cuda_mem cuda. Exits
- * with 77 where there is no GPU. After each case the GPU still copies: a wrong one ends the program's
- * context on a card, and in the fake driver.
+ * Memory that a program registers: host memory in ranges that overlap, and memory of GPUs as the
+ * driver knows it: test_cuda_mem cuda. Exits with 77 where there is no GPU. After each case the GPU
+ * still copies: a wrong one ends the program's context on a card, and in the fake driver.
  */
 #include "gx_internal/gpu.h"
 
+#include "kit/common_gx.h"
 #include "kit/common_vmm.h"
 
 #include <errno.h>
@@ -21,6 +22,7 @@ static struct gx_gpu *gpu;
 static struct gx_gpu_stream *stm;
 static uint32_t *flag;
 static char *dev; /* of the GPU, 8 MiB */
+static struct gx *gx;
 
 static struct {
 	unsigned (*alloc)(unsigned long long *ptr, size_t len);
@@ -31,6 +33,8 @@ static struct {
 	unsigned (*dev_ptr)(unsigned long long *out, void *ptr, unsigned flags);
 	unsigned (*attribute)(void *value, unsigned which, unsigned long long ptr);
 	unsigned (*range)(unsigned long long *base, size_t *len, unsigned long long ptr);
+	unsigned (*retain)(struct CUctx_st **ctx, int device);
+	unsigned (*set_current)(struct CUctx_st *ctx);
 } drv;
 
 static char *pages(size_t len)
@@ -317,6 +321,138 @@ static void host_map__second_gpu(void **state)
 	unmap(a, 4 * MB);
 }
 
+/* ---- memory of GPUs ---- */
+
+static struct gx_mem *reg_ok(const void *ptr, size_t len)
+{
+	struct gx_mem *mem;
+
+	if (gx_mem_reg(gx, GX_MEM_CUDA, 0, (void *)ptr, len, &mem))
+		fail_msg("%s", gx_error());
+	assert_int_equal(copy((void *)ptr, dev, GX_MIN(len, 8 * MB)), 0);
+	return mem;
+}
+
+static void reg_end(struct gx_mem *mem)
+{
+	assert_int_equal(gx_mem_free(mem), 0);
+}
+
+static void reg_fails(int device, const void *ptr, size_t len, const char *why)
+{
+	struct gx_mem *mem = NULL;
+
+	assert_int_equal(gx_mem_reg(gx, GX_MEM_CUDA, device, (void *)ptr, len, &mem), -EINVAL);
+	if (!strstr(gx_error(), why))
+		fail_msg("'%s' is not in: %s", why, gx_error());
+	assert_null(mem);
+}
+
+static void mem_reg__of_cuda_malloc(void **state)
+{
+	unsigned long long at = 0;
+	const char *p;
+
+	assert_int_equal(drv.alloc(&at, 4 * MB), 0);
+	p = (const char *)(uintptr_t)at;
+	reg_end(reg_ok(p, 4 * MB));
+	reg_end(reg_ok(p + 4096, MB));
+	reg_end(reg_ok(p + 4 * MB - 1, 1));
+	reg_fails(0, p, 64 * MB, "");
+	reg_fails(0, p + 4096, SIZE_MAX - 1, "");
+	reg_fails(0, p, SIZE_MAX, "");
+	assert_int_equal(drv.free(at), 0);
+	reg_fails(0, p, 4 * MB, "freed?");
+}
+
+static void mem_reg__of_the_host(void **state)
+{
+	char *a = *state;
+
+	reg_fails(0, a, 4096, "is not memory of a GPU");
+	assert_int_equal(ops->host_map(gpu, a, MB), 0);
+	reg_fails(0, a, 4096, "is not memory of a GPU");
+	unmap(a, MB);
+	reg_fails(0, (void *)8, 4096, "is not memory of a GPU");
+}
+
+static void mem_reg__of_cu_mem_create(void **state)
+{
+	struct vmm v = vmm_reserve(6);
+
+	for (unsigned i = 0; i < 4; i++)
+		vmm_map(&v, GX_CU_HANDLE_POSIX_FD);
+	reg_end(reg_ok(vmm_at(&v, 0), 4 * VMM_CHUNK_B));
+	reg_end(reg_ok(vmm_at(&v, 4096), 3 * VMM_CHUNK_B));
+	reg_end(reg_ok(vmm_at(&v, VMM_CHUNK_B), 1));
+	reg_fails(0, vmm_at(&v, 0), 4 * VMM_CHUNK_B + 1, "");
+	reg_fails(0, vmm_at(&v, 4096), 6 * VMM_CHUNK_B - 4096, "");
+	reg_fails(0, vmm_at(&v, 4 * VMM_CHUNK_B), 4096, "");
+	vmm_close(&v);
+	reg_fails(0, vmm_at(&v, 0), VMM_CHUNK_B, "");
+}
+
+static void mem_reg__of_a_pool(void **state)
+{
+	unsigned long long at = 0;
+	char *p;
+
+	assert_int_equal(drv.pool_alloc(&at, 4 * MB, NULL), 0);
+	p = (char *)(uintptr_t)at;
+	reg_end(reg_ok(p, 4 * MB));
+	reg_end(reg_ok(p + MB, MB));
+	assert_int_equal(drv.free(at), 0);
+}
+
+/* Of another GPU, and of one behind the other. */
+static void mem_reg__of_another_gpu(void **state)
+{
+	struct CUctx_st *other = NULL;
+	unsigned long long at = 0;
+
+	if (common_cuda_count() < 2)
+		skip();
+	assert_int_equal(drv.retain(&other, 1), 0);
+	assert_int_equal(drv.set_current(other), 0);
+	assert_int_equal(drv.alloc(&at, MB), 0);
+	assert_int_equal(drv.set_current(vmm_drv.ctx), 0);
+	reg_fails(0, (void *)(uintptr_t)at, MB, "memory of cuda:1, not of cuda:0");
+	assert_int_equal(drv.set_current(other), 0);
+	assert_int_equal(drv.free(at), 0);
+	assert_int_equal(drv.set_current(vmm_drv.ctx), 0);
+}
+
+static void mem_reg__managed(void **state)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	unsigned (*alloc)(unsigned long long *ptr, size_t len, unsigned flags) =
+		lib ? dlsym(lib, "cuMemAllocManaged") : NULL;
+	unsigned long long at = 0;
+
+	if (!alloc) /* the fake driver has none */
+		skip();
+	assert_int_equal(alloc(&at, 4 * MB, 1), 0);
+	reg_end(reg_ok((void *)(uintptr_t)at, 4 * MB));
+	reg_fails(0, (void *)(uintptr_t)at, 64 * MB, "");
+	assert_int_equal(drv.free(at), 0);
+}
+
+/* Of another process, or named as if. */
+static void mem_reg__imported(void **state)
+{
+	struct vmm v = vmm_open(3);
+	struct gx_gpu_handle h;
+	void *same;
+
+	assert_int_equal(gpu->share->export(gpu, vmm_at(&v, 0), 3 * VMM_CHUNK_B, &h), 0);
+	assert_int_equal(gpu->share->chunks(gpu, vmm_at(&v, 0), 3 * VMM_CHUNK_B, &h.fd), 0);
+	assert_int_equal(gpu->share->import(gpu, &h, h.len, &same), 0);
+	close(h.fd);
+	reg_end(reg_ok(same, 3 * VMM_CHUNK_B));
+	gpu->share->unimport(gpu, same);
+	vmm_close(&v);
+}
+
 /* ---- what the driver says, for people ---- */
 
 static void say(const char *what, char *ptr, size_t len)
@@ -331,7 +467,7 @@ static void say(const char *what, char *ptr, size_t len)
 	r[2] = drv.attribute(&device, GX_CU_POINTER_DEVICE, (uintptr_t)ptr);
 	r[3] = drv.attribute(&first, GX_CU_POINTER_BUFFER_ID, (uintptr_t)ptr);
 	r[4] = drv.attribute(&last, GX_CU_POINTER_BUFFER_ID, (uintptr_t)(ptr + len - 1));
-	drv.attribute(&managed, 8, (uintptr_t)ptr);
+	drv.attribute(&managed, GX_CU_POINTER_IS_MANAGED, (uintptr_t)ptr);
 	printf("# %s: range %u: begins %lld before, %zu bytes; type %u: %u; device %u: %d; buffers "
 	       "%u, %u: %s; managed %u\n",
 	       what, r[0], (long long)((uintptr_t)ptr - base), all, r[1], type, r[2], device, r[3],
@@ -377,14 +513,18 @@ static void drv_find(void)
 	drv.dev_ptr = common_cuda_symbol("cuMemHostGetDevicePointer_v2");
 	drv.attribute = common_cuda_symbol("cuPointerGetAttribute");
 	drv.range = common_cuda_symbol("cuMemGetAddressRange_v2");
+	drv.retain = common_cuda_symbol("cuDevicePrimaryCtxRetain");
+	drv.set_current = common_cuda_symbol("cuCtxSetCurrent");
 }
 
 static int group_setup(void **state)
 {
+	struct gx_opts o = GX_INIT(o);
+
 	drv_find();
 	vmm_start();
 	if (gpu->stream->open(gpu, GX_STREAM_COPY, &stm) ||
-	    gpu->mem->alloc(gpu, 8 * MB, (void **)&dev))
+	    gpu->mem->alloc(gpu, 8 * MB, (void **)&dev) || gx_open(&o, &gx))
 		return -1;
 	flag = gx_gpu_flag_alloc(gpu, 1);
 	return !flag;
@@ -395,6 +535,7 @@ static int group_teardown(void **state)
 	gx_gpu_stream_close(stm);
 	gx_gpu_flag_free(gpu, flag);
 	gpu->mem->free(gpu, dev, 8 * MB);
+	gx_close(gx);
 	ops->close(gpu);
 	return 0;
 }
@@ -416,6 +557,13 @@ int main(int argc, char **argv)
 		TEST(host_map__of_the_program),
 		TEST(host_map__ended_by_the_program),
 		TEST(host_map__second_gpu),
+		TEST(mem_reg__of_cuda_malloc),
+		TEST(mem_reg__of_the_host),
+		TEST(mem_reg__of_cu_mem_create),
+		TEST(mem_reg__of_a_pool),
+		TEST(mem_reg__of_another_gpu),
+		TEST(mem_reg__managed),
+		TEST(mem_reg__imported),
 	};
 	struct gx_gpu_cfg cfg = {0};
 

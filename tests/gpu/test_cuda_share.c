@@ -167,7 +167,7 @@ static void vmm__a_hole_behind(void **state)
 
 	vmm_map(&v, GX_CU_HANDLE_POSIX_FD);
 	vmm_map(&v, GX_CU_HANDLE_POSIX_FD);
-	export_fails(vmm_at(&v, 4096), 2 * VMM_CHUNK_B, "the first 4190208 are mapped");
+	export_fails(vmm_at(&v, 4096), 2 * VMM_CHUNK_B, "is not memory of a GPU");
 	vmm_close(&v);
 }
 
@@ -185,7 +185,7 @@ static void plain__by_cuda_ipc(void **state)
 	assert_int_equal(h.off, 4096);
 	assert_int_equal(h.len, 4 * VMM_CHUNK_B);
 	assert_int_equal(h.fd, -1);
-	export_fails(mem + 4096, 4 * VMM_CHUNK_B, "are not all in the allocation");
+	export_fails(mem + 4096, 4 * VMM_CHUNK_B, "ends at");
 	assert_int_equal(release(ptr), 0);
 }
 

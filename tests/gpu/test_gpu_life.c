@@ -193,7 +193,7 @@ static void tour(const struct tour *t)
 	tour_step(t, "host_map");
 	assert_int_equal(t->gpu->mem->alloc(t->gpu, LEN, &dev), 0);
 	tour_step(t, "mem_alloc");
-	assert_int_equal(t->gpu->mem->device(t->gpu, dev), t->gpu->device);
+	assert_int_equal(t->gpu->mem->device(t->gpu, dev, LEN), t->gpu->device);
 	tour_step(t, "mem_device");
 	if (!t->gpu->share->export(t->gpu, dev, LEN, &h) && h.fd >= 0)
 		assert_int_equal(close(h.fd), 0);
