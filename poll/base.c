@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The clock, pages, random bytes, and descriptors that a child of fork() must not keep. Any thread may
- * call all of it.
+ * The clock, pages, random bytes, users, and descriptors that a child of fork() must not keep. Any
+ * thread may call all of it.
  */
 #include "gx_internal/base.h"
 #include "gx_internal/fork.h"
+#include "gx_internal/user.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -62,6 +64,48 @@ int gx_random(void *buf, size_t len)
 		len -= (size_t)n;
 	}
 	return 0;
+}
+
+/* ---- Users ---- */
+
+#define UIDS_ALL     UINT32_MAX /* (uid_t)-1 is no user */
+#define OVERFLOW_UID 65534u	/* the kernel's default */
+
+static unsigned overflow_uid(void)
+{
+	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
+	unsigned uid;
+
+	if (!f || fscanf(f, "%u", &uid) != 1)
+		uid = OVERFLOW_UID;
+	if (f)
+		fclose(f);
+	return uid;
+}
+
+/* Ranges of a map do not overlap. One of a part of the users may have the overflow uid too: then the
+ * kernel's answer has two meanings. */
+static bool all_users_are_mapped(void)
+{
+	FILE *f = fopen("/proc/self/uid_map", "re");
+	uint64_t all = 0;
+	unsigned n;
+
+	while (f && fscanf(f, "%*u %*u %u", &n) == 1)
+		all += n;
+	if (f)
+		fclose(f);
+	return all >= UIDS_ALL;
+}
+
+bool gx_uid_is_nobody(unsigned uid)
+{
+	return uid == overflow_uid() && !all_users_are_mapped();
+}
+
+bool gx_uid_is_own(unsigned uid)
+{
+	return uid == geteuid() && !gx_uid_is_nobody(uid);
 }
 
 /* ---- Descriptors and fork() ---- */

@@ -10,6 +10,7 @@
 
 #include "gx/log.h"
 #include "gx_internal/link.h"
+#include "gx_internal/user.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,6 +24,19 @@
 uint64_t ctx_host_delay_ns;
 
 /* ---- options ---- */
+
+static int uids_check(const struct gx_opts *o)
+{
+	if (o->nr_allow_uids > 32)
+		return gx_fail(-EINVAL, "%u allowed users: at most 32", o->nr_allow_uids);
+	for (unsigned i = 0; i < o->nr_allow_uids; i++)
+		if (gx_uid_is_nobody(o->allow_uids[i]))
+			return gx_fail(-EINVAL,
+				       "gx_opts.allow_uids %u: here that is each user of the host "
+				       "whom this user namespace does not map: name a mapped one",
+				       o->allow_uids[i]);
+	return 0;
+}
 
 static int opts_check(const struct gx_opts *o)
 {
@@ -41,8 +55,6 @@ static int opts_check(const struct gx_opts *o)
 	if (o->packet->quantum_b > o->packet->chunk_b)
 		return gx_fail(-EINVAL, "quantum of %u bytes is larger than a chunk of %u",
 			       o->packet->quantum_b, o->packet->chunk_b);
-	if (o->nr_allow_uids > 32)
-		return gx_fail(-EINVAL, "%u allowed users: at most 32", o->nr_allow_uids);
 	if (o->packet->integrity > GX_INTEGRITY_MODE_GCM)
 		return gx_fail(-EINVAL, "integrity mode %d is not known", o->packet->integrity);
 	if (o->host->huge > GX_OFF)
@@ -100,7 +112,7 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 		/* The kernel's sockets cannot write to a GPU. */
 		o->nr_ports = o->gpu->bounce ? 1 : GX_ARRAY_SIZE(default_ports);
 	}
-	ret = opts_check(o);
+	ret = uids_check(o) ?: opts_check(o);
 	for (unsigned i = 0; !ret && i < GX_LINKS; i++)
 		ret = gx_links[i]->ctx->check(o);
 	if (ret)

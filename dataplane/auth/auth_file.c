@@ -6,6 +6,7 @@
 #include "auth/auth.h"
 
 #include "gx_internal/link.h"
+#include "gx_internal/user.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -260,6 +261,12 @@ static int mode_check(const struct stat *st, const char *path)
 {
 	mode_t others = st->st_uid ? 077 : 037;
 
+	if (st->st_uid && gx_uid_is_nobody(st->st_uid))
+		return gx_fail(-EACCES,
+			       "key file %s is of uid %u, each user that this user namespace does "
+			       "not map: give it to the process's user or to root, and run as "
+			       "another uid",
+			       path, st->st_uid);
 	if (st->st_uid && st->st_uid != geteuid())
 		return gx_fail(
 			-EACCES,

@@ -11,6 +11,7 @@
 #include "control/ctl.h"
 
 #include "gx_internal/fds.h"
+#include "gx_internal/user.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -123,12 +124,26 @@ static struct ctl_pass *pass_new(struct ctl *ctl, int fd, bool server)
 
 static bool uid_is_allowed(const struct gx *gx, uid_t uid)
 {
+	if (gx_uid_is_nobody(uid))
+		return false;
 	if (uid == geteuid())
 		return true;
 	for (unsigned i = 0; i < gx->opts.nr_allow_uids; i++)
 		if (gx->opts.allow_uids[i] == uid)
 			return true;
 	return false;
+}
+
+/* Return: why @them, which comes as nobody, is not served; NULL: it has a user. */
+static const char *nobody_why(uid_t uid, const char *them, char *buf, size_t room)
+{
+	if (!gx_uid_is_nobody(uid))
+		return NULL;
+	snprintf(buf, room,
+		 "uid %u is each user that the user namespace here does not map, so whose process "
+		 "the %s is cannot be told: run both in one, not as uid %u",
+		 uid, them, uid);
+	return buf;
 }
 
 /* Threads in close(). A stranger's descriptors may hold them there for as long as it likes. */
@@ -164,15 +179,19 @@ static void stranger_close(int fd)
 static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
 {
 	struct gx_hello_error e = {.err = -EPERM, .reason = GX_REASON_USER};
+	const char *nobody = nobody_why(cred->uid, "client", e.text, sizeof(e.text));
 
-	snprintf(e.text, sizeof(e.text),
-		 "the server runs as uid %u and serves its own user only, over every port: start "
-		 "it with gx_opts.allow_uids %u",
-		 geteuid(), cred->uid);
+	if (!nobody)
+		snprintf(e.text, sizeof(e.text),
+			 "the server runs as uid %u and serves its own user only, over every port: "
+			 "start it with gx_opts.allow_uids %u",
+			 geteuid(), cred->uid);
 	ctl_bad(ctl, "a process of uid %u, pid %d, came to the Unix socket", cred->uid,
 		(int)cred->pid); /* counted by when it hears of it */
 	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (ctl_may_log(&ctl->refused_rate))
+	if (nobody && ctl_may_log(&ctl->refused_rate))
+		gx_warn("pid %d was refused: %s", (int)cred->pid, nobody);
+	else if (!nobody && ctl_may_log(&ctl->refused_rate))
 		gx_warn("a process of uid %u, pid %d, was refused: to serve that user, start with "
 			"gx_opts.allow_uids %u",
 			cred->uid, (int)cred->pid, cred->uid);
@@ -361,7 +380,8 @@ static bool prove_server_check(struct ctl_pass *p)
 				       strerror(errno)));
 		return false;
 	}
-	if (!uid_is_allowed(p->ctl->gx, p->cred.uid))
+	if (!nobody_why(p->cred.uid, "server", p->cc->no_share, sizeof(p->cc->no_share)) &&
+	    !uid_is_allowed(p->ctl->gx, p->cred.uid))
 		snprintf(p->cc->no_share, sizeof(p->cc->no_share),
 			 "the server runs as uid %u, and the client (uid %u) shares memory with "
 			 "its own user only",

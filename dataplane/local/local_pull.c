@@ -12,6 +12,8 @@
  */
 #include "local/local.h"
 
+#include "gx_internal/user.h"
+
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +30,7 @@ static const char *pull_not(const struct gx_conn *c)
 		return "integrity crc32c checks packets";
 	if (local_conn_of(c)->uid == (uid_t)-1)
 		return "its process is not known here";
-	if (local_conn_of(c)->uid != geteuid())
+	if (!gx_uid_is_own(local_conn_of(c)->uid))
 		return "it runs as another user";
 	return NULL;
 }

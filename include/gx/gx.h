@@ -135,7 +135,10 @@ struct gx_opts {
 	unsigned nr_allow_uids; /* of .allow_uids */
 	const unsigned
 		*allow_uids;   /* users of this host, besides our own. gx serves their processes
-				       over every port and shares memory with them */
+				       over every port and shares memory with them. The
+				       kernel's overflow uid, 65534, is refused in a user
+				       namespace that does not map all users: there it is
+				       everybody */
 	const char *bind_host; /* address that network ports bind to. NULL: 127.0.0.1, which other
 				  hosts do not reach */
 	uint64_t peer_timeout_ns; /* silence after which a peer is lost; default 5 s */

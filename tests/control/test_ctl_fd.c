@@ -6,12 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "control/ctl_rig.h"
+#include "gx_internal/user.h"
 
 static void fd__strangers(void **state)
 {
@@ -158,8 +160,11 @@ static int nobody_shows(const void *arg)
 	n = raw_recv_some(fd, b, sizeof(b) - 1);
 	if (n < 0 && errno == ECONNRESET)
 		n = raw_recv_some(fd, b, sizeof(b) - 1);
+	close(fd);
 	if (n <= 16)
 		return (int)GX_MAX(n, 0);
+	if (memmem(b, (size_t)n, "user namespace", 14))
+		return memmem(b, (size_t)n, "allow_uids", 10) ? 98 : 101;
 	return memmem(b, (size_t)n, "gx_opts.allow_uids 65534", 24) ? 100 : 99;
 }
 
@@ -180,6 +185,106 @@ static void fd__uid_of_the_client(void **state)
 	CTL_SET(server, gx.opts.nr_allow_uids, 2);
 	assert_int_equal(as_nobody(nobody_shows, &h), 16);
 	close(fd);
+}
+
+/* A user namespace in which this process is user 65534, as the only one. */
+static bool userns_enter(void)
+{
+	static const char map[] = "65534 0 1";
+	int fd;
+	bool ok;
+
+	if (unshare(CLONE_NEWUSER))
+		return false;
+	fd = open("/proc/self/uid_map", O_WRONLY);
+	ok = write(fd, map, sizeof(map) - 1) == sizeof(map) - 1;
+	close(fd);
+	return ok && geteuid() == NOBODY;
+}
+
+/* A process that has run @enter runs @fn. Return: what it returns, 0 to 254; 255: it cannot enter. */
+static int in_process(bool (*enter)(void), int (*fn)(const void *arg), const void *arg)
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(enter() ? fn(arg) : 255);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static int userns_users(const void *arg)
+{
+	if (!gx_uid_is_nobody(NOBODY) || gx_uid_is_own(NOBODY))
+		return 1;
+	return gx_uid_is_nobody(0) || gx_uid_is_nobody(NOBODY - 1) ? 2 : 0;
+}
+
+/* Without a map at all our own process comes as nobody, too. */
+static bool userns_unmapped(void)
+{
+	return !unshare(CLONE_NEWUSER) && geteuid() == NOBODY;
+}
+
+static void fd__nobody_is_a_user_where_all_are_mapped(void **state)
+{
+	int ret = in_process(userns_enter, userns_users, NULL);
+
+	if (ret == 255)
+		skip();
+	assert_int_equal(ret, 0);
+	assert_int_equal(in_process(userns_unmapped, userns_users, NULL), 0);
+	assert_true(gx_uid_is_own(geteuid()) || geteuid() == NOBODY);
+	if (!access("/proc/1/root/.", R_OK)) /* root of all: all are mapped */
+		assert_false(gx_uid_is_nobody(NOBODY));
+}
+
+struct two_pipes {
+	int port[2], end[2];
+};
+
+static int userns_serves(const void *arg)
+{
+	const struct two_pipes *p = arg;
+	char addr[32];
+	int port;
+
+	close(p->end[1]);
+	server = fake_open("userns");
+	port = server_listen(addr);
+	if (write(p->port[1], &port, sizeof(port)) != sizeof(port))
+		return 1;
+	return (int)read(p->end[0], &port, 1);
+}
+
+/* A server that is 65534 in its user namespace: all users of the host come to it as that one. */
+static void fd__client_of_no_mapped_user(void **state)
+{
+	struct two_pipes p;
+	struct gx_hello h;
+	int port, fd, status, stranger, own;
+	pid_t pid;
+
+	if (geteuid() || in_process(userns_enter, userns_users, NULL))
+		skip();
+	assert_int_equal(pipe(p.port) || pipe(p.end), 0);
+	pid = fork();
+	if (!pid)
+		_exit(userns_enter() ? userns_serves(&p) : 255);
+	assert_int_equal(read(p.port[0], &port, sizeof(port)), sizeof(port));
+	fd = raw_client(port, &h);
+	stranger = as_nobody(nobody_shows, &h);
+	own = nobody_shows(&h); /* the user that is mapped to it */
+	close(fd);
+	for (unsigned i = 0; i < 2; i++)
+		close(p.port[i]), close(p.end[i]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(stranger, 101);
+	assert_int_equal(own, 101);
 }
 
 /* The rule is one for all ports: nothing is to be had over any without having shown whose one is,
@@ -350,6 +455,39 @@ static void fd__uid_of_the_server(void **state)
 	close(un);
 }
 
+struct raw_userns {
+	struct gx_hello h;
+	int un;
+};
+
+static int userns_connects(const void *arg)
+{
+	const struct raw_userns *r = arg;
+	struct gx_hello_lanes l;
+	uint8_t nonce[16];
+	int pass;
+
+	server = client = fake_open("userns"); /* the rig asks both */
+	raw_server_lanes(&r->h, r->un, nonce, &l, &pass);
+	if (strcmp(l.port, "udp"))
+		return 1;
+	return strstr(client->gx.conns->why, "no shm: uid 65534 is each user") ? 0 : 2;
+}
+
+/* The client is 65534 in its user namespace, and so is whoever made the server's socket. */
+static void fd__server_of_no_mapped_user(void **state)
+{
+	struct raw_userns r;
+
+	if (geteuid() || in_process(userns_enter, userns_users, NULL))
+		skip();
+	raw_hello_fill(&r.h);
+	r.un = raw_unix_bind(&r.h);
+	assert_int_equal(listen(r.un, 4), 0);
+	assert_int_equal(in_process(userns_enter, userns_connects, &r), 0);
+	close(r.un);
+}
+
 /* A server made by hand that has taken the client's descriptors. */
 struct raw_server {
 	uint8_t nonce[16];
@@ -452,6 +590,9 @@ int main(void)
 		TEST(fd__connect_before_the_answer),
 		TEST(fd__client_leaves),
 		TEST(fd__uid_of_the_client),
+		TEST(fd__nobody_is_a_user_where_all_are_mapped),
+		TEST(fd__client_of_no_mapped_user),
+		TEST(fd__server_of_no_mapped_user),
 		TEST(fd__not_shown),
 		TEST(fd__strangers_descriptors_that_linger),
 		TEST(fd__silent_ones),

@@ -62,12 +62,18 @@ static void metrics_on_signal(int signo)
 
 /* ---- A page ---- */
 
+/* In a user namespace 65534 may be any user. */
+static bool uid_is_known(unsigned uid)
+{
+	return !uid || (uid == geteuid() && uid != 65534);
+}
+
 /* Processes of root and of our own user first: what they say of a metric holds, and a stranger that says
  * otherwise is refused. */
 static int peer_order(const void *a, const void *b)
 {
 	const struct peer *p = a, *q = b;
-	int known_p = !p->uid || p->uid == geteuid(), known_q = !q->uid || q->uid == geteuid();
+	int known_p = uid_is_known(p->uid), known_q = uid_is_known(q->uid);
 
 	if (known_p != known_q)
 		return known_q - known_p;

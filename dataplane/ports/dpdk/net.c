@@ -6,6 +6,8 @@
  */
 #include "ports/dpdk/net.h"
 
+#include "gx_internal/user.h"
+
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
@@ -430,7 +432,7 @@ static bool addr_path_ok(const char *path)
 		if (!isalnum((unsigned char)*c) && !strchr("/-_.", *c))
 			return false;
 	return !lstat(path, &st) && S_ISSOCK(st.st_mode) &&
-	       (st.st_uid == geteuid() || !geteuid() || !st.st_uid);
+	       (gx_uid_is_own(st.st_uid) || !geteuid() || !st.st_uid);
 }
 
 static bool addr_ip_ok(const struct dpdk_addr *a)
