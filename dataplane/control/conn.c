@@ -89,12 +89,13 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	ep->port = c->nr_ways ? c->way[lane % c->nr_ways] : c->port;
 	ep->attach.fn = call_attach;
 	ep->fail.fn = call_fail;
-	ret = notes_open(ep);
+	ret = notes_open(ep) ?: submit_ep_open(ep);
 	if (!ret && gx->pool_gpu) /* packets land in its memory; it copies the bytes on */
 		gpu_host_register(&ep->notes->mem, gx->pool_gpu);
-	ret = ret ? gx_fail(ret, "no memory for notes") : ep->ops->ep_open(ep, local);
+	ret = ret ? gx_fail(ret, "no memory for notes and lists") : ep->ops->ep_open(ep, local);
 	if (ret) {
 		notes_close(ep);
+		submit_ep_close(ep);
 		ep->ops->ep_free(ep);
 		return ret;
 	}
@@ -300,7 +301,8 @@ void conn_tick(struct gx_conn *c)
 static bool conn_detached(const struct gx_conn *c)
 {
 	for (unsigned i = 0; i < c->nr_lanes; i++)
-		if (!atomic_load_explicit(&c->ep[i]->detached, memory_order_acquire))
+		if (!atomic_load_explicit(&c->ep[i]->detached, memory_order_acquire) ||
+		    atomic_load_explicit(&c->ep[i]->list_runs, memory_order_acquire))
 			return false;
 	return true;
 }
@@ -345,6 +347,7 @@ bool conn_reap(struct gx_conn *c)
 		return false;
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
 		notes_close(c->ep[i]);
+		submit_ep_close(c->ep[i]);
 		c->ep[i]->ops->ep_free(c->ep[i]);
 	}
 	if (c->link_open)

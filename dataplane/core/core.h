@@ -26,7 +26,7 @@
 #define GX_REGIONS_MAX GX_HELLO_REGIONS /* named ones; they are the first in gx->region[] */
 #define GX_KEYS_MAX    65536 /* of gx->region[]: named ones, then those of gx_mem_key() */
 #define GX_OPTION_MAX  256   /* bytes of a port's option, with the final 0 */
-#define GX_COMPS_MAX   8192  /* completions a core can hold; posting stops at half */
+#define GX_COMPS_MAX   8192  /* completions a core can hold; see core_post_room() */
 
 struct auth_key;
 struct auth_set;
@@ -208,7 +208,11 @@ struct gx_ep {
 	bool failed;		       /* core: call_fail() ran */
 	uint32_t stuck_turn;	       /* core: turn of submit.c in which its link had no room */
 	uint32_t list_puts, list_gets; /* core: parts of lists that its link has */
-	struct notes *notes;	       /* core: see note.h */
+	uint32_t nr_waits;	       /* core: of its operations, that wait for a stream */
+	struct list_own *lists;	       /* core: what its lists use before they take of the core's */
+	_Atomic uint32_t
+		list_runs;   /* core: that the core's list of runs has; .detached waits for them */
+	struct notes *notes; /* core: see note.h */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
@@ -475,13 +479,16 @@ void core_why(char why[CORE_WHY_MAX], const char *fmt, ...) __attribute__((forma
 
 /* Is there room for one more completion that comps_due does not count? */
 bool core_comp_room(const struct gx_core *core);
-/* May one more operation be posted? Posted operations and completions that nobody has taken fill at
- * most half of the ring. The other half is for completions that peers cause. */
-static inline bool core_post_room(const struct gx_core *core)
+/* May one more operation be posted on an endpoint? Posted operations and completions that nobody has
+ * taken fill at most half of the ring. A quarter is for the first one of endpoints with nothing under
+ * way (@busy: something is), so peers that stand still stop no other. The rest is for completions that
+ * peers cause. */
+static inline bool core_post_room(const struct gx_core *core, bool busy)
 {
 	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+	uint32_t n = core->comp_head - tail + core->comps_due + 2;
 
-	return core->comp_head - tail + core->comps_due + 2 <= GX_COMPS_MAX / 2;
+	return gx_likely(n <= GX_COMPS_MAX / 2) || (!busy && n <= GX_COMPS_MAX / 4 * 3);
 }
 /* A completion that no operation of this end causes, for gx_poll() of its queue. */
 void core_comp(struct gx_core *core, const struct gx_comp *comp);

@@ -98,7 +98,7 @@ static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_cut *c
 			       "gx_mem_alloc(), because the bounce pool is memory of cuda:%d",
 			       e->link->q->rx_gpu->device);
 	/* Half of the records stay free for requests of the peer. */
-	if (!core_post_room(ep->core) || tx_rec_room(e) < PKT_RECS / 2)
+	if (!core_post_room(ep->core, e->tx.nr_ops) || tx_rec_room(e) < PKT_RECS / 2)
 		return -EAGAIN;
 	ep_touch(e);
 	e->link->look_ns = 0; /* an answer, or what it waits for, may be there */

@@ -14,6 +14,8 @@
 
 #define LIST_RUNS    256	 /* under way on a core, of all its endpoints */
 #define LIST_PARTS   1024	 /* the same for parts */
+#define LIST_OWN     16		 /* runs that each endpoint has beside these */
+#define LIST_OWN_P   64		 /* the same for parts */
 #define LIST_BURST   64		 /* parts that a run begins in a turn */
 #define LIST_BURST_B (1u << 20)	 /* bytes of host memory after which it begins no other */
 #define LIST_TURN    256	 /* parts that all runs begin in a turn */
@@ -22,15 +24,15 @@
 
 struct list_part {
 	struct gx_route route;
-	struct list_run *run; /* NULL: free */
-	struct list_part *next;
-	uint32_t at;  /* its first segment, in the run */
-	uint8_t bits; /* of the run's note, that it brings */
-	bool note;    /* it is the note, not data */
+	struct list_run *run;		/* NULL: free */
+	struct list_part *next, **home; /* home: where it lies when it is free */
+	uint32_t at;			/* its first segment, in the run */
+	uint8_t bits;			/* of the run's note, that it brings */
+	bool note;			/* it is the note, not data */
 };
 
 struct list_run {
-	struct list_run *next;
+	struct list_run *next, **home;
 	struct lists *lists;
 	struct gx_ep *ep;	/* not to be used once .over */
 	struct gx_route *route; /* NULL: of the core's queue */
@@ -58,6 +60,15 @@ struct lists {
 	struct list_part *part_free;
 	struct list_run runs[LIST_RUNS];
 	struct list_part parts[LIST_PARTS];
+};
+
+/* What an endpoint alone may use, so what is under way to peers that stand still never stops it.
+ * owner: core */
+struct list_own {
+	struct list_run *run_free;
+	struct list_part *part_free;
+	struct list_run runs[LIST_OWN];
+	struct list_part parts[LIST_OWN_P];
 };
 
 /* ---- The end of parts and runs ---- */
@@ -105,7 +116,7 @@ static uint32_t *run_out(const struct list_run *run)
 	return run->op.kind == GX_OP_GET ? &run->ep->list_gets : &run->ep->list_puts;
 }
 
-static void part_free(struct lists *l, struct list_part *p)
+static void part_free(struct list_part *p)
 {
 	struct list_run *run = p->run;
 
@@ -114,8 +125,8 @@ static void part_free(struct lists *l, struct list_part *p)
 	run->out--;
 	(*run_out(run))--;
 	p->run = NULL;
-	p->next = l->part_free;
-	l->part_free = p;
+	p->next = *p->home;
+	*p->home = p;
 }
 
 /* The segment to name: the @i-th of the part. */
@@ -136,7 +147,7 @@ static void part_comp(struct gx_route *route, const struct gx_comp *comp)
 		run_err(run, comp->status, part_first(p, comp->seg));
 		run->due |= p->note || run->ep->failed ? 0 : p->bits;
 	}
-	part_free(run->lists, p);
+	part_free(p);
 	run_check(run);
 }
 
@@ -162,13 +173,12 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t at, 
 		     unsigned bits, bool note)
 {
 	const struct gx_ep_ops *ops = run->ep->ops;
-	struct lists *l = run->lists;
-	struct list_part *p = l->part_free;
+	struct list_part *p = run->ep->lists->part_free ?: run->lists->part_free;
 	int ret;
 
 	if (!p)
 		return -EAGAIN;
-	l->part_free = p->next;
+	*p->home = p->next;
 	p->run = run;
 	p->at = at;
 	p->bits = (uint8_t)bits;
@@ -183,7 +193,7 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t at, 
 		return ret ? ret : 1;
 	p->note = false; /* the bytes stay */
 	run->due |= p->bits;
-	part_free(l, p);
+	part_free(p);
 	if (ret != -EAGAIN)
 		run_err(run, ret, run->nr ? run->seg[at].first : 0);
 	return ret;
@@ -345,18 +355,27 @@ static void run_fill(struct list_run *run, const struct gx_op *op)
 		note_begin(run);
 }
 
+/* Pairs with the acquire in conn_detached(): the endpoint may have their memory. */
+static void runs_count(struct gx_ep *ep, uint32_t n)
+{
+	n += atomic_load_explicit(&ep->list_runs, memory_order_relaxed);
+	atomic_store_explicit(&ep->list_runs, n, memory_order_release);
+}
+
 int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struct gx_route *route)
 {
-	struct list_run *run = l->run_free;
+	struct list_run *run = ep->lists->run_free ?: l->run_free;
 
 	if (ep->failed)
 		return -ENOTCONN;
-	if (!run || (!route && !core_post_room(l->core)))
+	if (!run || (!route && !core_post_room(l->core, ep->list_runs)))
 		return -EAGAIN;
 	if (op->flags & GX_OP_NOTE && !notes_room(ep->notes))
 		return -EAGAIN;
-	l->run_free = run->next;
-	*run = (struct list_run){.lists = l,
+	*run->home = run->next;
+	runs_count(ep, 1);
+	*run = (struct list_run){.home = run->home,
+				 .lists = l,
 				 .ep = ep,
 				 .route = route,
 				 .op = *op,
@@ -387,8 +406,9 @@ static void lists_sweep(struct lists *l)
 			continue;
 		}
 		*at = run->next;
-		run->next = l->run_free;
-		l->run_free = run;
+		run->next = *run->home;
+		*run->home = run;
+		runs_count(run->ep, -1u);
 	}
 	l->tail = at;
 }
@@ -418,11 +438,11 @@ bool lists_run(struct lists *l)
 
 /* ---- Ending runs ---- */
 
-static void parts_cancel(struct lists *l, const struct list_run *run)
+static void parts_cancel(struct list_part parts[], unsigned n, const struct list_run *run)
 {
-	for (unsigned i = 0; run->out && i < LIST_PARTS; i++)
-		if (l->parts[i].run == run && !l->parts[i].note)
-			run->ep->ops->cancel(run->ep, run->op.user, &l->parts[i].route);
+	for (unsigned i = 0; run->out && i < n; i++)
+		if (parts[i].run == run && !parts[i].note)
+			run->ep->ops->cancel(run->ep, run->op.user, &parts[i].route);
 }
 
 int lists_cancel(struct lists *l, struct gx_ep *ep, uint64_t user, const struct gx_route *route)
@@ -434,7 +454,8 @@ int lists_cancel(struct lists *l, struct gx_ep *ep, uint64_t user, const struct 
 			continue;
 		run->busy = true;
 		run_err(run, -ECANCELED, run_first(run));
-		parts_cancel(l, run);
+		parts_cancel(ep->lists->parts, LIST_OWN_P, run);
+		parts_cancel(l->parts, LIST_PARTS, run);
 		run->busy = false;
 		run_check(run);
 		n++;
@@ -475,6 +496,25 @@ void lists_drop(struct lists *l)
 
 /* ---- Control path ---- */
 
+static void runs_fill(struct list_run **home, struct list_run runs[], unsigned n)
+{
+	while (n--) {
+		runs[n].home = home;
+		runs[n].next = *home;
+		*home = &runs[n];
+	}
+}
+
+static void parts_fill(struct list_part **home, struct list_part parts[], unsigned n)
+{
+	while (n--) {
+		parts[n].route.comp = part_comp;
+		parts[n].home = home;
+		parts[n].next = *home;
+		*home = &parts[n];
+	}
+}
+
 int lists_open(struct gx_core *core, struct lists **out)
 {
 	struct lists *l = calloc(1, sizeof(*l));
@@ -483,17 +523,28 @@ int lists_open(struct gx_core *core, struct lists **out)
 		return -ENOMEM;
 	l->core = core;
 	l->tail = &l->head;
-	for (unsigned i = LIST_RUNS; i-- > 0;) {
-		l->runs[i].next = l->run_free;
-		l->run_free = &l->runs[i];
-	}
-	for (unsigned i = LIST_PARTS; i-- > 0;) {
-		l->parts[i].route.comp = part_comp;
-		l->parts[i].next = l->part_free;
-		l->part_free = &l->parts[i];
-	}
+	runs_fill(&l->run_free, l->runs, LIST_RUNS);
+	parts_fill(&l->part_free, l->parts, LIST_PARTS);
 	*out = l;
 	return 0;
+}
+
+int submit_ep_open(struct gx_ep *ep)
+{
+	struct list_own *own = calloc(1, sizeof(*own));
+
+	if (!own)
+		return -ENOMEM;
+	runs_fill(&own->run_free, own->runs, LIST_OWN);
+	parts_fill(&own->part_free, own->parts, LIST_OWN_P);
+	ep->lists = own;
+	return 0;
+}
+
+void submit_ep_close(struct gx_ep *ep)
+{
+	free(ep->lists);
+	ep->lists = NULL;
 }
 
 void lists_close(struct lists *l)

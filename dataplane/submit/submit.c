@@ -37,8 +37,9 @@ struct submit_core {
 	struct lists *lists;
 	struct marks *marks;		      /* of the core's queue; NULL: no GPU is open */
 	struct marks *made;		      /* ctl: the same, before the core takes it */
-	struct sub_wait *pool;		      /* [SUBMIT_WAITS] */
+	struct sub_wait *pool;		      /* [2 * SUBMIT_WAITS] */
 	struct sub_wait *free, *head, **tail; /* waiting, in the order of posting */
+	uint32_t nr_waits;		      /* of these */
 	uint32_t turn;
 	uint64_t tick_ns;
 	bool polled; /* submit_poll() is in the loop */
@@ -104,14 +105,23 @@ static void req_comp(struct gx_route *route, const struct gx_comp *comp)
 
 /* ---- Waiting for a stream ---- */
 
+/* One whose link has no room waits as long as its peer stands still. So the second half of the places
+ * is for endpoints that have none. */
+static bool wait_room(const struct submit_core *s, const struct gx_ep *ep)
+{
+	return s->free && (s->nr_waits < SUBMIT_WAITS || !ep->nr_waits);
+}
+
 static int wait_add(struct submit_core *s, struct gx_ep *ep, const struct gx_op *op,
 		    struct sub_req *req, const struct marks *marks, uint32_t mark)
 {
 	struct sub_wait *w = s->free;
 
-	if (!w)
+	if (!wait_room(s, ep))
 		return -EAGAIN;
 	s->free = w->next;
+	s->nr_waits++;
+	ep->nr_waits++;
 	*w = (struct sub_wait){.ep = ep, .req = req, .marks = marks, .mark = mark, .op = *op};
 	*s->tail = w;
 	s->tail = &w->next;
@@ -128,10 +138,13 @@ static void wait_remove(struct submit_core *s, struct sub_wait **at)
 		s->tail = at;
 	w->next = s->free;
 	s->free = w;
+	s->nr_waits--;
+	w->ep->nr_waits--;
 	if (w->req)
 		return; /* the thread gives the mark back */
 	w->ep->core->comps_due -= sub_comps(&w->op);
-	mark_put(s->marks, w->mark);
+	if (!w->there)
+		mark_put(s->marks, w->mark);
 }
 
 static void wait_fail(struct submit_core *s, struct sub_wait **at, int status)
@@ -178,6 +191,13 @@ static bool wait_post(struct submit_core *s, struct sub_wait **at)
 	return ret != -EAGAIN;
 }
 
+static void wait_there(struct submit_core *s, struct sub_wait *w)
+{
+	w->there = true;
+	if (!w->req)
+		mark_put(s->marks, w->mark);
+}
+
 static bool waits_run(struct submit_core *s, uint64_t now_ns)
 {
 	struct sub_wait **at = &s->head;
@@ -186,7 +206,8 @@ static bool waits_run(struct submit_core *s, uint64_t now_ns)
 	while (*at) {
 		struct sub_wait *w = *at;
 
-		w->there = w->there || mark_there(w->marks, w->mark, now_ns);
+		if (!w->there && mark_there(w->marks, w->mark, now_ns))
+			wait_there(s, w);
 		if (w->op.deadline_ns && w->op.deadline_ns <= now_ns)
 			wait_fail(s, at, -ETIMEDOUT);
 		else if (w->there)
@@ -252,7 +273,7 @@ int submit_stream(struct gx_ep *ep, const struct gx_op *op)
 	if (!s->marks)
 		return gx_fail(-ENODEV, "gx_op.stream: no GPU is open here: allocate or register "
 					"memory of one first");
-	if (!s->free || !core_post_room(core) || submit_on(core))
+	if (!wait_room(s, ep) || !core_post_room(core, ep->nr_waits) || submit_on(core))
 		return -EAGAIN;
 	ret = mark_get(s->marks, op, core->now_ns, &mark);
 	if (ret)
@@ -273,7 +294,7 @@ int submit_run(struct gx_ep *ep, const struct gx_op *op)
 			       "core takes the completions of its queue itself");
 	if (ep->failed)
 		return -ENOTCONN;
-	if (!core_post_room(core) || submit_on(core))
+	if (!core_post_room(core, ep->list_runs) || submit_on(core))
 		return -EAGAIN;
 	ret = list_take(core->gx, &core->submit->queue.lists, op, &mine.list);
 	if (ret)
@@ -716,7 +737,7 @@ int submit_gpu(struct gx_core *core, struct gx_gpu *gpu)
 
 	if (s->made)
 		return 0;
-	s->pool = calloc(SUBMIT_WAITS, sizeof(*s->pool));
+	s->pool = calloc(2 * SUBMIT_WAITS, sizeof(*s->pool));
 	return s->pool ? marks_open(gpu, &s->made) : -ENOMEM;
 }
 
@@ -724,7 +745,7 @@ void submit_take(struct gx_core *core, struct gx_gpu *gpu)
 {
 	struct submit_core *s = core->submit;
 
-	for (unsigned i = 0; i < SUBMIT_WAITS && !s->marks; i++) {
+	for (unsigned i = 0; i < 2 * SUBMIT_WAITS && !s->marks; i++) {
 		s->pool[i].next = s->free;
 		s->free = &s->pool[i];
 	}

@@ -101,7 +101,7 @@ static int tcp_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 			       "link tcp has no buffers for memory of cuda:%d: there was no room "
 			       "for them when gx_gpu_open() or gx_mem_alloc() opened it",
 			       user->mem->device);
-	if (!core_post_room(ep->core) || tcp_ctl_room(e) <= TCP_CTLS_KEPT ||
+	if (!core_post_room(ep->core, e->nr_ops) || tcp_ctl_room(e) <= TCP_CTLS_KEPT ||
 	    e->nr_ops >= TCP_OPS - TCP_GETS ||
 	    (user->kind == GX_OP_GET && e->match.gets_out == TCP_GETS))
 		return -EAGAIN;

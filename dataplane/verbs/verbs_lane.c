@@ -71,7 +71,8 @@ static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struc
 
 	if (l->fail_err)
 		return -ENOTCONN;
-	if (l->nr_ops - l->nr_pulls == VERBS_OPS - VERBS_PULLS || !core_post_room(l->core))
+	if (l->nr_ops - l->nr_pulls == VERBS_OPS - VERBS_PULLS ||
+	    !core_post_room(l->core, l->nr_ops))
 		return -EAGAIN;
 	op = &l->op[l->free[--l->nr_free]];
 	op_clear(op);

@@ -93,8 +93,8 @@ struct gx_op {
  * After the first error none begins any more, and some bytes may have landed. GX_OP_LOCAL comes just
  * before DONE; an immediate when all bytes are visible, with .len 0 at the last segment's place. A
  * .stream is refused (-EINVAL), and so is the post of a list whose memory was freed. A core has at
- * most 256 lists under way. gx_post_striped() cuts a list by bytes, and leaves segments below 4 KiB
- * whole.
+ * most 256 lists under way, and 16 more of each endpoint, which no other can take. gx_post_striped()
+ * cuts a list by bytes, and leaves segments below 4 KiB whole.
  * Return: 0, -EINVAL (number of segments; one outside of its .mem, or without memory), -ENOMEM.
  */
 int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct gx_list **out);

@@ -408,15 +408,18 @@ static void list__parts_run_out(void **state)
 		assert_int_equal(gx_post(queue_of(r), r->ep[0][i], &op, 1), 1);
 	for (unsigned i = 0; i < 50; i++)
 		rig_turn(r);
-	for (unsigned i = 0; i < 16; i++)
+	for (unsigned i = 0; i < 16; i++) {
 		out += r->ep[0][i]->list_puts;
-	assert_int_equal(out, 1024);
+		assert_int_equal(r->ep[0][i]->list_runs, 1);
+	}
+	assert_int_equal(out, 1024 + 16 * 64); /* all the core's, and each endpoint's own */
 	r->still[1] = false;
 	rig_comps(r, 0, 16, 10 * SECOND);
 	for (unsigned i = 0; i < 16; i++) {
 		assert_int_equal(r->last[0][i].status, 0);
 		assert_int_equal(r->last[0][i].len, sizeof(src));
 		assert_int_equal(r->ep[0][i]->list_puts, 0);
+		assert_int_equal(r->ep[0][i]->list_runs, 0); /* else the endpoint would stay */
 	}
 	blocks_check(r);
 	rig_done(r);

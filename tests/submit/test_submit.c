@@ -539,11 +539,11 @@ static void stream_reach(void *stream)
 			__atomic_store_n(marks[i].flag, marks[i].value, __ATOMIC_RELEASE);
 }
 
-static void streams_by_hand(struct rig *r)
+static void streams_by_hand(struct rig *r, unsigned node)
 {
 	stream_ops = gx_gpu_host_ops;
 	stream_ops.stream_mark = test_mark;
-	r->gx[0]->gpu[0]->ops = &stream_ops;
+	r->gx[node]->gpu[0]->ops = &stream_ops;
 	nr_marks = 0;
 }
 
@@ -551,7 +551,7 @@ static struct rig *stream_rig(void)
 {
 	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}, .gpu = true}, 1024);
 
-	streams_by_hand(r);
+	streams_by_hand(r, 0);
 	return r;
 }
 
@@ -601,6 +601,43 @@ static void stream__waits_and_others_pass(void **state)
 	stream_reach(STREAM_B);
 	rig_comps(r, 0, 3, MS);
 	submit_done(r);
+}
+
+/* The streams of operations to two peers that stand still got there, and their links have no room. That
+ * stops none to a third. */
+static void stream__peers_stand_still(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){
+		.sim = {.seed = 1}, .gpu = true, .mem_b = 4 << 20, .nr_conns = 3, .nr_clients = 3});
+	struct gx_region to = GX_INIT(to);
+	struct gx_op op = {.kind = GX_OP_PUT, .len = 64, .stream = STREAM_A};
+	unsigned taken = 0, last;
+
+	src = realloc(src, BUF_B);
+	op.addr = src;
+	streams_by_hand(r, 1);
+	r->still[rig_node(r, 0, 0)] = r->still[rig_node(r, 0, 1)] = true;
+	do {
+		last = taken;
+		nr_marks = 0;
+		for (unsigned i = 0; i < 128; i++) {
+			assert_int_equal(gx_conn_region(r->conn[1][i % 2], "mem", 0, &to), 0);
+			op.token = to.token;
+			taken += gx_post(gx_core_queue(r->core[1]), r->ep[1][i % 2], &op, 1) == 1;
+		}
+		stream_reach(STREAM_A);
+		rig_pass(r, MS / 10);
+	} while (taken != last);
+	assert_true(taken > 2 * SUBMIT_WAITS);
+	assert_int_equal(r->nr_last[1], 0);
+	assert_int_equal(gx_conn_region(r->conn[1][2], "mem", 0, &to), 0);
+	op.token = to.token;
+	rig_post_on(r, 1, 2, &op);
+	stream_reach(STREAM_A);
+	rig_comps(r, 1, 1, 10 * MS);
+	assert_int_equal(r->last[1][0].status, 0);
+	assert_ptr_equal(r->last[1][0].ep, r->ep[1][2]);
+	rig_close(r);
 }
 
 /* The bytes that go are those that the stream left there, and a get writes only then. */
@@ -1141,7 +1178,7 @@ static void striped__waits_for_a_stream_on_all_lanes(void **state)
 		64);
 	struct gx_op op = op_of(r, GX_OP_PUT, 1, 1000003);
 
-	streams_by_hand(r);
+	streams_by_hand(r, 0);
 	op.stream = STREAM_A;
 	stripe(r, &op);
 	assert_int_equal(nr_marks, 1);
@@ -1188,6 +1225,7 @@ int main(int argc, char *argv[])
 		rig_test(submit_close__under_way),
 		rig_test(gx_close__with_queues_left),
 		rig_test(stream__waits_and_others_pass),
+		rig_test(stream__peers_stand_still),
 		rig_test(stream__bytes_of_then),
 		rig_test(stream__refused),
 		rig_test(stream__cancel_and_deadline),
