@@ -184,18 +184,23 @@ GX_EXPORT int gx_queue_fd(struct gx_queue *q)
 	return core_sleep_open(&q->sleep) ?: q->sleep.fd;
 }
 
+/* Those that the program has go back with the next gx_poll(): the peer may wait for the places. */
+static bool lane_has_notes(const struct sub_lane *l)
+{
+	return l->sink.taken || !gx_ring_empty(l->sink.told);
+}
+
 GX_EXPORT int gx_queue_arm(struct gx_queue *q)
 {
 	if (q->core)
 		return gx_core_arm(q->core);
 	if (!q->sleep.is_open)
 		return gx_fail(-EINVAL, "gx_queue_fd() comes before gx_queue_arm()");
-	if (q->notes) /* gx_poll() sends them */
+	if (q->notes && sub_notes_due(q)) /* gx_poll() sends them */
 		return 1;
 	gx_sleep_arm(&q->sleep);
 	for (unsigned i = 0; i < q->nr_lanes; i++)
-		if (!gx_ring_empty(q->lane[i]->back) ||
-		    (q->notify && !gx_ring_empty(q->lane[i]->sink.told))) {
+		if (!gx_ring_empty(q->lane[i]->back) || (q->notify && lane_has_notes(q->lane[i]))) {
 			gx_sleep_disarm(&q->sleep);
 			return 1;
 		}

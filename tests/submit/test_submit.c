@@ -928,6 +928,36 @@ static void core_queue__refused(void **state)
 	submit_done(r);
 }
 
+/* A message over two lanes is under way, and its note waits for it: the thread may sleep until a part is
+ * back. */
+static void striped__note_and_sleep(void **state)
+{
+	struct rig *r = lanes_rig(2);
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 1 << 20);
+	unsigned arms = 0;
+
+	op.flags = GX_OP_NOTE;
+	op.note = "abcd";
+	op.note_len = 4;
+	assert_true(gx_queue_fd(queue) >= 0);
+	r->still[1] = true;
+	assert_int_equal(gx_post_striped(queue, r->conn[0][0], &op, 1), 1);
+	for (unsigned i = 0; i < 50; i++)
+		rig_turn(r);
+	assert_int_equal(take(), 0);
+	assert_int_equal(gx_queue_arm(queue), 0);
+	r->still[1] = false;
+	for (uint64_t end = r->now_ns + SECOND; !take(); rig_turn(r)) {
+		assert_true(r->now_ns < end);
+		arms += gx_queue_arm(queue);
+	}
+	expect(1, 0);
+	assert_true(arms < 10);
+	rig_forget(r);
+	queue_close(r);
+	rig_close(r);
+}
+
 /* ---- fences and flushes ---- */
 
 static unsigned place_of(uint64_t user)
@@ -969,6 +999,40 @@ static void fence__begins_after_what_is_ahead(void **state)
 	assert_int_equal(comp_of(3, GX_COMP_DONE)->op, GX_OP_FLUSH);
 	assert_memory_equal(there, src, 64);
 	assert_memory_equal(there + 128, src, 64);
+	submit_done(r);
+}
+
+/* A receive that was there before ends while a send ahead of the fence waits for the peer. */
+static void fence__no_receive_counts(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op recv = op_of(r, GX_OP_RECV, 1, 64), send = op_of(r, GX_OP_SEND, 2, 64);
+	struct gx_op fenced = op_of(r, GX_OP_PUT, 3, 64);
+	struct gx_op theirs = {.kind = GX_OP_SEND, .addr = src, .len = 64, .tag = 9};
+	uint8_t *there = (uint8_t *)rig_mem(r, 1) + BUF_B;
+
+	memset(there, RIG_POISON, 64);
+	recv.tag = 9;
+	send.tag = 5;
+	fenced.flags = GX_OP_FENCE;
+	fenced.remote_off = BUF_B;
+	submit(r, &recv);
+	submit(r, &send);
+	submit(r, &fenced);
+	rig_pass(r, MS);
+	rig_post(r, 1, &theirs);
+	until_comps(r, 1, SECOND);
+	expect(1, 0);
+	rig_pass(r, 5 * MS);
+	assert_int_equal(take(), 0);
+	assert_int_equal(there[0], RIG_POISON);
+	theirs = (struct gx_op){.kind = GX_OP_RECV, .addr = dst + RIG_GUARD, .len = 64, .tag = 5};
+	rig_post(r, 1, &theirs);
+	until_comps(r, 3, SECOND);
+	expect(2, 0);
+	expect(3, 0);
+	assert_memory_equal(there, src, 64);
+	rig_forget(r);
 	submit_done(r);
 }
 
@@ -1232,7 +1296,9 @@ int main(int argc, char *argv[])
 		rig_test(stream__bounded),
 		rig_test(stream__connection_ends),
 		rig_test(stream__of_the_cpu_backend),
+		rig_test(striped__note_and_sleep),
 		rig_test(fence__begins_after_what_is_ahead),
+		rig_test(fence__no_receive_counts),
 		rig_test(fence__what_it_waits_for),
 		rig_test(fence__many),
 		rig_test(fence__ends_early),
