@@ -107,7 +107,8 @@ bool notes_away(const struct gx_ep *ep)
 /* ---- Turns ---- */
 
 static bool notes_deliver(struct notes *n);
-static void note_tell(struct gx_core *core, struct note_in *in);
+static void note_give(struct gx_core *core, struct note_in *in);
+static void sink_put(struct note_sink *s, struct note_in *in);
 
 /* Return: nothing is left to tell the peer. */
 static bool notes_credit(struct notes *n)
@@ -131,6 +132,11 @@ static bool notes_credit(struct notes *n)
 	return true;
 }
 
+static bool place_for_note(const struct gx_core *core)
+{
+	return core->notes.sink ? core->notes.sink->out < NOTES_TOLD : core_comp_room(core);
+}
+
 static bool notes_turn(void *arg, uint64_t now_ns)
 {
 	struct gx_core *core = arg;
@@ -138,9 +144,9 @@ static bool notes_turn(void *arg, uint64_t now_ns)
 	struct note_in *in;
 	bool worked = false;
 
-	while ((in = core->notes.back) && core_comp_room(core)) {
+	while ((in = core->notes.back) && place_for_note(core)) {
 		core->notes.back = in->next;
-		note_tell(core, in);
+		note_give(core, in);
 		worked = true;
 	}
 	while ((n = *at)) {
@@ -219,18 +225,45 @@ static void note_given(struct gx_core *core, struct note_in *in)
 	notes_put(n);
 }
 
+/* Have the queue take a note over that lies in the core's, which perhaps nobody polls. False: none
+ * does, or another completion lies before it. */
+static bool sink_takes_over(struct gx_core *core)
+{
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+	struct gx_comp *comp = &core->comps[tail % GX_COMPS_MAX];
+	struct note_in **at = &core->notes.head, *in;
+
+	if (tail == core->comp_head || !comp->note || !place_for_note(core))
+		return false;
+	for (uint32_t k = core->notes.taken; k; k--)
+		at = &(*at)->next;
+	in = *at;
+	*at = in->next;
+	if (!*at && core->notes.taken)
+		core->notes.last = GX_CONTAINER_OF(at, struct note_in, next);
+	comp->note = NULL;
+	comp->note_len = 0;
+	sink_put(core->notes.sink,
+		 in); /* it holds the endpoint before the completion does no more */
+	/* Pairs with the acquire in conn_quiet(). */
+	atomic_store_explicit(&core->comp_tail, tail + 1, memory_order_release);
+	return true;
+}
+
 bool core_sink_turn(struct gx_core *core)
 {
 	struct note_sink *s = core->notes.sink;
+	bool worked = false;
 	void *item;
 
-	if (gx_ring_empty(s->given))
-		return false;
 	while (gx_ring_get(s->given, &item, 1)) {
 		s->out--;
 		note_given(core, item);
+		worked = true;
 	}
-	return true;
+	while (gx_unlikely(core->notes.head != NULL) && sink_takes_over(core))
+		worked = true;
+	return worked;
 }
 
 void core_sink_end(struct gx_core *core)
@@ -287,8 +320,9 @@ static void sink_put(struct note_sink *s, struct note_in *in)
 {
 	void *item = in;
 
+	if (!in->away) /* no closed queue had it */
+		atomic_fetch_add_explicit(&in->of->away, 1, memory_order_relaxed);
 	in->away = true;
-	atomic_fetch_add_explicit(&in->of->away, 1, memory_order_relaxed);
 	s->out++;
 	gx_ring_put(s->told, &item, 1);
 	gx_sleep_wake(s->sleep);
@@ -310,12 +344,20 @@ static void note_tell(struct gx_core *core, struct note_in *in)
 	core->notes.last = in;
 }
 
+static void note_give(struct gx_core *core, struct note_in *in)
+{
+	if (core->notes.sink)
+		sink_put(core->notes.sink, in);
+	else
+		note_tell(core, in);
+}
+
 /* Those of a closed queue come before all others. */
 static bool note_room(const struct gx_core *core)
 {
 	if (core->notes.back)
 		return false;
-	return core->notes.sink ? core->notes.sink->out < NOTES_TOLD : core_comp_room(core);
+	return place_for_note(core);
 }
 
 /* Tell of all that is whole and in turn. Return: false: the program has to take completions first. */
@@ -338,10 +380,7 @@ static bool notes_deliver(struct notes *n)
 		if (in->free)
 			continue;
 		atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
-		if (core->notes.sink)
-			sink_put(core->notes.sink, in);
-		else
-			note_tell(core, in);
+		note_give(core, in);
 	}
 	notes_free(core, n);
 	return room;

@@ -332,6 +332,45 @@ static struct gx_conn *two_connect(struct end *client, struct end *server)
 	return c;
 }
 
+/* The program reads a note that it took by the core's queue: the peer may wait for its place, so the
+ * core does not sleep before the next gx_poll(). */
+static void core_arm__while_a_note_is_held(void **state)
+{
+	struct end server, client;
+	struct gx_comp comp = {0};
+	struct gx_conn *c;
+
+	end_open(&server, true);
+	end_open(&client, false);
+	assert_true(gx_core_fd(server.core) >= 0);
+	assert_true(gx_core_fd(client.core) >= 0);
+	c = two_connect(&client, &server);
+	settle(&client, &server);
+	assert_int_equal(gx_post(gx_core_queue(client.core), gx_conn_ep(c, 0),
+				 &(struct gx_op){.kind = GX_OP_PUT,
+						 .flags = GX_OP_NOTE,
+						 .note = "abcd",
+						 .note_len = 4},
+				 1),
+			 1);
+	for (uint64_t until = gx_now() + WAIT_NS; !comp.note;) {
+		assert_true(gx_now() < until);
+		gx_core_turn(client.core, gx_now());
+		gx_core_turn(server.core, gx_now());
+		gx_poll(gx_core_queue(server.core), &comp, 1);
+	}
+	for (unsigned i = 0; i < 200; i++) { /* also when nothing else is left to do */
+		gx_core_turn(client.core, gx_now());
+		assert_int_equal(gx_core_arm(server.core), 1);
+		nap(100000);
+	}
+	assert_int_equal(gx_poll(gx_core_queue(server.core), &comp, 1), 0);
+	sleeps(&server);
+	gx_conn_close(c);
+	gx_close(client.gx);
+	gx_close(server.gx);
+}
+
 static void core_arm__what_wakes(void **state)
 {
 	struct end server, client;
@@ -476,6 +515,7 @@ int main(int argc, char *argv[])
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(core_arm__alone),
 		cmocka_unit_test(core_arm__what_wakes),
+		cmocka_unit_test(core_arm__while_a_note_is_held),
 		cmocka_unit_test(peer__stopped_then_killed),
 		cmocka_unit_test(core_arm__no_wake_is_lost),
 	};

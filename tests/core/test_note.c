@@ -9,6 +9,7 @@
 #include "submit/submit.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
 #define BLOCK 4096u
@@ -337,6 +338,146 @@ static void note__sink_is_full(void **state)
 	note_end();
 }
 
+/* The receiver's core turns, and nobody polls its queue, as where gx's own thread turns it. */
+static void pass_unpolled(unsigned turns)
+{
+	for (unsigned i = 0; i < turns; i++) {
+		rig->still[1] = true;
+		rig_turn(rig);
+		gx_core_turn(rig->core[1], rig->now_ns);
+		rig->still[1] = false;
+	}
+}
+
+static void sink_close_unpolled(void)
+{
+	for (unsigned i = 0; gx_queue_close(sink); i++) {
+		assert_true(i < 10000);
+		pass_unpolled(1);
+	}
+	sink = NULL;
+}
+
+/* Notes came before there was a queue for them, or were left by a queue that was closed, and nobody
+ * polls the core's. The next queue takes them over, in order, and their places go back. @full: the
+ * core's queue had no room for those of the closed one. */
+static void takes_over(bool closed, bool full)
+{
+	struct gx_core *core;
+	unsigned i = 0;
+
+	note_rig(false, 0);
+	core = rig->core[1];
+	if (closed)
+		assert_int_equal(sink_open(&sink), 0);
+	post_to(&i, 20);
+	pass_unpolled(300);
+	if (closed) {
+		core->comps_due += full ? GX_COMPS_MAX : 0;
+		sink_close_unpolled();
+		pass_unpolled(50);
+		assert_int_equal(core->notes.back != NULL, full);
+	}
+	assert_int_equal(core->comp_head - atomic_load(&core->comp_tail), full ? 0 : 20);
+	assert_int_equal(sink_open(&sink), 0);
+	pass_unpolled(50);
+	assert_int_equal(core->comp_head, atomic_load(&core->comp_tail));
+	assert_null(core->notes.back);
+	assert_int_equal(rig->ep[1][0]->notes->away, 20);
+	for (unsigned k = 0; k < 20; k++)
+		assert_int_equal(sink_poll(), 1);
+	core->comps_due -= closed && full ? GX_COMPS_MAX : 0;
+	post_to(&i, 150);
+	until(&nr_notes, 150);
+	until(&nr_done, 150);
+	for (unsigned k = 0; k < 150; k++)
+		assert_int_equal(seen[k], k);
+	assert_int_equal(nr_core, 0);
+	assert_int_equal(sink_poll(), 0);
+	pass_unpolled(50);
+	assert_int_equal(rig->ep[1][0]->notes->away, 0);
+	note_end();
+}
+
+static void note__sink_takes_over(void **state)
+{
+	takes_over(false, false);
+	takes_over(true, false);
+	takes_over(true, true);
+}
+
+/* The program has one of three by the core's queue when it opens another: that stays its own, the
+ * others come by the new one, and later ones by the core's again when that is closed. */
+static void note__sink_takes_what_was_not_taken(void **state)
+{
+	struct gx_comp comp;
+	unsigned i = 0;
+
+	note_rig(false, 0);
+	post_to(&i, 3);
+	pass_unpolled(300);
+	assert_int_equal(gx_poll(gx_core_queue(rig->core[1]), &comp, 1), 1);
+	on_comp(NULL, 1, &comp);
+	assert_int_equal(sink_open(&sink), 0);
+	pass_unpolled(50);
+	assert_int_equal(rig->ep[1][0]->notes->away, 2);
+	assert_int_equal(rig->core[1]->notes.taken, 1);
+	sink_close_unpolled();
+	until(&nr_notes, 3);
+	post_to(&i, 10);
+	until(&nr_notes, 10);
+	for (unsigned k = 0; k < 10; k++)
+		assert_int_equal(seen[k], k);
+	until(&nr_done, 10);
+	note_end();
+}
+
+/* The program holds all places: the peer waits for them, so the thread may not sleep. */
+static void note__arm_while_held(void **state)
+{
+	struct gx_comp comps[NOTES];
+	unsigned i = 0;
+
+	note_rig(false, 0);
+	assert_int_equal(sink_open(&sink), 0);
+	assert_true(gx_queue_fd(sink) >= 0);
+	post_to(&i, NOTES);
+	rig_pass(rig, MS);
+	assert_int_equal(gx_queue_arm(sink), 1);
+	assert_int_equal(gx_poll(sink, comps, NOTES), NOTES);
+	assert_int_equal(gx_queue_arm(sink), 1);
+	assert_int_equal(gx_poll(sink, comps, NOTES), 0);
+	assert_int_equal(gx_queue_arm(sink), 0);
+	for (unsigned k = 0; k < NOTES; k++)
+		seen[nr_notes++] = k;
+	post_to(&i, 2 * NOTES);
+	until(&nr_notes, 2 * NOTES);
+	until(&nr_done, 2 * NOTES);
+	note_end();
+}
+
+/* A core sleeps; the program gives notes back, for which the peer may wait. */
+static void note__given_back_wakes(void **state)
+{
+	struct gx_sleep *sleep;
+	unsigned i = 0;
+
+	note_rig(false, 0);
+	assert_int_equal(sink_open(&sink), 0);
+	post_to(&i, 1);
+	rig_pass(rig, MS);
+	sleep = &rig->core[1]->loop.sleep;
+	assert_int_equal(gx_sleep_open(sleep), 0);
+	assert_int_equal(sink_poll(), 1);
+	gx_sleep_arm(sleep);
+	assert_int_equal(poll(&(struct pollfd){.fd = sleep->fd, .events = POLLIN}, 1, 0), 0);
+	assert_int_equal(sink_poll(), 0);
+	assert_int_equal(poll(&(struct pollfd){.fd = sleep->fd, .events = POLLIN}, 1, 0), 1);
+	gx_sleep_close(sleep);
+	until(&nr_done, 1);
+	note_end();
+}
+
 /* Notes that it has not taken come by the core's queue, in order, before later ones; one that the
  * program reads does not come again. Another queue may then ask. */
 static void note__sink_closes(void **state)
@@ -625,6 +766,10 @@ int main(int argc, char *argv[])
 		rig_test(note__bad),
 		rig_test(note__sink_is_full),
 		rig_test(note__sink_closes),
+		rig_test(note__sink_takes_over),
+		rig_test(note__sink_takes_what_was_not_taken),
+		rig_test(note__arm_while_held),
+		rig_test(note__given_back_wakes),
 		rig_test(note__sink_closes_no_room),
 		rig_test(note__sink_is_fair),
 		rig_test(note__sink_holds_ep),

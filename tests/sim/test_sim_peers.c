@@ -345,6 +345,26 @@ static void pool__lapsed_credit_comes_back(void **state)
 	rig_close(r);
 }
 
+/* Credit that lapsed and comes back unused is neither granted nor lapsed any more. */
+static void pool__lapsed_credit_is_refunded(void **state)
+{
+	struct rig *r = silent_open();
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+	uint32_t had = granted(r, 0), lapsed = e->share.lapsed;
+	uint32_t out = pkt_link(r->core[1], 0)->pool_out;
+
+	assert_true(lapsed > 4);
+	share_refunded(e, 4);
+	assert_int_equal(granted(r, 0), had - 4);
+	assert_int_equal(e->share.lapsed, lapsed - 4);
+	assert_int_equal(pkt_link(r->core[1], 0)->pool_out, out); /* no buffers were kept for it */
+	share_refunded(e, UINT64_MAX);
+	assert_int_equal(granted(r, 0), 0);
+	assert_int_equal(e->share.lapsed, 0);
+	assert_int_equal(pkt_link(r->core[1], 0)->pool_out, out - (had - lapsed));
+	rig_close(r);
+}
+
 /* A packet on lapsed credit finds all buffers in use: it is as lost, and comes again. */
 static void pool__no_room_for_lapsed_credit(void **state)
 {
@@ -930,6 +950,7 @@ int main(int argc, char *argv[])
 		rig_test(pool__hog_that_uses_a_little),
 		rig_test(pool__silent_client_comes_back),
 		rig_test(pool__lapsed_credit_comes_back),
+		rig_test(pool__lapsed_credit_is_refunded),
 		rig_test(pool__no_room_for_lapsed_credit),
 		rig_test(pool__room_for_lapsed_credit),
 		rig_test(pool__what_is_held_counts),

@@ -272,6 +272,8 @@ static void list__deadline(void **state)
 	list_done(r);
 }
 
+static void segs_alone(struct rig *r);
+
 static void list__mem_free(void **state)
 {
 	struct rig *r = list_rig(false);
@@ -283,6 +285,38 @@ static void list__mem_free(void **state)
 	segs[SEGS - 1].off = 0;
 	assert_int_equal(post(r, &op), 1);
 	assert_int_equal(gx_mem_free(mem), 0);
+	expect(r, -ECANCELED, 0);
+	list_done(r);
+}
+
+/* The memory of the one segment that comes next is freed. */
+static void list__mem_free_of_next(void **state)
+{
+	struct rig *r = list_rig(false);
+	struct gx_op op = put_of(0, SEGS);
+	struct gx_mem *mem;
+	unsigned at;
+
+	segs_alone(r);
+	r->still[1] = true;
+	assert_int_equal(post(r, &op), 1);
+	for (unsigned i = 0; i < 50; i++)
+		rig_turn(r);
+	at = r->ep[0][0]->list_puts; /* what the link takes of a list */
+	assert_in_range(at, 1, SEGS - 2);
+	r->still[1] = false;
+	expect(r, 0, sizeof(src));
+	assert_int_equal(gx_mem_alloc(r->gx[0], GX_MEM_HOST, 0, BLOCK, &mem), 0);
+	segs[at].mem = mem;
+	segs[at].off = 0;
+	r->still[1] = true;
+	assert_int_equal(post(r, &op), 1);
+	for (unsigned i = 0; i < 50; i++)
+		rig_turn(r);
+	assert_int_equal(r->ep[0][0]->list_puts, at);
+	assert_int_equal(gx_mem_free(mem), 0);
+	rig_turn(r);
+	r->still[1] = false;
 	expect(r, -ECANCELED, 0);
 	list_done(r);
 }
@@ -706,6 +740,7 @@ int main(void)
 		cmocka_unit_test(list__cancel),
 		cmocka_unit_test(list__deadline),
 		cmocka_unit_test(list__mem_free),
+		cmocka_unit_test(list__mem_free_of_next),
 		cmocka_unit_test(list__queue_close),
 		cmocka_unit_test(list__bad),
 		cmocka_unit_test(list__prepared_dead),
