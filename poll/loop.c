@@ -104,15 +104,18 @@ int gx_loop_call(struct gx_loop *loop, struct gx_call *call)
 	return 0;
 }
 
-/* Out of line: calls are rare, and the array would widen the stack frame of every turn. */
+/* Out of line: calls are rare. */
 static __attribute__((noinline)) bool loop_inbox_run(struct gx_loop *loop)
 {
-	void *items[LOOP_CALLS_MAX];
-	uint32_t n = gx_ring_get(loop->inbox, items, LOOP_CALLS_MAX);
+	unsigned n = 0;
+	void *item;
 
-	for (uint32_t i = 0; i < n; i++) {
-		struct gx_call *call = items[i];
+	for (loop->enough = false; n < LOOP_CALLS_MAX && !loop->enough; n++) {
+		struct gx_call *call;
 
+		if (!gx_ring_get(loop->inbox, &item, 1))
+			break;
+		call = item;
 		call->fn(call);
 	}
 	return n > 0;

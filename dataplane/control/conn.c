@@ -55,6 +55,7 @@ static void call_fail(struct gx_call *call)
 	struct gx_ep *ep = GX_CONTAINER_OF(call, struct gx_ep, fail);
 
 	ep->failed = true;
+	ep->core->loop.enough = true; /* all that is under way ends: one endpoint in a turn */
 	submit_ep_fail(ep, ep->fail_err);
 	notes_fail(ep);
 	ep->ops->ep_fail(ep, ep->fail_err); /* after that the control thread may free it */

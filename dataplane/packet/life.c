@@ -22,22 +22,18 @@ void pkt_attach(struct gx_ep *ep)
 	atomic_store_explicit(&ep->attached, true, memory_order_release);
 }
 
-/* May a copy under way still touch the memory of the operation? Then it ends later, in
+/* If a copy under way may still touch the memory of an operation, it ends later, in
  * link_fail_progress(). */
-static bool op_in_use(const struct pkt_ep *e, uint32_t i)
-{
-	if (e->ops[i].refs)
-		return true;
-	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++)
-		if (e->in[k].op == i && e->in[k].state != IN_FREE && e->in[k].pending)
-			return true;
-	return false;
-}
-
 static void fail_ops(struct pkt_ep *e, bool all)
 {
+	uint64_t in_use[PKT_OPS / 64] = {0};
+
+	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->rx.nr_in && !all; k++)
+		if (e->in[k].state != IN_FREE && e->in[k].pending && e->in[k].op != PKT_NONE)
+			in_use[e->in[k].op / 64] |= 1ull << (e->in[k].op & 63);
 	for (uint32_t i = 0; i < e->tx.ops_top; i++)
-		if (e->ops[i].state != OP_FREE && !e->ops[i].reported && (all || !op_in_use(e, i)))
+		if (e->ops[i].state != OP_FREE && !e->ops[i].reported &&
+		    (all || !(e->ops[i].refs || in_use[i / 64] >> (i & 63) & 1)))
 			op_complete(e, i, e->err, 0);
 }
 

@@ -57,12 +57,13 @@ struct gx_call {
 struct gx_loop {
 	struct gx_poller poller[GX_LOOP_POLLERS_MAX]; /* owner: poll core; order of addition */
 	unsigned nr_pollers;
-	struct gx_ring *inbox;	   /* struct gx_call: from the control thread to the owner */
-	struct gx_stats stats;	   /* written by the owner */
-	struct gx_idle idle;	   /* frozen after start */
-	uint64_t idle_since_ns;	   /* owner; 0: the last turn was busy */
-	uint64_t last_cycles;	   /* owner: TSC at the end of the last turn */
-	uint64_t turn_ns;	   /* owner: time of the last turn; 0: none since it parked */
+	struct gx_ring *inbox;	/* struct gx_call: from the control thread to the owner */
+	struct gx_stats stats;	/* written by the owner */
+	struct gx_idle idle;	/* frozen after start */
+	uint64_t idle_since_ns; /* owner; 0: the last turn was busy */
+	uint64_t last_cycles;	/* owner: TSC at the end of the last turn */
+	uint64_t turn_ns;	/* owner: time of the last turn; 0: none since it parked */
+	bool enough;		/* owner: a call was long, so the others wait for the next turn */
 	_Atomic uint64_t stall_ns; /* owner: length of the last stall; read by any */
 	pthread_t thread;	   /* owner: control path */
 	int cpu;		   /* -1: not pinned */

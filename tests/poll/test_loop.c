@@ -188,6 +188,36 @@ static void gx_loop_call__runs_once_and_is_work(void **state)
 	assert_int_equal(c.runs, 1);
 }
 
+struct long_call {
+	struct gx_call call;
+	struct gx_loop *loop;
+	unsigned runs;
+};
+
+static void call_is_long(struct gx_call *call)
+{
+	struct long_call *c = GX_CONTAINER_OF(call, struct long_call, call);
+
+	c->runs++;
+	c->loop->enough = true;
+}
+
+static void gx_loop_call__after_a_long_one_the_others_wait_a_turn(void **state)
+{
+	struct long_call c = {.call.fn = call_is_long, .loop = *state};
+	struct counted_call other = {.call.fn = call_count};
+
+	assert_int_equal(gx_loop_call(*state, &c.call), 0);
+	assert_int_equal(gx_loop_call(*state, &c.call), 0);
+	assert_int_equal(gx_loop_call(*state, &other.call), 0);
+	for (unsigned turn = 1; turn <= 3; turn++) {
+		assert_true(gx_loop_turn(*state, NOW_NS));
+		assert_int_equal(c.runs, GX_MIN(turn, 2u));
+		assert_int_equal(other.runs, turn == 3);
+	}
+	assert_false(gx_loop_turn(*state, NOW_NS));
+}
+
 static void gx_loop_call__full_inbox(void **state)
 {
 	struct counted_call c = {.call.fn = call_count};
@@ -478,6 +508,7 @@ int main(void)
 		LOOP_TEST(gx_loop_turn__accounts_cycles),
 		LOOP_TEST(gx_loop_turn__counts_stalls),
 		LOOP_TEST(gx_loop_call__runs_once_and_is_work),
+		LOOP_TEST(gx_loop_call__after_a_long_one_the_others_wait_a_turn),
 		LOOP_TEST(gx_loop_call__full_inbox),
 		LOOP_TEST(gx_loop_idle__does_not_sleep_unless_asked),
 		LOOP_TEST(gx_loop_idle__spins_then_sleeps),
