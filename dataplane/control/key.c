@@ -104,6 +104,7 @@ static int key_run(void *arg)
 	if (at < 0)
 		return at;
 	part->id = ++call->gx->mem_ids;
+	part->place = core_place(part->id);
 	part->only = call->conn ? call->conn->id : 0;
 	part->dma = whole->dma;
 	part->named = whole->named;

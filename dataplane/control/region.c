@@ -73,6 +73,7 @@ static int list_run(void *arg)
 
 	mem_list(mem, &mem->gx->mems);
 	mem->id = ++mem->gx->mem_ids;
+	mem->place = core_place(mem->id);
 	return 0;
 }
 

@@ -63,6 +63,7 @@ struct gx_mem {
 				       of all GPUs; NULL: none. Written by ctl, read by cores */
 	uint64_t id;		    /* of the allocation, see struct gx_hello_export; gx never gives
 				       an id twice */
+	uint16_t place;		    /* in gx_core.uses, by .id; frozen */
 	/* What each link keeps with it, as a registration with a device; NULL: nothing. Written by
 	 * ctl, read by cores */
 	void *_Atomic link[GX_LINKS];
@@ -106,13 +107,24 @@ static inline bool mem_is_mapped(const struct gx_mem *mem)
 	return atomic_load_explicit(&mem->dma, memory_order_acquire) != NULL;
 }
 
-/* How far a core has let go of dead memory: values of gx->drops. */
+/* Memories by their place in gx_core.uses: bit place % 256. Others may have the same bit. */
+struct mem_names {
+	uint64_t bits[4];
+};
+
+/* A pass of a core over what it has under way: values of gx->drops. It may take several turns. */
 struct drop {
-	uint32_t want;	/* gx->drops now */
+	uint32_t want;	/* gx->drops when the pass began */
 	uint32_t first; /* first value that is new to the core; want + 1: none */
 	uint32_t upto;	/* the core holds nothing that died up to here */
 	bool alone; /* the thread that frees does the core's part: no turn sends or takes packets */
+	bool parts; /* all that died are parts, which no operation of this process names */
+	bool unused; /* no operation, and no message that comes in, refers to what died */
+	bool again;  /* not the first turn of the pass */
+	bool more;   /* out: there are endpoints to look at in the next turn */
+	struct mem_names died;
 };
+#define DROP_EPS 4 /* endpoints with something under way that a link looks at in a turn */
 static inline void drop_hold_seq(struct drop *d, uint32_t seq)
 {
 	if ((int32_t)(d->upto - seq) >= 0)
@@ -124,12 +136,14 @@ static inline void drop_hold(struct drop *d, const struct gx_mem *mem)
 }
 
 /* A part of a core that may refer to dead memory. fn() ends the operations there. It calls
- * drop_hold() for memory that it cannot let go of yet. */
+ * drop_hold() for memory that it cannot let go of yet, and has nothing to walk if drop.unused. */
 struct core_dropper {
 	void (*fn)(void *arg, struct drop *d);
 	void *arg;
 };
 #define CORE_DROPPERS_MAX (1 + GX_HELLO_PORTS + GX_LINKS) /* submit, each port, each link */
+#define CORE_USES	  16384 /* places of gx_core.uses; memory takes them by its id */
+#define CORE_DIED	  256	/* of gx.died: what the last so many drops were for */
 
 /* How long the thread that turns a core waits for a CPU, by the kernel's count. owner: ctl */
 struct core_wait {
@@ -171,6 +185,10 @@ struct gx_core {
 	_Atomic uint32_t dropped; /* nothing on this core refers to memory that died up to this
 				     value of gx->drops. Read by any */
 	uint32_t drop_seen;	  /* gx->drops when the core last looked */
+	uint32_t drop_own;	  /* up to where its own thread was, which alone knows new lanes */
+	struct drop drop;	  /* the last pass */
+	/* Operations, and messages that come in, by memory; [0]: of none. */
+	uint32_t uses[1 + CORE_USES];
 	_Atomic uintptr_t turner; /* pthread_self() of the thread that turns it, or CORE_* */
 	_Atomic int turner_tid;	  /* of that thread */
 	struct gx_call drop_call; /* ctl -> core: run core_drop() */
@@ -357,9 +375,10 @@ struct gx {
 	struct gx_mem *graves, **graves_tail; /* owner: ctl; freed handles, oldest first: gx sees
 						 when the user uses one again */
 	unsigned nr_graves;		      /* owner: ctl */
-	_Atomic uint32_t drops;	  /* counts drops, see drop.c: ctl writes (release), cores read */
-	struct gx_queue *submits; /* owner: ctl */
-	struct gx_queue *notify;  /* owner: ctl; the one that takes notes */
+	_Atomic uint32_t drops; /* counts drops, see drop.c: ctl writes (release), cores read */
+	_Atomic uint32_t died[CORE_DIED]; /* of drop i at i % CORE_DIED. As drops */
+	struct gx_queue *submits;	  /* owner: ctl */
+	struct gx_queue *notify;	  /* owner: ctl; the one that takes notes */
 	uint64_t mem_ids; /* owner: ctl; id of the last allocation. Starts at random, so that no
 			     other context of the process gives the same id */
 	bool turns_said;  /* owner: ctl; gx has warned that two processes use a GPU in turns */
@@ -588,6 +607,11 @@ static inline bool unpack_checks(unsigned mode)
 
 /* -- letting go of memory, drop.c -- */
 
+/** core_place() - gx_mem.place for this id. */
+static inline uint16_t core_place(uint64_t id)
+{
+	return (uint16_t)(1 + id % CORE_USES);
+}
 /** drop_begin() - Mark @mem dead and tell the cores. ctl. */
 void drop_begin(struct gx_mem *mem);
 /** drop_pass() - Have each core pass a point between two pollers, for drop_is_done(). ctl. */
@@ -597,6 +621,23 @@ bool drop_is_done(const struct gx *gx, uint32_t seq);
 /** drop_help() - The same, but the calling thread first does this for cores that no other thread
  * turns. */
 bool drop_help(struct gx *gx, uint32_t seq);
+static inline void core_name(struct mem_names *n, uint32_t place)
+{
+	n->bits[place / 64 % 4] |= 1ull << place % 64;
+}
+/** core_use() - An operation, or a message that comes in, refers to @mem until core_unuse(*@at). NULL:
+ * to none, and *@at is 0. */
+static inline void core_use(struct gx_core *core, const struct gx_mem *mem, uint16_t *at)
+{
+	if (!mem)
+		return;
+	*at = mem->place;
+	core->uses[*at]++;
+}
+static inline void core_unuse(struct gx_core *core, uint16_t at)
+{
+	core->uses[at]--;
+}
 /** core_dropper_add() - Have core_drop() call @fn too. Before the core turns. Return: 0,
  * -ENOSPC. */
 int core_dropper_add(struct gx_core *core, void (*fn)(void *arg, struct drop *d), void *arg);
@@ -605,9 +646,10 @@ int core_dropper_add(struct gx_core *core, void (*fn)(void *arg, struct drop *d)
 void core_drop(struct gx_core *core);
 static inline bool core_drop_due(const struct gx_core *core)
 {
-	/* Pairs with the release in drop_begin(). */
+	/* Pairs with the release in drop_tell(). A pass after one of another thread is no news. */
 	return atomic_load_explicit(&core->gx->drops, memory_order_acquire) !=
-	       atomic_load_explicit(&core->dropped, memory_order_relaxed);
+		       atomic_load_explicit(&core->dropped, memory_order_relaxed) ||
+	       core->drop.more;
 }
 /** core_enter() - May this thread touch the state of @core? If so, no other turns it until
  * core_leave(@was). */

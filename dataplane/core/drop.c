@@ -3,7 +3,9 @@
  * Letting go of memory: from gx_mem_free() until nothing of gx touches it. The control thread takes
  * the region out of the table, marks the memory dead and counts gx->drops. In its next turn each
  * core ends its operations with dead memory, and publishes up to which count it refers to none. It
- * waits for copies by a GPU and for packets that a port references. If gx does not turn a core, a
+ * waits for copies by a GPU and for packets that a port references. It counts what refers to each
+ * memory, and is told which died: so it looks for nothing where nothing is, and else at some endpoints in
+ * a turn. If gx does not turn a core, a
  * thread of the program does. If that thread is the one that frees, or has ended, the freeing
  * thread does the core's part itself.
  */
@@ -12,6 +14,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -79,17 +82,56 @@ int core_dropper_add(struct gx_core *core, void (*fn)(void *arg, struct drop *d)
 	return 0;
 }
 
-static void drop_run(struct gx_core *core, bool alone)
+#define DIED_WHOLE                                                                                 \
+	0x80000000u /* in gx.died: no part. The rest is the place in uses; 0: no memory died */
+
+/* What died since the core held nothing last, and does it use any of that? It takes the worst for
+ * granted where more died than gx.died has. */
+static void drop_ask(const struct gx_core *core, struct drop *d)
 {
 	const struct gx *gx = core->gx;
-	uint32_t want = atomic_load_explicit(&gx->drops, memory_order_acquire);
-	struct drop d = {.want = want, .first = core->drop_seen + 1, .upto = want, .alone = alone};
+	uint32_t seq = core->drop_own, n = d->want - seq, uses = 0, whole = 0;
 
-	core->drop_seen = want;
-	for (unsigned i = 0; i < core->nr_droppers; i++)
-		core->dropper[i].fn(core->dropper[i].arg, &d);
+	for (uint32_t i = 0; i < GX_MIN(n, (uint32_t)CORE_DIED); i++) {
+		/* Pairs with the release in drop_tell(): a newer drop shows itself in gx->drops. */
+		uint32_t was =
+			atomic_load_explicit(&gx->died[++seq % CORE_DIED], memory_order_acquire);
+
+		whole |= was & DIED_WHOLE;
+		was &= ~DIED_WHOLE;
+		uses |= was ? core->uses[was] : 0;
+		core_name(&d->died, was);
+	}
+	n += atomic_load_explicit(&gx->drops, memory_order_relaxed) - d->want;
+	d->parts = n < CORE_DIED && !whole;
+	d->unused = n < CORE_DIED && !uses;
+	if (n >= CORE_DIED)
+		memset(&d->died, 0xff, sizeof(d->died));
+}
+
+static void drop_run(struct gx_core *core, bool alone)
+{
+	uint32_t want = atomic_load_explicit(&core->gx->drops, memory_order_acquire);
+	struct drop *d = &core->drop;
+
+	if (!d->more) {
+		*d = (struct drop){.want = want, .first = core->drop_seen + 1, .upto = want};
+		core->drop_seen = want;
+	} else {
+		d->again = true;
+		d->more = false;
+	}
+	d->alone = alone;
+	for (unsigned i = 0; i < core->nr_droppers; i++) {
+		drop_ask(core, d); /* submit/, the first, posts what lies in rings */
+		core->dropper[i].fn(core->dropper[i].arg, d);
+	}
+	if (d->more)
+		return;
+	if (!alone)
+		core->drop_own = d->upto;
 	/* Pairs with the acquire in core_is_past(): after the last touch of that memory. */
-	atomic_store_explicit(&core->dropped, d.upto, memory_order_release);
+	atomic_store_explicit(&core->dropped, d->upto, memory_order_release);
 }
 
 void core_drop(struct gx_core *core)
@@ -107,10 +149,12 @@ static void call_drop(struct gx_call *call)
 }
 
 /* Cores look at gx->drops each turn; a call wakes cores that sleep. */
-uint32_t drop_pass(struct gx *gx)
+static uint32_t drop_tell(struct gx *gx, uint32_t died)
 {
 	uint32_t seq = atomic_load_explicit(&gx->drops, memory_order_relaxed) + 1;
 
+	/* Pairs with the acquire in drop_ask(): gx->drops of the drop before is seen with it. */
+	atomic_store_explicit(&gx->died[seq % CORE_DIED], died, memory_order_release);
 	/* Pairs with the acquire in core_drop(): what the caller took away is gone before. */
 	atomic_store_explicit(&gx->drops, seq, memory_order_release);
 	for (unsigned i = 0; i < gx->nr_cores; i++) {
@@ -126,11 +170,16 @@ uint32_t drop_pass(struct gx *gx)
 	return seq;
 }
 
+uint32_t drop_pass(struct gx *gx)
+{
+	return drop_tell(gx, 0);
+}
+
 void drop_begin(struct gx_mem *mem)
 {
 	mem->drop_seq = atomic_load_explicit(&mem->gx->drops, memory_order_relaxed) + 1;
 	atomic_store_explicit(&mem->dead, true, memory_order_relaxed);
-	drop_pass(mem->gx);
+	drop_tell(mem->gx, mem->place | (mem->whole ? 0 : DIED_WHOLE));
 }
 
 static bool core_is_past(const struct gx_core *core, uint32_t seq)
@@ -155,7 +204,9 @@ bool drop_help(struct gx *gx, uint32_t seq)
 
 		if (core_is_past(core, seq) || !core_enter(core, &was))
 			continue;
-		drop_run(core, true);
+		do
+			drop_run(core, true);
+		while (core->drop.more);
 		core_leave(core, was);
 	}
 	return drop_is_done(gx, seq);

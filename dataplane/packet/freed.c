@@ -39,9 +39,10 @@ static void ops_drop(struct pkt_ep *e, struct drop *d)
 
 	if (d->first != d->want + 1 && e->link->core->now_ns - e->pull.freed_ns >= FREED_LENT_NS)
 		e->pull.freed_ns = 0; /* of memory that was freed before */
-	for (uint32_t i = 0; i < e->tx.ops_top && e->tx.nr_ops; i++) {
+	for (uint32_t i = 0, left = e->tx.nr_ops; i < e->tx.ops_top && left; i++) {
 		struct pkt_op *op = &e->ops[i];
 
+		left -= op->state != OP_FREE;
 		if (op->state == OP_FREE || !mem_is_dead(op->mem))
 			continue;
 		ep_touch(e);
@@ -83,9 +84,10 @@ static void stages_drop(struct link_pkt *l, struct drop *d)
 /* Refuse messages that come in to dead memory, and hold it for copies under way. */
 static void rx_drop(struct pkt_ep *e, struct drop *d)
 {
-	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->rx.nr_in; k++) {
+	for (uint32_t k = 0, left = e->rx.nr_in; k < GX_WIRE_MIDS && left; k++) {
 		struct in_msg *m = &e->in[k];
 
+		left -= m->state != IN_FREE;
 		if (m->state == IN_FREE || !mem_is_dead(m->mem))
 			continue;
 		if (!e->err)
@@ -100,14 +102,22 @@ static void rx_drop(struct pkt_ep *e, struct drop *d)
 void link_pkt_drop(void *link, struct drop *d)
 {
 	struct link_pkt *l = link;
+	unsigned room = DROP_EPS;
 
 	rx_settle(l, l->core->now_ns);
 	tx_settle(l, l->core->now_ns);
-	for (unsigned i = 0; i < l->nr_live; i++) {
-		if (l->live[i]->pull.lent)
-			pull_reap(l->live[i]);
-		ops_drop(l->live[i], d);
-		rx_drop(l->live[i], d);
+	l->drop_at = d->unused ? GX_PEERS_MAX : d->again ? l->drop_at : 0;
+	for (; l->drop_at < GX_PEERS_MAX && room; l->drop_at++) {
+		struct pkt_ep *e = l->eps[l->drop_at];
+
+		if (!e || !(e->tx.nr_ops | e->rx.nr_in))
+			continue;
+		if (e->pull.lent)
+			pull_reap(e);
+		ops_drop(e, d);
+		rx_drop(e, d);
+		room--;
 	}
+	d->more |= l->drop_at < GX_PEERS_MAX;
 	stages_drop(l, d);
 }

@@ -57,8 +57,13 @@ static void in_cut_put(struct pkt_ep *e, struct in_msg *m)
 
 void in_close(struct pkt_ep *e)
 {
-	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->link->nr_scattered; k++)
+	for (uint32_t k = 0; k < GX_WIRE_MIDS && e->rx.nr_in; k++) {
+		if (e->in[k].state == IN_FREE)
+			continue;
 		in_cut_put(e, &e->in[k]);
+		core_unuse(e->ep.core, e->in[k].use);
+		e->rx.nr_in--;
+	}
 }
 
 /* Nothing of @m is under way any more. The next ACK may tell the peer that its mid is done. */
@@ -67,6 +72,7 @@ static void in_settle(struct pkt_ep *e, struct in_msg *m)
 	uint32_t i = m->mid % GX_WIRE_MIDS;
 
 	in_goto(m, IN_FREE);
+	core_unuse(e->ep.core, m->use);
 	e->rx.done[i / 64] ^= 1ull << (i & 63);
 	e->rx.done_used |= 1u << i / 64;
 	e->rx.done_due |= 1u << i / 64;
@@ -561,6 +567,7 @@ void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	}
 	if (!err)
 		err = open_target(e, rec, m, &gpu);
+	core_use(e->ep.core, m->mem, &m->use);
 	if (!(rec->flags & (GX_REC_INLINE | GX_REC_PULL)))
 		full = open_words(e, m);
 	m->bq = link_bq(e->link, gpu);

@@ -56,6 +56,7 @@ static void op_fill(struct pkt_ep *e, struct pkt_op *op, const struct gx_op *use
 	op->route = route;
 	op->src = user->mem ? user->mem->addr + user->off : user->addr;
 	op->mem = user->mem;
+	core_use(e->ep.core, user->mem, &op->use);
 	op->gpu = user->mem ? user->mem->gpu : e->ep.core->gx->host;
 	op->mapped = user->mem && mem_is_mapped(user->mem);
 	op->len = user->len;

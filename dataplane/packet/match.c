@@ -272,6 +272,7 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op->src = mem->addr + rec->get.off;
 	op->cut = cut;
 	op->mem = mem;
+	core_use(e->ep.core, mem, &op->use);
 	op->gpu = mem->gpu;
 	op->mapped = mem_is_mapped(mem);
 	op->len = rec->get.len;

@@ -57,6 +57,7 @@ uint32_t op_alloc(struct pkt_ep *e)
 void op_free(struct pkt_ep *e, uint32_t i)
 {
 	op_goto(&e->ops[i], OP_FREE);
+	core_unuse(e->ep.core, e->ops[i].use);
 	e->ops[i].next = e->tx.op_free;
 	e->tx.op_free = i;
 	e->tx.nr_ops--;

@@ -93,6 +93,7 @@ struct pkt_op {
 	uint64_t len;
 	uint64_t token, remote_off, imm, tag, tag_mask;
 	uint32_t quantum;     /* of its packets */
+	uint16_t use;	      /* core_use() of mem */
 	uint64_t asked_pkts;  /* packets that the peer has asked for again, in all */
 	uint64_t deadline_ns; /* 0: none */
 	uint64_t sent_pkts;   /* first transmissions so far = next packet to send */
@@ -148,6 +149,7 @@ struct in_msg {
 	uint64_t begun_b;	  /* pulled: bytes from the first on that were read, or lent */
 	struct gx_wire_keys keys; /* pulled by a device: of the peer's memory */
 	bool streams; /* since its first packet: what the core itself copies bypasses the cache */
+	uint16_t use; /* core_use() of mem */
 	struct msg_win win;
 	uint64_t word; /* its bits when it needs no window */
 	union {
@@ -458,6 +460,7 @@ struct link_pkt {
 	uint32_t gens[GX_PEERS_MAX]; /* ctl: generation of each cid index; bit 31: in use */
 	uint32_t refs;		     /* packets of all eps in the port: has tx_reap() work? */
 	uint32_t pull_left_b;	     /* of PULL_TURN_B in this turn */
+	uint32_t drop_at;  /* of eps[]: the next one to look at in this pass, see struct drop */
 	uint32_t drop_seq; /* copies into stage[] may read memory that died from here on ... */
 	uint32_t drop_ticket[GX_GPUS_MAX]; /* ... until these tickets are past */
 	struct gx_rx rx_data[GX_BURST_MAX], rx_ctl[GX_BURST_MAX];
@@ -468,8 +471,7 @@ struct link_pkt {
 	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
 	const char *pad; /* zeros, for padded probes */
 	char *gather;	 /* [PKT_GATHER_B]: payload of packets in tx whose source is in pieces */
-	uint32_t gather_b;
-	uint32_t nr_scattered; /* messages whose pieces blocks copy */
+	uint32_t gather_b, nr_scattered; /* messages whose pieces blocks copy */
 	uint64_t release[GX_BURST_MAX * 4];
 	unsigned nr_release;
 };

@@ -38,6 +38,8 @@ static void list_add(struct gx_list *list, const struct gx_seg *s, unsigned i)
 		last->len += s->len;
 		return;
 	}
+	if (s->mem && !(last && last->mem == s->mem))
+		core_name(&list->names, s->mem->place);
 	if (!last || last->len)
 		last = &list->seg[list->nr++];
 	*last = (struct gx_link_seg){.mem = s->mem,
@@ -257,7 +259,11 @@ int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned
 			ret = gx_fail(-ENOMEM, "no memory for a list of %u segments", whole->nr);
 			break;
 		}
-		*part = (struct gx_list){.gx = gx, .pool = pool, .room = part->room, .refs = 1};
+		*part = (struct gx_list){.gx = gx,
+					 .pool = pool,
+					 .room = part->room,
+					 .refs = 1,
+					 .names = whole->names};
 		off = list_move(whole, &at, off, to - done, part);
 		done += part->len;
 		out[n++] = part;
@@ -276,10 +282,14 @@ int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned
 	return ret ? ret : n;
 }
 
-bool list_is_dead(const struct gx_list *list)
+bool list_is_dead(const struct gx_list *list, uint32_t at, const struct drop *d)
 {
-	for (uint32_t i = 0; list && i < list->nr; i++)
-		if (mem_is_dead(list->seg[i].mem))
+	uint64_t any = 0;
+
+	for (unsigned i = 0; list && i < GX_ARRAY_SIZE(d->died.bits); i++)
+		any |= list->names.bits[i] & d->died.bits[i];
+	for (; any && at < list->nr; at++)
+		if (mem_is_dead(list->seg[at].mem))
 			return true;
 	return false;
 }

@@ -26,9 +26,10 @@ struct gx_list {
 	uint32_t room;		/* for segments */
 	struct list_mem *mems;	/* prepared */
 	uint32_t nr_mems;
-	_Atomic unsigned refs; /* gx_list_open(), and posts under way */
-	bool read_only;	       /* a memory can't be written */
-	uint32_t nr;	       /* at least 1 */
+	_Atomic unsigned refs;	/* gx_list_open(), and posts under way */
+	bool read_only;		/* a memory can't be written */
+	struct mem_names names; /* of its segments */
+	uint32_t nr;		/* at least 1 */
 	uint64_t len;
 	struct gx_link_seg seg[]; /* .first: of the caller's segments that it was merged from */
 };
@@ -52,9 +53,10 @@ uint64_t list_len(const struct gx_op *op);
 #define LIST_CUT_B 4096
 int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned parts,
 	       struct gx_list *out[]);
-void list_put(struct gx_list *list);	       /* NULL: nothing */
-void list_pool_end(struct list_pool *pool);    /* all lists are back */
-bool list_is_dead(const struct gx_list *list); /* was a memory freed? NULL: no */
+void list_put(struct gx_list *list);	    /* NULL: nothing */
+void list_pool_end(struct list_pool *pool); /* all lists are back */
+/* Was a memory of its segments from @at on freed? NULL: no. */
+bool list_is_dead(const struct gx_list *list, uint32_t at, const struct drop *d);
 
 /* -- control path -- */
 
@@ -71,6 +73,7 @@ bool lists_idle(const struct lists *l);
 bool lists_run(struct lists *l); /* feed the links. Return: true: something was done */
 int lists_cancel(struct lists *l, struct gx_ep *ep, uint64_t user, const struct gx_route *route);
 void lists_ep_fail(struct lists *l, const struct gx_ep *ep, int err);
-void lists_drop(struct lists *l); /* end the runs that have yet to post a part of dead memory */
+/* End the runs that have yet to post a part of dead memory. */
+void lists_drop(struct lists *l, const struct drop *d);
 
 #endif

@@ -476,18 +476,17 @@ void lists_ep_fail(struct lists *l, const struct gx_ep *ep, int err)
 }
 
 /* Was a memory freed that the run has yet to read or write? */
-static bool run_is_dead(const struct list_run *run)
+static bool run_is_dead(const struct list_run *run, const struct drop *d)
 {
-	for (uint32_t i = run->at; i < run->nr; i++)
-		if (mem_is_dead(run->seg[i].mem))
-			return true;
-	return false;
+	if (run->op.list)
+		return list_is_dead(run->op.list, run->at, d);
+	return run->at < run->nr && mem_is_dead(run->one.mem);
 }
 
-void lists_drop(struct lists *l)
+void lists_drop(struct lists *l, const struct drop *d)
 {
 	for (struct list_run *run = l->head; run; run = run->next) {
-		if (run->over || run->err || !run_is_dead(run))
+		if (run->over || run->err || !run_is_dead(run, d))
 			continue;
 		run_err(run, -ECANCELED, run_first(run));
 		run_check(run);

@@ -674,10 +674,12 @@ static void submit_drop(void *submit, struct drop *d)
 	struct submit_core *s = submit;
 	struct sub_wait **at = &s->head;
 
+	if (d->parts)
+		return;
 	for (struct sub_lane *l = s->lanes; l; l = l->next)
 		for (uint32_t n = 0; n < SUB_PER_REQUEST * l->q->depth && lane_take(s, l); n++)
 			;
-	lists_drop(s->lists);
+	lists_drop(s->lists, d);
 	while (*at) {
 		struct sub_wait *w = *at;
 
@@ -689,7 +691,7 @@ static void submit_drop(void *submit, struct drop *d)
 	for (struct gx_ep *ep = s->pend; ep; ep = ep->pend_next)
 		for (struct sub_req *r = ep->pend_head, *next; r; r = next) {
 			next = r->next;
-			if (!mem_is_dead(r->op.mem) && !list_is_dead(r->op.list))
+			if (!mem_is_dead(r->op.mem) && !list_is_dead(r->op.list, 0, d))
 				continue;
 			pend_remove(ep, r);
 			req_fail(r, -ECANCELED);

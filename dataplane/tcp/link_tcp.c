@@ -37,6 +37,7 @@ static void op_fill(struct tcp_ep *e, struct tcp_op *op, const struct gx_op *use
 	op->route = route;
 	op->at = user->mem ? user->mem->addr + user->off : user->addr;
 	op->mem = user->mem;
+	core_use(e->ep.core, user->mem, &op->use);
 	op->gpu = user->len ? tcp_gpu_of(e->link, user->mem) : NULL;
 	op->bare = user->kind == GX_OP_PUT && user->len && tcp_bare_region(e, user->token);
 	op->len = user->len;

@@ -113,8 +113,9 @@ struct tcp_op {
 		};
 		uint32_t refs; /* both */
 	};
-	bool late; /* it ended early, and its completion waits until held is 0 */
-	bool dev;  /* a NIC reads its memory, which is of gpu: no buffer has any of it */
+	bool late;    /* it ended early, and its completion waits until held is 0 */
+	bool dev;     /* a NIC reads its memory, which is of gpu: no buffer has any of it */
+	uint16_t use; /* core_use() of mem */
 	int status;
 	uint64_t user;
 	struct gx_route *route;
@@ -145,6 +146,7 @@ struct tcp_in {
 	bool imm_set, hidden; /* hidden: imm is for core_note() */
 	bool leased;	      /* its frames have LEASE */
 	bool ack_due;
+	uint16_t use; /* core_use() of mem */
 	int err;
 	uint32_t round;	  /* mid less place; FREE: of the next message */
 	uint32_t op;	  /* RECV or GET that owns the slot; TCP_NONE */
@@ -346,13 +348,14 @@ struct link_tcp {
 	struct gx_core *core;
 	unsigned nr_eps; /* ctl: endpoints that are open */
 	unsigned nr_live, nr_hot;
-	unsigned rover;			   /* the hot ep that this turn serves first */
-	unsigned cool;			   /* the next hot ep to check for cooling */
-	unsigned cold;			   /* the next cold ep to look at */
-	uint64_t cold_ns;		   /* looks at cold ones are made up to here */
-	uint64_t rx_b, tx_b;		   /* bytes of this turn, against TCP_LINK_B */
-	uint32_t nr_held;		   /* fragments of all eps */
-	uint32_t drop_seq;		   /* memory freed from here on may still be staged */
+	unsigned rover;	     /* the hot ep that this turn serves first */
+	unsigned cool;	     /* the next hot ep to check for cooling */
+	unsigned cold;	     /* the next cold ep to look at */
+	uint64_t cold_ns;    /* looks at cold ones are made up to here */
+	uint64_t rx_b, tx_b; /* bytes of this turn, against TCP_LINK_B */
+	uint32_t nr_held;    /* fragments of all eps */
+	uint32_t drop_at;    /* of eps[]: the next one to look at in this pass, see struct drop */
+	uint32_t drop_seq;   /* memory freed from here on may still be staged */
 	const struct tcp_offload *offload; /* frozen */
 	bool has_feeds;			   /* ctl, before GPUs are opened: sockets may have feeds */
 	struct tcp_feed *kept;		   /* ctl: feeds whose fragments a GPU may still read */

@@ -63,6 +63,7 @@ static void in_settle(struct tcp_ep *e, struct tcp_in *m, int err)
 	struct tcp_frame done = {.type = TCP_DONE, .mid = in_mid(e, m), .err = err};
 
 	tcp_in_goto(m, TCP_IN_FREE);
+	core_unuse(e->ep.core, m->use);
 	m->round += TCP_MIDS;
 	e->rx.nr_in--;
 	tcp_ctl_put(e, &done);
@@ -117,17 +118,17 @@ void tcp_in_refuse(struct tcp_ep *e, struct tcp_in *m, int err)
 /* False: there is no room for the completion. */
 static bool in_deliver(struct tcp_ep *e, struct tcp_in *m)
 {
-	struct gx_comp comp = {.kind = GX_COMP_NOTIFY,
-			       .op = GX_OP_PUT,
-			       .ep = &e->ep,
-			       .len = m->len,
-			       .imm = m->imm,
-			       .token = m->token,
-			       .off = m->off};
-
 	if (gx_unlikely(m->hidden) && m->op == TCP_NONE) {
 		core_note(&e->ep, m->imm);
 	} else if (m->imm_set && m->op == TCP_NONE) {
+		struct gx_comp comp = {.kind = GX_COMP_NOTIFY,
+				       .op = GX_OP_PUT,
+				       .ep = &e->ep,
+				       .len = m->len,
+				       .imm = m->imm,
+				       .token = m->token,
+				       .off = m->off};
+
 		if (!core_comp_room(e->ep.core))
 			return false;
 		core_comp(e->ep.core, &comp);
@@ -259,6 +260,7 @@ static int open_region(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_i
 		return -EIO;
 	m->dst = mem->addr + f->off;
 	m->mem = mem;
+	core_use(e->ep.core, mem, &m->use);
 	m->gpu = tcp_gpu_of(e->link, mem);
 	return 0;
 }
@@ -284,6 +286,7 @@ static int open_slot(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in 
 	m->op = s->op;
 	m->dst = op->at;
 	m->mem = op->mem;
+	core_use(e->ep.core, op->mem, &m->use);
 	m->gpu = op->gpu;
 	return 0;
 }

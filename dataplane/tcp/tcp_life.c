@@ -42,6 +42,12 @@ void tcp_ep_leave(struct tcp_ep *e)
 		if (e->sock[i].watched) /* it stays open for a while, and readable */
 			epoll_ctl(ep->core->fd, EPOLL_CTL_DEL, e->sock[i].fd, NULL);
 	}
+	for (uint32_t k = 0; k < TCP_MIDS && e->rx.nr_in; k++) {
+		if (e->in[k].state == TCP_IN_FREE)
+			continue;
+		core_unuse(ep->core, e->in[k].use);
+		e->rx.nr_in--;
+	}
 	if (e->index != TCP_NONE)
 		e->link->eps[e->index] = NULL;
 	ep->comp_mark = ep->core->comp_head;

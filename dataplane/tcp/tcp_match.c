@@ -164,6 +164,7 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	op->bare = f->flags & TCP_F_BARE && f->len;
 	op->at = mem->addr + f->off;
 	op->mem = mem;
+	core_use(e->ep.core, mem, &op->use);
 	op->gpu = f->len ? tcp_gpu_of(e->link, mem) : NULL;
 	op->len = f->len;
 	op->nr_chunks = tcp_nr_chunks(e, f->len);

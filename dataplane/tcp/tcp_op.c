@@ -177,6 +177,7 @@ void tcp_op_free(struct tcp_ep *e, uint32_t i)
 {
 	tcp_fetch_end(e, &e->ops[i]);
 	tcp_op_goto(&e->ops[i], TCP_OP_FREE);
+	core_unuse(e->ep.core, e->ops[i].use);
 	e->ops[i].next = e->op_free;
 	e->op_free = i;
 	e->nr_ops--;

@@ -258,40 +258,51 @@ bool link_tcp_poll(void *link, uint64_t now_ns)
 
 static void ops_drop(struct tcp_ep *e)
 {
-	for (uint32_t i = 0; i < e->ops_top && e->nr_ops; i++) {
+	for (uint32_t i = 0, left = e->nr_ops; i < e->ops_top && left; i++) {
 		struct tcp_op *op = &e->ops[i];
 
+		left -= op->state != TCP_OP_FREE;
 		if (tcp_op_is_live(op) && mem_is_dead(op->mem))
 			tcp_op_let_go(e, i, -ECANCELED, -ESTALE);
 	}
 }
 
-/* Hold memory that a GPU still copies into. */
-static void ins_hold(const struct tcp_ep *e, struct drop *d)
+/* Refuse messages that come in to dead memory, and hold it while a GPU still copies there. */
+static void ins_drop(struct tcp_ep *e, struct drop *d)
 {
-	for (uint32_t i = 0; i < TCP_MIDS && e->rx.nr_held; i++)
-		if (e->in[i].pending && mem_is_dead(e->in[i].mem))
-			drop_hold(d, e->in[i].mem);
+	for (uint32_t i = 0, left = e->rx.nr_in; i < TCP_MIDS && left; i++) {
+		struct tcp_in *m = &e->in[i];
+
+		left -= m->state != TCP_IN_FREE;
+		if (m->state == TCP_IN_FREE || !mem_is_dead(m->mem))
+			continue;
+		if (!e->err)
+			tcp_in_refuse(e, m, -ESTALE);
+		if (m->pending)
+			drop_hold(d, m->mem);
+	}
 }
 
 /* No call into the kernel is under way, so only copies by GPUs hold memory. */
 void link_tcp_drop(void *link, struct drop *d)
 {
 	struct link_tcp *l = link;
+	unsigned room = DROP_EPS;
 
 	tcp_gpus_reap(l, l->core->now_ns);
 	tcp_gpus_settle(l, l->core->now_ns);
-	for (unsigned k = 0; k < l->nr_live; k++) {
-		struct tcp_ep *e = l->live[k];
+	l->drop_at = d->unused ? GX_PEERS_MAX : d->again ? l->drop_at : 0;
+	for (; l->drop_at < GX_PEERS_MAX && room; l->drop_at++) {
+		struct tcp_ep *e = l->eps[l->drop_at];
 
-		ops_drop(e);
-		for (uint32_t i = 0; i < TCP_MIDS && e->rx.nr_in; i++)
-			if (e->in[i].state == TCP_IN_ACTIVE && mem_is_dead(e->in[i].mem))
-				tcp_in_refuse(e, &e->in[i], -ESTALE);
+		if (!e || !(e->nr_ops | e->rx.nr_in))
+			continue;
+		if (!e->err)
+			ops_drop(e);
+		ins_drop(e, d);
+		room--;
 	}
-	for (unsigned k = 0; k < GX_PEERS_MAX && l->nr_held; k++)
-		if (l->eps[k])
-			ins_hold(l->eps[k], d);
+	d->more |= l->drop_at < GX_PEERS_MAX;
 	tcp_gpus_drop(l, d);
 }
 

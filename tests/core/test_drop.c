@@ -759,6 +759,124 @@ static void words__always(void **state)
 	rig_close(r);
 }
 
+/* ---- what it costs ---- */
+
+static void recv_each(struct rig *r, struct gx_mem *mem)
+{
+	for (unsigned i = 0; i < r->nr_conns; i++)
+		rig_post_on(r, 1, i,
+			    &(struct gx_op){
+				    .kind = GX_OP_RECV, .mem = mem, .off = 64ull * i, .len = 64});
+	rig_pass(r, MS);
+}
+
+static struct gx_key key_make(struct gx_mem *mem)
+{
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_key key;
+
+	o.access = GX_ACCESS_PUT;
+	assert_int_equal(gx_mem_key(mem, &o, &key), 0);
+	return key;
+}
+
+static void cost__nothing_is_walked_for_what_nobody_uses(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .nr_conns = 40});
+	struct link_pkt *l = pkt_link(r->core[1], 0);
+	struct gx_key key = key_make(r->mem[1]);
+
+	own_open(r, 1);
+	recv_each(r, r->mem[1]);
+	l->drop_at = 0;
+	assert_int_equal(gx_key_withdraw(r->gx[1], &key), 0);
+	assert_true(r->core[1]->drop.unused && r->core[1]->drop.parts);
+	assert_int_equal(l->drop_at, GX_PEERS_MAX);
+	assert_int_equal(gx_mem_free(own.mem), 0);
+	assert_true(r->core[1]->drop.unused && !r->core[1]->drop.parts);
+	for (unsigned i = 0; i < r->nr_conns; i++)
+		gx_cancel(gx_core_queue(r->core[1]), r->ep[1][i], 0);
+	rig_comps(r, 1, r->nr_conns, SECOND);
+	rig_done(r);
+	own_close();
+}
+
+/* The call of the control thread, and two links, may each begin a piece of the pass in a turn. */
+static void cost__a_few_endpoints_are_looked_at_in_a_turn(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .nr_conns = 40});
+	struct freer f = {.ret = 1};
+	unsigned turns = 0;
+
+	own_open(r, 1);
+	recv_each(r, own.mem);
+	freer_start(&f);
+	for (uint32_t ended = 0; ended < r->nr_conns;) {
+		uint32_t before = r->core[1]->comp_head;
+
+		gx_core_turn(r->core[1], r->now_ns);
+		ended += r->core[1]->comp_head - before;
+		assert_in_range(r->core[1]->comp_head - before, 0, 3 * DROP_EPS);
+		turns += r->core[1]->comp_head != before;
+	}
+	assert_in_range(turns, r->nr_conns / (3 * DROP_EPS), r->nr_conns);
+	freer_end(&f, r);
+	rig_comps(r, 1, r->nr_conns, SECOND);
+	rig_done(r);
+	own_close();
+}
+
+/* The thread that frees looks first, and the core later, which has heard of the queue: that pass takes
+ * several turns as well. */
+static void cost__what_a_new_lane_brings_is_looked_at(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .nr_conns = 40});
+	struct gx_comp comps[GX_BURST_MAX];
+	struct gx_queue_opts so = GX_INIT(so);
+	struct gx_op op = {0};
+	struct gx_queue *q;
+	unsigned got = 0, n;
+
+	own_open(r, 0);
+	assert_int_equal(gx_queue_open(r->gx[0], &so, &q), 0);
+	op.kind = GX_OP_PUT;
+	op.mem = own.mem;
+	op.len = 2000;
+	op.token = r->peer[0].token;
+	for (unsigned i = 0; i < r->nr_conns; i++)
+		assert_int_equal(gx_post(q, r->ep[0][i], &op, 1), 1);
+	assert_int_equal(gx_mem_free(own.mem), 0);
+	for (unsigned i = 0; i < r->nr_conns; i++)
+		gx_core_turn(r->core[0], r->now_ns);
+	while ((n = gx_poll(q, comps, GX_BURST_MAX)))
+		for (unsigned i = 0; i < n; i++, got++)
+			assert_int_equal(comps[i].status, -ECANCELED);
+	assert_int_equal(got, r->nr_conns);
+	while (gx_queue_close(q))
+		rig_pass(r, MS);
+	rig_done(r);
+	own_close();
+}
+
+/* More dies than a core is told of: it looks at all. */
+static void cost__more_than_is_told(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
+	struct gx_mem *mem;
+
+	own_open(r, 1);
+	assert_int_equal(gx_mem_alloc(r->gx[1], GX_MEM_HOST, 0, 4096, &mem), 0);
+	for (unsigned i = 0; i < CORE_DIED; i++)
+		key_make(own.mem);
+	recv_each(r, mem);
+	assert_int_equal(gx_mem_free(own.mem), 0);
+	assert_false(r->core[1]->drop.unused || r->core[1]->drop.parts);
+	assert_int_equal(gx_mem_free(mem), 0);
+	rig_comps(r, 1, 1, SECOND);
+	rig_done(r);
+	own_close();
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -774,6 +892,10 @@ int main(int argc, char *argv[])
 		rig_test(own__recv),
 		rig_test(own__put_inline_that_was_lost),
 		rig_test(own__submitted),
+		rig_test(cost__nothing_is_walked_for_what_nobody_uses),
+		rig_test(cost__a_few_endpoints_are_looked_at_in_a_turn),
+		rig_test(cost__what_a_new_lane_brings_is_looked_at),
+		rig_test(cost__more_than_is_told),
 		rig_test(copies__are_waited_for),
 		rig_test(copies__are_waited_for_not_for_ever),
 		rig_test(copies__of_a_gpu_are_waited_for),

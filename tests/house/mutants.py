@@ -1485,7 +1485,7 @@ MUTANTS = {
            [("dataplane/tcp/tcp_life.c", "\tif (e->rx.nr_held || e->nic.nr_out)", "\tif (e->nic.nr_out)")],
            ["tcp_gpu"]),
     "K10": ("link tcp: freed memory is given up while a GPU still copies into it",
-            [("dataplane/tcp/tcp_turn.c", "\t\t\tdrop_hold(d, e->in[i].mem);", "\t\t\t(void)d;")],
+            [("dataplane/tcp/tcp_turn.c", "\t\t\tdrop_hold(d, m->mem);", "\t\t\t(void)d;")],
             ["tcp_gpu"]),
     "K11": ("link tcp: a pinned buffer is used again while a slow socket has its chunk",
             [("dataplane/tcp/tcp_fetch.c", "\tn = (unsigned)__builtin_ctzll(~op->sent);", "\top->sent = 1;\n\tn = (unsigned)__builtin_ctzll(~op->sent);")],

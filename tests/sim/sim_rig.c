@@ -558,6 +558,8 @@ static void check_link(struct rig *r, unsigned node, unsigned core, unsigned por
 	assert_int_equal(block_held(l->bq_host), 0);
 	assert_true(!l->bq_gpu[0] || block_held(l->bq_gpu[0]) == 0);
 	assert_int_equal(gx_core(r->gx[node], core)->comps_due, 0);
+	for (unsigned i = 1; i <= CORE_USES; i++)
+		assert_int_equal(gx_core(r->gx[node], core)->uses[i], 0);
 	assert_int_equal(sim_queue_free_bufs(l->q),
 			 l->port->caps.rx_slots * (own ? SIM_OWN_PEERS : 1));
 }
