@@ -139,7 +139,7 @@ struct cc_rate {
 	bool rtt_expired, rtt_round_done;
 	uint64_t window_before_b; /* the probe for it began */
 	uint64_t window_lost_b;	  /* before the last time-out; 0: what it lost is lost */
-	bool idle_restart;
+	bool idle_restart, grown; /* grown: the window is as large as the model lets it grow */
 };
 
 /* owner: cc_swift.c */

@@ -116,7 +116,6 @@ static uint64_t inflight_headroom(const struct cc *c)
 
 	if (r->up_alone)
 		least = inflight_of(c, max_bw(r), 100) + cc_lumps_b(&r->lumps);
-
 	if (r->inflight_hi == CC_NEVER)
 		return CC_NEVER;
 	return GX_MAX(GX_MIN(percent(r->inflight_hi, pct), r->inflight_hi - c->packet_b), least);
@@ -542,13 +541,13 @@ static void signals_advance(struct cc_rate *r, const struct cc_sample *s)
 
 /* ---- Startup and drain (5.3.1, 5.3.2) ---- */
 
-/* gx: a window that grows again behind a time-out says nothing. */
+/* gx: a window that still grows again behind a time-out says nothing. */
 static void full_look(struct cc *c, const struct cc_sample *s)
 {
 	struct cc_rate *r = &c->rate;
 
 	if (r->full_now || !r->round_start || s->limited || !s->rate_b_s ||
-	    (r->phase == RATE_STARTUP && c->window_b < r->window_lost_b))
+	    (r->phase == RATE_STARTUP && !r->grown && c->window_b < r->window_lost_b))
 		return;
 	if (s->rate_b_s >= percent(r->full_bw, RATE_FULL_GROWTH)) {
 		full_reset(r, s->rate_b_s);
@@ -684,6 +683,7 @@ static void window_set(struct cc *c, const struct cc_sample *s)
 		c->window_b = GX_MIN(c->window_b + s->acked_b, most);
 	else if (c->window_b < most || r->start_b)
 		c->window_b += s->acked_b;
+	r->grown = c->window_b >= most;
 	c->window_b = GX_MAX(c->window_b, window_min(c));
 	if (r->phase == RATE_RTT)
 		c->window_b = GX_MIN(c->window_b, rtt_window(c));
@@ -762,7 +762,7 @@ static void rate_timeout(struct cc *c, uint64_t now_ns)
 
 	(void)now_ns;
 	r->window_lost_b = GX_MAX(c->window_b, r->window_lost_b);
-	r->loss_in_round = false;
+	r->loss_in_round = r->grown = false;
 	c->window_b = GX_MAX(window_min(c), c->in_flight_b + c->packet_b);
 }
 

@@ -109,6 +109,37 @@ static void dead__a_path_that_flaps_is_asked_less_often(void **state)
 	rig_close(&r);
 }
 
+/* Path 0 carries nothing for so long that it is left. Return: time until it is used again. */
+static uint64_t die_ns(struct rig *r)
+{
+	uint64_t died_ns = r->now_ns;
+
+	r->paths.dead[0].from_ns = died_ns;
+	r->paths.dead[0].to_ns = died_ns + 200 * MS;
+	rig_run(r, died_ns + 200 * MS);
+	assert_int_equal(state_of(r, GX_HALF_DATA).dead, 1);
+	while (state_of(r, GX_HALF_DATA).dead && r->now_ns < died_ns + 100 * S)
+		rig_run(r, r->now_ns + 20 * MS);
+	return r->now_ns - died_ns;
+}
+
+/* One that lived for a minute is as good as new. */
+static void dead__a_path_that_was_calm_is_asked_soon_again(void **state)
+{
+	struct way_cfg way = link_1g;
+	struct rig_paths_cfg p;
+	struct rig r;
+
+	way.rate_bps[0] /= 10;
+	p = same(8, 1, &way);
+	run(&r, &p, S);
+	for (unsigned i = 0; i < 4; i++)
+		assert_in_range(die_ns(&r) / MS, 1000 << i, (1000 << i) + 200);
+	rig_run(&r, r.now_ns + 65 * S);
+	assert_in_range(die_ns(&r) / MS, 1000, 1200);
+	rig_close(&r);
+}
+
 /* Nothing answers: then nobody knows that it is the path, so it is kept. */
 static void blackout__is_not_the_paths_fault(void **state)
 {
@@ -239,6 +270,7 @@ int main(void)
 		cmocka_unit_test(dead__left_within_3_round_trips_and_used_again),
 		cmocka_unit_test(dead__seven_of_eight),
 		cmocka_unit_test(dead__a_path_that_flaps_is_asked_less_often),
+		cmocka_unit_test(dead__a_path_that_was_calm_is_asked_soon_again),
 		cmocka_unit_test(blackout__is_not_the_paths_fault),
 		cmocka_unit_test(alone__costs_nothing),
 		cmocka_unit_test(spread__one_of_eight_at_half_rate),

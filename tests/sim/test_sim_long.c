@@ -4,6 +4,7 @@
  * are lost by chance or late by a round trip. A put begins whenever another one has ended. Each row
  * says what part of the bottleneck's payload ended in a time that begins behind the start.
  */
+#include "packet/cc.h"
 #include "sim/sim_rig.h"
 
 #include <stdio.h>
@@ -193,12 +194,45 @@ static void far__credit_then_free(void **state)
 	far_end(&f);
 }
 
+static const char *far_phase(struct far *f)
+{
+	struct cc_state st;
+
+	cc_state(rig_ep(f->r, 0, 0)->pace.cc, f->r->now_ns, &st);
+	return st.phase;
+}
+
+/* A time-out falls into the start, and the path is shorter behind it: the window is never again what it
+ * was, and the start ends all the same. */
+static void far__the_start_ends_on_a_shorter_path(void **state)
+{
+	static const struct row row = {
+		.what = "100 Mb/s, 100 ms, then 10", .mb_s = 100, .rtt_ms = 100, .depth = 128};
+	struct sim_cfg sim;
+	struct far f;
+
+	far_begin(&f, &row);
+	sim = f.r->cfg.sim;
+	rig_pass(f.r, 700 * MS);
+	assert_string_equal(far_phase(&f), "startup");
+	sim.loss_ppm = 1000000;
+	rig_set(f.r, &sim);
+	rig_pass(f.r, 1200 * MS);
+	sim.loss_ppm = 0;
+	sim.delay_ns = 5 * MS;
+	rig_set(f.r, &sim);
+	rig_pass(f.r, 3 * SECOND);
+	assert_string_not_equal(far_phase(&f), "startup");
+	far_end(&f);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		rig_test(far__rates),
 		rig_test(far__begins_slowly),
 		rig_test(far__credit_then_free),
+		rig_test(far__the_start_ends_on_a_shorter_path),
 	};
 
 	return rig_run("sim_long", tests, GX_ARRAY_SIZE(tests), argc, argv);
