@@ -356,5 +356,6 @@ void gx_loop_stop(struct gx_loop *loop)
 	atomic_store_explicit(&loop->stop, true, memory_order_release);
 	loop_unpark(loop);
 	pthread_join(loop->thread, NULL);
+	atomic_store_explicit(&loop->started, false, memory_order_relaxed);
 	loop->running = false;
 }

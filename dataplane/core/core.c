@@ -8,6 +8,7 @@
 #include "gx_internal/struct.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -450,12 +451,40 @@ static void core_say_stall(const struct gx_core *core)
 			     : "program was busy elsewhere, was stopped, or had no CPU for it");
 }
 
+/* Before Linux 6.2 a change of its cpuset gives a thread all CPUs of that, for good. */
+static void core_pin(struct gx_core *core, uint64_t now_ns)
+{
+	int tid = atomic_load_explicit(&core->turner_tid, memory_order_relaxed);
+	int cpu = core->loop.cpu;
+	cpu_set_t is, own;
+
+	if (now_ns - core->pin_ns < CORE_LOOK_NS || cpu < 0 || !tid ||
+	    !atomic_load_explicit(&core->loop.started, memory_order_relaxed))
+		return;
+	core->pin_ns = now_ns;
+	CPU_ZERO(&own);
+	CPU_SET((unsigned)cpu, &own);
+	if (sched_getaffinity(tid, sizeof(is), &is) || CPU_EQUAL(&is, &own)) {
+		core->unpinned = false;
+	} else if (!sched_setaffinity(tid, sizeof(own), &own)) {
+		gx_warn("core %u had lost CPU %d, as by a change of its cpuset, and is pinned to "
+			"it again",
+			core->index, cpu);
+	} else if (!core->unpinned) {
+		core->unpinned = true;
+		gx_warn("core %u has lost CPU %d, and cannot be pinned to it again (%s): it shares "
+			"CPUs with other work, so give its cpuset that CPU",
+			core->index, cpu, strerror(errno));
+	}
+}
+
 void core_watch(struct gx *gx, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < gx->nr_cores; i++) {
 		struct gx_core *core = gx->core[i];
 		uint64_t n = gx_stat_get(&core->loop.stats, GX_STAT_STALLS);
 
+		core_pin(core, now_ns);
 		if (gx->conns)
 			core_look(core, n, now_ns);
 		if (n == core->stalls_seen ||

@@ -179,6 +179,8 @@ struct gx_core {
 	uint64_t stalls_seen;	/* ctl: stalls that core_watch() has seen */
 	uint64_t stall_said_ns; /* ctl: time of the last warning */
 	struct core_wait wait;	/* ctl */
+	uint64_t pin_ns;	/* ctl: time of the last look at the CPUs of its thread */
+	bool unpinned;		/* ctl: it is told that it has others than its own */
 	/* See drop.c. */
 	struct core_dropper dropper[CORE_DROPPERS_MAX]; /* frozen; asked in this order */
 	unsigned nr_droppers;
@@ -588,7 +590,7 @@ int core_sleep_open(struct gx_sleep *s);
 void core_fd_close(struct gx_core *core);
 
 /** core_watch() - Control thread, every 20 ms: warn of a core that did not turn for long; else the
- * user would blame the peer. */
+ * user would blame the peer. And pin its thread again if it has lost its CPU. */
 void core_watch(struct gx *gx, uint64_t now_ns);
 
 /* -- state of a connection, unpack modes -- */

@@ -5,6 +5,7 @@
  */
 #include "core/core.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -130,9 +131,44 @@ static void core_watch__nobody_waits(void **state)
 	assert_string_equal(said, "");
 }
 
+/* Another one gives this thread, which is the core's, all the CPUs that it had. */
+static void core_watch__pins_again(void **state)
+{
+	cpu_set_t all, is;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	if (CPU_COUNT(&all) < 2)
+		skip();
+	core->loop.started = true;
+	core->loop.cpu = 0;
+	while (!CPU_ISSET((unsigned)core->loop.cpu, &all))
+		core->loop.cpu++;
+	core_watch(gx, 5 * S);
+	assert_non_null(strstr(said, "is pinned to it again"));
+	assert_int_equal(sched_getaffinity(0, sizeof(is), &is), 0);
+	assert_true(CPU_COUNT(&is) == 1 && CPU_ISSET((unsigned)core->loop.cpu, &is));
+	said[0] = 0;
+	core_watch(gx, 7 * S);
+	assert_string_equal(said, "");
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+
+static void core_watch__its_cpu_is_gone(void **state)
+{
+	core->loop.started = true;
+	core->loop.cpu = CPU_SETSIZE - 1;
+	core_watch(gx, 5 * S);
+	assert_non_null(strstr(said, "core 0 has lost CPU 1023"));
+	said[0] = 0;
+	core_watch(gx, 7 * S);
+	assert_string_equal(said, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(core_watch__pins_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(core_watch__its_cpu_is_gone, setup, teardown),
 		cmocka_unit_test_setup_teardown(core_watch__had_no_cpu, setup, teardown),
 		cmocka_unit_test_setup_teardown(core_watch__had_no_cpu_of_its_own, setup, teardown),
 		cmocka_unit_test_setup_teardown(core_watch__was_elsewhere, setup, teardown),
