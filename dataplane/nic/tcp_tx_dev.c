@@ -14,8 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TX_PAGE_B 4096 /* a dma-buf has whole pages */
-
 struct tcp_tx_dev {
 	const struct nic_sys *nic;
 	char name[NIC_NAME_MAX];
@@ -79,12 +77,13 @@ void tcp_tx_dev_close(struct tcp_tx_dev *d)
 /* The kernel holds the dma-buf from the binding on, so the descriptor is not kept. */
 static int mem_bind(struct tcp_tx_dev *d, const struct gx_mem *mem, struct tcp_tx_bind *b)
 {
-	uintptr_t at = (uintptr_t)mem->addr, first = at & ~(uintptr_t)(TX_PAGE_B - 1);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE); /* a dma-buf has whole ones */
+	uintptr_t at = (uintptr_t)mem->addr, first = at - at % page;
 	int fd, ret;
 
 	b->dev = d;
 	b->base = (const char *)first;
-	b->len = GX_ALIGN_UP(at + mem->len, TX_PAGE_B) - first;
+	b->len = GX_ALIGN_UP(at + mem->len, page) - first;
 	ret = mem->gpu->share->dmabuf(mem->gpu, b->base, b->len, &fd);
 	if (ret)
 		return gx_fail(ret, "cuda:%d gives no dma-buf of it: %s", mem->device,

@@ -16,7 +16,6 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#define REG_PAGE_B  4096ul	 /* of a dma-buf: whole ones */
 #define REG_SLOW_NS 100000000ull /* of a registration; from here on the log says how long it took */
 
 /* ---- Opened ---- */
@@ -228,7 +227,8 @@ static void reg_say_slow(const struct verbs_dev *dev, const char *what, uint64_t
 static struct ibv_mr *reg_dmabuf(const struct verbs_dev *dev, const struct gx_mem *mem, int access,
 				 char *why, size_t room)
 {
-	uintptr_t at = (uintptr_t)mem->addr, first = at & ~(REG_PAGE_B - 1);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t at = (uintptr_t)mem->addr, first = at - at % page;
 	struct ibv_mr *mr = NULL;
 	int fd = -1;
 
@@ -237,7 +237,7 @@ static struct ibv_mr *reg_dmabuf(const struct verbs_dev *dev, const struct gx_me
 	else if (mem->gpu->dma == GX_GPU_DMA_NONE)
 		snprintf(why, room, "its kernels see a device's writes only after a flush");
 	else if (mem->gpu->share->dmabuf(mem->gpu, (void *)first,
-					 GX_ALIGN_UP(at + mem->len, REG_PAGE_B) - first, &fd))
+					 GX_ALIGN_UP(at + mem->len, page) - first, &fd))
 		snprintf(why, room, "%s", gx_gpu_why());
 	if (fd < 0)
 		return NULL;
