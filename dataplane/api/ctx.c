@@ -364,6 +364,8 @@ GX_EXPORT int gx_open(const struct gx_opts *opts, struct gx **out)
 		return gx_fail(-ENOMEM, "no memory");
 	memset(gx, 0, sizeof(*gx));
 	pthread_mutex_init(&gx->wait_lock, NULL);
+	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
+		pthread_mutex_init(&gx->copier[i].lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&gx->wait_cond, &attr);
@@ -447,8 +449,10 @@ GX_EXPORT void gx_close(struct gx *gx)
 	}
 	pool_close(gx);
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)
-		if (gx->gpu[i])
+		if (gx->gpu[i]) {
+			copier_close(&gx->copier[i], gx->gpu[i]);
 			gx->gpu[i]->ops->close(gx->gpu[i]);
+		}
 	if (gx->host)
 		gx->host->ops->close(gx->host);
 	if (gx->arena)

@@ -62,6 +62,7 @@ void region_publish(struct gx_mem *mem, unsigned at, uint64_t random);
 
 int gpu_get(struct gx *gx, int device, struct gx_gpu **out);	/* opens it on first use */
 void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu); /* for copy engines */
+void copier_close(struct core_copier *k, struct gx_gpu *gpu);
 
 /* -- the control half, ctl.c. ctl_open, ctl_close, ctl_listen, ctl_listen_stop, ctl_connect and
  * ctl_stats_listen run on the caller's thread (they resolve names), the others on the control

@@ -1,38 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bytes in and out of registered memory, on the caller's thread: gx_mem_copy_in(), gx_mem_copy_out().
+ * Each GPU keeps a stream for them: the driver waits for all work of a GPU when it ends one, and cores
+ * wait for the driver.
  */
 #include "control/control.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Copy by the GPU's copy engine, and wait. For checks, not for speed. */
-static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64_t len)
+void copier_close(struct core_copier *k, struct gx_gpu *gpu)
 {
-	struct gx_gpu_copy copy = {dst, src, len};
-	uint64_t until = gx_now_ns() + 10000000000ull;
-	struct gx_gpu_stream *s;
-	uint32_t *flag = gx_gpu_flag_alloc(mem->gpu, 1);
-	int ret = flag ? mem->gpu->stream->open(mem->gpu, GX_STREAM_COPY, &s) : -ENOMEM;
+	gx_gpu_stream_close(k->stream);
+	gx_gpu_flag_free(gpu, k->flag);
+	k->stream = NULL;
+	k->flag = NULL;
+}
 
-	if (ret)
-		goto out;
+static int copier_open(struct core_copier *k, struct gx_gpu *gpu)
+{
+	if (k->stream)
+		return 0;
+	k->flag = gx_gpu_flag_alloc(gpu, 1);
+	return k->flag ? gpu->stream->open(gpu, GX_STREAM_COPY, &k->stream) : -ENOMEM;
+}
+
+static int copier_run(struct core_copier *k, const struct gx_gpu_copy *copy)
+{
+	uint64_t until = gx_now_ns() + 10000000000ull;
+	struct gx_gpu_stream *s = k->stream;
+	int ret;
+
+	k->seq++;
 	do
-		ret = s->ops->copy(s, &copy, 1, flag, 1, gx_now_ns());
+		ret = s->ops->copy(s, copy, 1, k->flag, k->seq, gx_now_ns());
 	while (ret == -EAGAIN && !s->ops->fault(s) && gx_now_ns() < until);
-	while (!ret && __atomic_load_n(flag, __ATOMIC_ACQUIRE) != 1) {
+	while (!ret && __atomic_load_n(k->flag, __ATOMIC_ACQUIRE) != k->seq) {
 		s->ops->reap(s, gx_now_ns());
 		if (s->ops->fault(s))
 			ret = gx_fail(-EIO, "%s", gx_gpu_why());
 		else if (gx_now_ns() > until)
-			ret = gx_fail(-ETIMEDOUT, "a copy of %llu bytes on cuda:%d does not end",
-				      (unsigned long long)len, mem->device);
+			ret = gx_fail(-ETIMEDOUT, "a copy of %zu bytes on cuda:%d does not end",
+				      copy->len, s->gpu->device);
 	}
-	gx_gpu_stream_close(s);
-out:
-	if (flag)
-		gx_gpu_flag_free(mem->gpu, flag);
+	return ret;
+}
+
+/* Copy by the GPU's copy engine, and wait. For checks, not for speed. */
+static int gpu_copy(const struct gx_mem *mem, void *dst, const void *src, uint64_t len)
+{
+	struct core_copier *k = &mem->gx->copier[mem->device];
+	int ret;
+
+	pthread_mutex_lock(&k->lock);
+	ret = copier_open(k, mem->gpu);
+	if (!ret)
+		ret = copier_run(k, &(struct gx_gpu_copy){dst, src, len});
+	if (ret) /* a stream that failed does not work again */
+		copier_close(k, mem->gpu);
+	pthread_mutex_unlock(&k->lock);
 	return ret;
 }
 

@@ -57,7 +57,7 @@ struct gx_mem {
 	bool huge;
 	bool sealed; /* ctl: host memory: gx_memfd_freeze() was called, so peers may have .fd */
 	int fd; /* for peers on this host. Host memory: the memfd that backs all of it; GPU memory:
-		   share.fd. -1: none */
+		   share.fd of a named region. -1: none is kept */
 	struct gx_gpu_handle share; /* GPU memory, shared: its name for peers on this host */
 	struct gx_gpu *_Atomic dma; /* host memory: the GPU that registered it for the copy engines
 				       of all GPUs; NULL: none. Written by ctl, read by cores */
@@ -389,6 +389,11 @@ struct gx {
 	struct auth_set *auth;	   /* its keys; NULL: none. Frozen */
 	struct gx_stats ctl_stats; /* written by ctl */
 	struct core_hist ended;	   /* of queues that are closed; written by ctl */
+	struct core_copier {	   /* for gx_mem_copy_in() and gx_mem_copy_out(), see mem_copy.c */
+		pthread_mutex_t lock;
+		struct gx_gpu_stream *stream; /* NULL: none yet */
+		uint32_t *flag, seq;
+	} copier[GX_GPUS_MAX];
 	pthread_mutex_t wait_lock; /* for gx_conn_wait(): changes of state broadcast under it */
 	pthread_cond_t wait_cond;
 };

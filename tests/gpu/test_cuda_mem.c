@@ -6,6 +6,7 @@
  */
 #include "gx_internal/gpu.h"
 
+#include "core/core.h"
 #include "kit/common_gx.h"
 #include "kit/common_vmm.h"
 
@@ -453,6 +454,49 @@ static void mem_reg__imported(void **state)
 	vmm_close(&v);
 }
 
+/* ---- copies for checks ---- */
+
+static const struct gx_gpu_stream_ops *ops_of_gx;
+static struct gx_gpu_stream_ops counted;
+static unsigned nr_opened;
+
+static int open_counted(struct gx_gpu *g, enum gx_stream_kind kind, struct gx_gpu_stream **out)
+{
+	nr_opened++;
+	return ops_of_gx->open(g, kind, out);
+}
+
+/* The end of a stream waits for all work of the GPU, and cores wait for it: one is kept. */
+static void mem_copy__opens_one_stream(void **state)
+{
+	const struct gx_gpu_stream_ops *was;
+	char word[16] = "0123456789abcde", got[16];
+	struct gx_mem *mem;
+
+	assert_int_equal(gx_mem_alloc(gx, GX_MEM_CUDA, 0, MB, &mem), 0);
+	was = ops_of_gx = gx->gpu[0]->stream;
+	counted = *was;
+	counted.open = open_counted;
+	gx->gpu[0]->stream = &counted;
+	for (unsigned i = 0; i < 20; i++) {
+		word[i % 15]++;
+		assert_int_equal(gx_mem_copy_in(mem, i * 100, word, sizeof(word)), 0);
+		assert_int_equal(gx_mem_copy_out(mem, i * 100, got, sizeof(got)), 0);
+		assert_memory_equal(got, word, sizeof(word));
+	}
+	assert_int_equal(nr_opened, 1);
+	if (getenv("GX_FAKE_CUDA")) { /* one that has failed is not used again */
+		setenv("GX_FAKE_CUDA_DEAD", "1", 1);
+		assert_int_not_equal(gx_mem_copy_out(mem, 0, got, sizeof(got)), 0);
+		unsetenv("GX_FAKE_CUDA_DEAD");
+		assert_int_equal(gx_mem_copy_out(mem, 1900, got, sizeof(got)), 0);
+		assert_memory_equal(got, word, sizeof(word));
+		assert_int_equal(nr_opened, 2);
+	}
+	gx->gpu[0]->stream = was;
+	assert_int_equal(gx_mem_free(mem), 0);
+}
+
 /* ---- what the driver says, for people ---- */
 
 static void say(const char *what, char *ptr, size_t len)
@@ -564,6 +608,7 @@ int main(int argc, char **argv)
 		TEST(mem_reg__of_another_gpu),
 		TEST(mem_reg__managed),
 		TEST(mem_reg__imported),
+		TEST(mem_copy__opens_one_stream),
 	};
 	struct gx_gpu_cfg cfg = {0};
 
