@@ -291,6 +291,9 @@ static int local_gpu(struct gx *gx, struct gx_gpu *gpu)
 
 	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
 		ret = link_local_gpu(local_core(gx->core[i]), gpu);
+	for (struct gx_conn *c = gx->conns; !ret && c; c = c->next)
+		if (c->link == &gx_link_local && local_conn_of(c))
+			local_keys_gpu(c);
 	return ret ? gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", gpu->device,
 			     ret == -ETIMEDOUT ? "a first one of 4 KiB does not end" : gx_gpu_why())
 		   : 0;

@@ -278,6 +278,7 @@ void local_keys_close(struct gx *gx);
 int local_live_map(struct local_conn *l, int fd);
 /* The peer's key with @token was taken: have it mapped. 0: the owner cannot let peers map it. */
 void local_key_ask(struct gx_conn *c, uint64_t token);
+void local_keys_gpu(struct gx_conn *c);				       /* a GPU was opened */
 int local_key_take(struct gx_conn *c, const uint8_t *b, uint32_t len); /* slot take() */
 void local_keys_tick(struct gx_conn *c);    /* end mappings that no core uses any more */
 void local_keys_release(struct gx_conn *c); /* no core turns an endpoint of it: end all */

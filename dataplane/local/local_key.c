@@ -44,6 +44,7 @@ enum {
 			     them: GX_EXPORT_CHUNKS */
 	KEY_TOKEN = 8,	  /* u64 */
 	KEY_SHORT_B = 16, /* length of ASK and GONE */
+	KEY_WHY = 16,	  /* MAP, NONE: the reason, to the end, zeros behind */
 	KEY_LEN = 16,	  /* MAP: u64 bytes of the key */
 	KEY_OFF = 24,	  /* MAP: u64 where they begin in the allocation */
 	KEY_WHOLE = 32,	  /* MAP: u64 bytes of the allocation */
@@ -191,7 +192,8 @@ void local_key_ask(struct gx_conn *c, uint64_t token)
 	if (!l || l->released)
 		return;
 	if (!token || l->sock < 0) {
-		key_miss(c, "its owner cannot or does not let peers map it");
+		key_miss(c, "peers map no key that lapses or is for one connection, nor host "
+			    "memory that gx_mem_alloc() did not make");
 		return;
 	}
 	page = key_page_make(l, token);
@@ -205,6 +207,27 @@ void local_key_ask(struct gx_conn *c, uint64_t token)
 	l->asks.token[l->asks.tail++ & (l->asks.room - 1)] = token;
 	l->asks.made++;
 	asks_send(c);
+}
+
+/* What could not be mapped without this GPU is asked for once more. */
+void local_keys_gpu(struct gx_conn *c)
+{
+	const struct local_keys *keys =
+		atomic_load_explicit(&local_conn_of(c)->keys, memory_order_relaxed);
+
+	for (unsigned i = 0; keys && i < GX_KEYS_MAX; i++) {
+		struct local_key_page *page =
+			atomic_load_explicit(&keys->page[i / LOCAL_KEY_PAGE], memory_order_relaxed);
+		unsigned at = i % LOCAL_KEY_PAGE;
+		uint64_t token = page ? page->asked[at] : 0;
+
+		if (!page)
+			i |= LOCAL_KEY_PAGE - 1;
+		if (!token || atomic_load_explicit(&page->map[at], memory_order_relaxed))
+			continue;
+		page->asked[at] = 0;
+		local_key_ask(c, token);
+	}
 }
 
 /* ---- Who takes a key: mapping ---- */
@@ -294,6 +317,16 @@ static int map_parse(const uint8_t *b, struct gx_hello_region *r, uint64_t *off,
 	return 0;
 }
 
+/* The owner's reason, as gx_error(). */
+static void why_take(const uint8_t *b)
+{
+	char why[KEY_MAP_B - KEY_WHY + 1] = "";
+
+	for (unsigned i = 0; i < sizeof(why) - 1 && b[i]; i++)
+		why[i] = b[i] >= ' ' && b[i] <= '~' ? (char)b[i] : '?';
+	gx_fail(-EOPNOTSUPP, "its owner says: %s", why);
+}
+
 /* NULL: packets serve it, with gx_error(). */
 static struct local_mem *key_map(struct gx_conn *c, const struct gx_hello_region *r, bool had_fd)
 {
@@ -324,6 +357,8 @@ static int map_take(struct gx_conn *c, const uint8_t *b)
 		return -EPROTO;
 	if (r.export.kind != GX_EXPORT_NONE)
 		mem = key_map(c, &r, b[KEY_FD]);
+	else
+		why_take(b + KEY_WHY);
 	if (!mem && export_is_fd(r.export.kind) && b[KEY_FD]) {
 		if (l->asks.again++ == l->asks.made) /* once for each */
 			return -EPROTO;
@@ -332,9 +367,7 @@ static int map_take(struct gx_conn *c, const uint8_t *b)
 	}
 	l->asks.out--;
 	if (!mem && r.access)
-		key_miss(c, r.export.kind == GX_EXPORT_NONE ? "its owner cannot or does not let "
-							      "peers map it"
-							    : gx_error());
+		key_miss(c, gx_error());
 	page = key_page(l, r.token);
 	m = mem && page ? calloc(1, sizeof(*m)) : NULL;
 	if (m) {
@@ -381,62 +414,86 @@ static bool shown_add(struct local_conn *l, struct gx_mem *mem)
 	return true;
 }
 
-/* Could a peer map the memory of @part? @e says how. */
-static bool part_export(struct gx_mem *part, struct gx_hello_export *e)
+/* The name of a GPU's memory; its descriptor is made for each peer that asks. */
+static int whole_export(struct gx_mem *whole)
 {
-	struct gx_mem *whole = part->whole;
+	struct gx_gpu_handle *h = &whole->share;
 
-	if (whole->kind == GX_MEM_CUDA && whole->share.kind == GX_GPU_SHARE_NONE &&
-	    part->access & GX_ACCESS_PUT &&
-	    !whole->gpu->share->export(whole->gpu, whole->addr, whole->len, &whole->share))
-		whole->fd = whole->share.fd;
-	/* Memory that cudaIpc names and gx frees must outlive each mapping, see mem_must_stay(). */
-	if (whole->kind == GX_MEM_CUDA && (!(part->access & GX_ACCESS_PUT) ||
-					   (whole->own && whole->share.kind == GX_GPU_SHARE_IPC)))
-		return false;
-	if (whole->kind == GX_MEM_HOST && whole->fd >= 0 && !whole->sealed)
-		whole->sealed = !gx_memfd_freeze(whole->fd, false);
-	if (whole->kind == GX_MEM_HOST && !whole->sealed)
-		return false;
-	local_export_fill(whole, e);
-	return e->kind != GX_EXPORT_NONE;
+	if (h->kind == GX_GPU_SHARE_NONE &&
+	    whole->gpu->share->export(whole->gpu, whole->addr, whole->len, h))
+		return gx_fail(-EOPNOTSUPP, "%s", gx_gpu_why());
+	if (whole->fd < 0 && h->fd >= 0)
+		close(h->fd);
+	h->fd = whole->fd;
+	return 0;
 }
 
-static bool part_fd_send(const struct local_conn *l, const struct gx_mem *part)
+/* Could a peer map the memory of @part? @e says how. Return: 0, -errno with gx_error(). */
+static int part_export(struct gx_mem *part, struct gx_hello_export *e)
 {
-	int fd = local_export_fd(part->whole, part->access);
-	uint8_t b[8];
-	bool sent;
+	struct gx_mem *whole = part->whole;
+	bool gpu = whole->kind == GX_MEM_CUDA;
 
+	if (gpu && !(part->access & GX_ACCESS_PUT))
+		return gx_fail(-EOPNOTSUPP, "who maps a GPU's memory can write, and the key does "
+					    "not allow puts");
+	if (gpu && whole_export(whole))
+		return -EOPNOTSUPP;
+	/* Memory that cudaIpc names and gx frees must outlive each mapping, see mem_must_stay(). */
+	if (gpu && whole->own && whole->share.kind == GX_GPU_SHARE_IPC)
+		return gx_fail(-EOPNOTSUPP, "cudaIpc alone names it: share it by gx_mem_share()");
+	if (!gpu && whole->fd >= 0 && !whole->sealed)
+		whole->sealed = !gx_memfd_freeze(whole->fd, false);
+	if (!gpu && !whole->sealed)
+		return gx_fail(-EOPNOTSUPP, "no memfd backs it, or the kernel does not seal that");
+	local_export_fill(whole, e);
+	return 0;
+}
+
+static int part_fd_send(const struct local_conn *l, const struct gx_mem *part)
+{
+	int fd = local_export_fd(part->whole, part->access), ret;
+	uint8_t b[8];
+
+	if (fd < 0)
+		return fd;
 	le64_put(b, part->token);
-	sent = fd >= 0 && !gx_fds_send(l->sock, b, sizeof(b), &fd, 1);
-	if (fd >= 0)
-		close(fd);
-	return sent;
+	ret = gx_fds_send(l->sock, b, sizeof(b), &fd, 1);
+	close(fd);
+	return ret ? gx_fail(ret, "its descriptor cannot be sent: %s", strerror(-ret)) : 0;
 }
 
 /* The peer is about to hear how it reaches @part. @fd: with the descriptor, if there is one; out: with
- * it. False: it must not. */
-static bool part_answer(struct gx_conn *c, struct gx_mem *part, struct gx_hello_export *e, bool *fd)
+ * it. Return: 0, -errno with gx_error(): it must not. */
+static int part_answer(struct gx_conn *c, struct gx_mem *part, struct gx_hello_export *e, bool *fd)
 {
 	struct local_conn *l = local_conn_of(c);
 	unsigned at = part->token & CORE_TOKEN_INDEX;
+	int ret = part_export(part, e);
 
+	if (ret)
+		return ret;
 	if (!l->answered)
 		l->answered = calloc(GX_KEYS_MAX / 64, sizeof(*l->answered));
-	if (!l->answered || !part_export(part, e))
-		return false;
 	/* The file of a memfd says that it is one mapping: it always goes with it. */
 	*fd = export_is_fd(e->kind) &&
 	      (*fd || e->kind == GX_EXPORT_MEMFD || !is_shown(l, part->whole));
-	if (part->access & GX_ACCESS_PUT && !shown_add(l, part->whole))
-		return false;
-	if (*fd && !part_fd_send(l, part))
-		return false;
+	if (!l->answered || (part->access & GX_ACCESS_PUT && !shown_add(l, part->whole)))
+		return gx_fail(-ENOMEM, "no memory to note it");
+	ret = *fd ? part_fd_send(l, part) : 0;
+	if (ret)
+		return ret;
 	l->answered[at / 64] |= 1ull << at % 64;
 	/* Pairs with the load in local_key_enter(). */
 	atomic_store(&local_ctx(c->gx)->live[at], part->token);
-	return true;
+	return 0;
+}
+
+/* Who maps memory may do with it what it likes. */
+static bool ask_may(const struct gx_conn *c, const struct gx_mem *part)
+{
+	return part->whole && part->len && !part->until_ns && !part->only &&
+	       (part->access & core_rights(c, part)) == part->access && local_conn_of(c)->sock >= 0;
 }
 
 static void ask_take(struct gx_conn *c, uint64_t token, bool fd)
@@ -445,12 +502,21 @@ static void ask_take(struct gx_conn *c, uint64_t token, bool fd)
 	unsigned rights = part ? core_rights(c, part) : 0;
 	struct gx_hello_export e = {0};
 	uint8_t b[KEY_MAP_B] = {SAY_MAP};
+	int ret = 0;
 
 	le64_put(b + KEY_TOKEN, token);
 	b[KEY_ACCESS] = part ? (uint8_t)(part->access & rights) : 0;
-	/* Who maps memory may do with it what it likes. */
-	if (part && b[KEY_ACCESS] == part->access && part->whole && part->len && !part->until_ns &&
-	    !part->only && local_conn_of(c)->sock >= 0 && part_answer(c, part, &e, &fd)) {
+	if (part)
+		ret = ask_may(c, part)
+			      ? part_answer(c, part, &e, &fd)
+			      : gx_fail(-EACCES,
+					"the key lapses or is for one connection, or this one "
+					"has fewer rights");
+	if (ret) {
+		gx_info("a key's %llu bytes go to %s by packets: %s", (unsigned long long)part->len,
+			c->peer_name, gx_error());
+		snprintf((char *)b + KEY_WHY, sizeof(b) - KEY_WHY, "%s", gx_error());
+	} else if (part) {
 		b[KEY_FD] = !fd;
 		b[KEY_EXPORT] = e.kind;
 		le64_put(b + KEY_LEN, part->len);

@@ -26,19 +26,30 @@
 
 /* ---- Our memory for the peer ---- */
 
+/* Made for one peer, and not kept: a program may have more tensors than descriptors. */
+static int gpu_export_fd(const struct gx_mem *mem)
+{
+	struct gx_gpu_handle h = {.fd = -1};
+	int ret = mem->gpu->share->export(mem->gpu, mem->addr, mem->len, &h);
+
+	if (!ret && h.id == mem->share.id && h.kind == GX_GPU_SHARE_CHUNKS)
+		ret = mem->gpu->share->chunks(mem->gpu, mem->addr, mem->len, &h.fd);
+	if (!ret && h.id == mem->share.id)
+		return h.fd;
+	if (h.fd >= 0)
+		close(h.fd);
+	return gx_fail(-EOPNOTSUPP, "no descriptor of its memory: %s",
+		       ret ? gx_gpu_why() : "the program freed it, and other memory is there now");
+}
+
 /* A peer that may not write gets a descriptor that cannot write. */
 int local_export_fd(const struct gx_mem *mem, unsigned access)
 {
 	char path[32];
 	int fd;
 
-	if (mem->share.kind == GX_GPU_SHARE_CHUNKS) {
-		int ret = mem->gpu->share->chunks(mem->gpu, mem->addr, mem->len, &fd);
-
-		return ret ? gx_fail(ret, "no descriptors for region '%s': %s", mem->name,
-				     gx_gpu_why())
-			   : fd;
-	}
+	if (mem->kind == GX_MEM_CUDA && mem->fd < 0)
+		return gpu_export_fd(mem);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", mem->fd);
 	fd = access & GX_ACCESS_PUT ? fcntl(mem->fd, F_DUPFD_CLOEXEC, 0)
 				    : open(path, O_RDONLY | O_CLOEXEC);

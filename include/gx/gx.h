@@ -247,7 +247,9 @@ int gx_mem_alloc(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t len,
 		 struct gx_mem **out);
 /**
  * gx_mem_reg() - Register memory of the caller. The caller keeps it, and keeps it mapped, until
- * gx_mem_free() has returned 0. [control]
+ * gx_mem_free() has returned 0. [control] gx does not see memory that goes before: at the next access,
+ * perhaps a peer's, a core ends the process by SIGSEGV, or a GPU its context by an illegal address.
+ * That is so for cudaFreeAsync(), too, while a list or a key still names the memory.
  * GPU memory may be of any allocator: cudaMalloc, cuMemCreate, a stream-ordered pool, one allocation
  * or many behind one another (PyTorch's expandable segments). Peers on this host map it, all of it in
  * one range, if gx_mem_share() allows puts, but for memory that no process can name to another:
@@ -333,7 +335,9 @@ struct gx_key_opts {
 /**
  * gx_mem_key() - Make a key for a part of @mem, connected or not, any number of times; keys of one
  * memory may overlap. [control] It costs some microseconds, and no word to any peer. The key ends
- * with gx_key_withdraw() or gx_mem_free(). As with gx_mem_share(), do not read or write a range while
+ * with gx_key_withdraw() or gx_mem_free(). Peers on this host map its memory over link local, if it
+ * has no lease, is for all peers, and, on a GPU, allows puts; else packets carry it, many times
+ * slower, and gx_conn_info.why at the peer says why. As with gx_mem_share(), do not read or write a range while
  * a peer's put is under way there.
  * Return: 0, -EINVAL (@mem was freed, no or unknown .access, .conn is of another context), -ERANGE
  * (the part is outside of @mem), -EACCES (puts into memory that cannot be written), -ENOSPC (65,472
