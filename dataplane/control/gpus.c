@@ -24,41 +24,55 @@ _Static_assert(GX_GPUS_MAX <= 32, "bits of gx->gpus");
  * neither is, the driver is spared: it may wait for a GPU that is busy. */
 void gpu_host_register(struct gx_mem *mem, struct gx_gpu *gpu)
 {
+	struct gx_gpu *none = NULL;
+
 	if (!mem->gx->maps && !mem->gx->pool_gpu)
 		return;
 	if (mem->kind != GX_MEM_HOST || !mem->addr || !mem->len || mem->dma)
 		return;
-	if (!gpu->ops->host_map(gpu, mem->addr, mem->len))
-		atomic_store_explicit(&mem->dma, gpu, memory_order_release);
-	else
+	if (gpu->ops->host_map(gpu, mem->addr, mem->len)) {
 		gx_info("%llu bytes of host memory at %p go to and from GPUs by packets: %s",
 			(unsigned long long)mem->len, (void *)mem->addr, gx_gpu_why());
-}
-
-static int register_run(void *arg)
-{
-	struct {
-		struct gx *gx;
-		struct gx_gpu *gpu;
-	} *call = arg;
-
-	for (struct gx_mem *mem = call->gx->mems; mem; mem = mem->next) {
-		gpu_host_register(mem, call->gpu);
-		for (struct gx_mem *part = mem->parts; part; part = part->next)
-			atomic_store_explicit(&part->dma, mem->dma, memory_order_release);
+		return;
 	}
-	return 0;
+	/* The thread that registered it and one that opens a GPU may both come here. */
+	if (!atomic_compare_exchange_strong(&mem->dma, &none, gpu))
+		gpu->ops->host_unmap(gpu, mem->addr, mem->len);
 }
 
-/* Register the memory that is older than the open GPU. */
+struct old_call {
+	struct gx *gx;
+	struct gx_mem *mem; /* held, as by a part; NULL: none */
+};
+
+/* Control thread: let go of the memory, tell its parts, and hold the next one that is older. */
+static int old_run(void *arg)
+{
+	struct old_call *call = arg;
+	struct gx_mem *mem = call->mem;
+	uint64_t below = mem ? mem->id : UINT64_MAX;
+
+	for (struct gx_mem *part = mem ? mem->parts : NULL; part; part = part->next)
+		atomic_store_explicit(&part->dma, mem->dma, memory_order_release);
+	if (mem)
+		mem->nr_parts--;
+	mem = call->gx->mems; /* the youngest first */
+	while (mem && (mem->id >= below || mem->kind != GX_MEM_HOST || mem->dma))
+		mem = mem->next;
+	if (mem)
+		mem->nr_parts++;
+	call->mem = mem;
+	return mem != NULL;
+}
+
+/* Register the memory that is older than the open GPU, on the caller's thread: the driver takes
+ * milliseconds for each 64 MiB, and connections wait for the control thread. */
 static void gpu_register(struct gx *gx, struct gx_gpu *gpu)
 {
-	struct {
-		struct gx *gx;
-		struct gx_gpu *gpu;
-	} call = {gx, gpu};
+	struct old_call call = {.gx = gx};
 
-	gx_uring_run_wait(gx->uring, register_run, &call);
+	while (gx_uring_run_wait(gx->uring, old_run, &call))
+		gpu_host_register(call.mem, gpu);
 }
 
 /* Could GPU @device miss data that a network card has just written to the bounce pool of another
@@ -91,10 +105,7 @@ static int gpu_attach(struct gx *gx, int device)
 			       gx_gpu_why());
 	for (unsigned l = 0; !ret && l < GX_LINKS; l++)
 		ret = gx_links[l]->ctx->gpu(gx, gx->gpu[device]);
-	if (ret)
-		return ret;
-	gpu_register(gx, gx->gpu[device]);
-	return 0;
+	return ret;
 }
 
 /* ---- handing over to the cores ---- */
@@ -253,6 +264,8 @@ int gpu_get(struct gx *gx, int device, struct gx_gpu **out)
 		ret = gx_uring_run_wait(gx->uring, get_run, &call);
 		if (call.gpu) /* another thread was faster */
 			call.gpu->ops->close(call.gpu);
+		else if (!ret)
+			gpu_register(gx, gx->gpu[device]);
 	}
 	if (ret)
 		return gx_fail(ret, "%s", call.why);

@@ -1279,6 +1279,15 @@ FAKE unsigned cuMemFreeHost(void *ptr)
 	return range_del(ptr, false);
 }
 
+/* No driver has it: the thread that registered host memory last. */
+int fake_cuda_registered_by(void);
+static _Atomic int registered_by;
+
+FAKE int fake_cuda_registered_by(void)
+{
+	return registered_by;
+}
+
 FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 {
 	uintptr_t page = (uintptr_t)ptr & ~4095ul, end = (uintptr_t)ptr + len;
@@ -1292,6 +1301,7 @@ FAKE unsigned cuMemHostRegister_v2(void *ptr, size_t len, unsigned flags)
 		return GX_CU_ERROR_CAPTURE_UNSUPPORTED;
 	if (getenv("GX_FAKE_CUDA_NO_REGISTER"))
 		return GX_CU_ERROR_OUT_OF_MEMORY;
+	registered_by = gettid();
 	ret = range_add(ptr, len, GX_CU_MEMORYTYPE_HOST, true);
 	if (!ret)
 		return 0;

@@ -17,10 +17,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "kit/common_gx.h"
+#include "kit/common_fds.h"
 #include "kit/common_vmm.h"
 #include "local/local_rig.h"
 
@@ -646,6 +648,125 @@ static void key__of_gpu_memory(void **state)
 	assert_int_equal(gx_mem_free(mem), 0);
 }
 
+static struct gx_region key_take(struct rig *r, struct gx_mem *mem, unsigned access)
+{
+	struct gx_region region = GX_INIT(region);
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_key key;
+
+	o.access = access;
+	assert_int_equal(gx_mem_key(mem, &o, &key), 0);
+	assert_int_equal(gx_conn_key(r->client.conn, &key, &region), 0);
+	return region;
+}
+
+static bool why_has(const struct rig *r, const char *text)
+{
+	struct gx_conn_info info = GX_INIT(info);
+
+	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
+	return strstr(info.why, text);
+}
+
+/* A program may register more tensors than it may have descriptors. */
+static void key__no_descriptor_is_kept(void **state)
+{
+	enum { TENSORS = 100, TENSOR_B = 4096 };
+	struct rig *r = *state;
+	unsigned before = common_fds_count();
+	struct gx_region region[TENSORS];
+	struct gx_mem *mem[TENSORS];
+
+	for (unsigned i = 0; i < TENSORS; i++) {
+		assert_int_equal(gx_mem_reg(r->server.gx, GX_MEM_CUDA, 0,
+					    vmm_at(&seg[0], (i + 1) * TENSOR_B), TENSOR_B, &mem[i]),
+				 0);
+		region[i] = key_take(r, mem[i], GX_ACCESS_PUT | GX_ACCESS_GET);
+	}
+	for (unsigned i = 0; i < TENSORS; i++)
+		UNTIL(r, local_map_of(local_conn_of(r->client.conn), region[i].token));
+	/* In the fake driver a mapping has one; it is the client's. */
+	assert_int_equal(common_fds_count() - before, getenv("GX_FAKE_CUDA") ? TENSORS : 0);
+	assert_false(why_has(r, "by packets"));
+}
+
+/* The owner's reason comes to who took the key. */
+static void key__says_why_it_is_not_mapped(void **state)
+{
+	struct rig *r = *state;
+
+	assert_false(why_has(r, "does not allow puts"));
+	key_take(r, r->server.gpu, GX_ACCESS_GET);
+	UNTIL(r, why_has(r, "its owner says: who maps a GPU's memory can write, and the key does "
+			    "not allow puts"));
+}
+
+static void key__of_a_pool(void **state)
+{
+	unsigned (*alloc)(unsigned long long *ptr, size_t len, void *stream) =
+		common_cuda_symbol("cuMemAllocAsync");
+	unsigned (*release)(unsigned long long ptr) = common_cuda_symbol("cuMemFree_v2");
+	struct rig *r = *state;
+	unsigned long long at = 0;
+	struct gx_mem *mem;
+
+	vmm_start();
+	assert_int_equal(alloc(&at, KV_B, NULL), 0);
+	assert_int_equal(
+		gx_mem_reg(r->server.gx, GX_MEM_CUDA, 0, (void *)(uintptr_t)at, KV_B, &mem), 0);
+	key_take(r, mem, GX_ACCESS_PUT);
+	UNTIL(r, why_has(r, "its owner says: it is of a stream-ordered pool"));
+	assert_int_equal(gx_mem_free(mem), 0);
+	assert_int_equal(release(at), 0);
+}
+
+/* A key that was taken before there was a GPU to map its memory. */
+static void key__before_the_gpu(void **state)
+{
+	struct rig *r = rig_new();
+	struct gx_region region;
+
+	end_open(&r->server, (struct gx_opts){.server = true}, "shm");
+	end_open(&r->client, (struct gx_opts){0}, "shm");
+	assert_int_equal(gx_mem_alloc(r->server.gx, GX_MEM_CUDA, 0, KV_B, &r->server.gpu), 0);
+	assert_int_equal(rig_connect(r, "local", NULL), 0);
+	region = key_take(r, r->server.gpu, GX_ACCESS_PUT | GX_ACCESS_GET);
+	UNTIL(r, why_has(r, "a key by packets"));
+	assert_null(local_map_of(local_conn_of(r->client.conn), region.token));
+	assert_int_equal(gx_gpu_open(r->client.gx, 0), 0);
+	UNTIL(r, local_map_of(local_conn_of(r->client.conn), region.token));
+	assert_non_null(local_map_of(local_conn_of(r->client.conn), region.token)->gpu);
+	rig_free(r);
+}
+
+/* Host memory that is older than the GPU is registered when that is opened, on the caller's thread, and
+ * its keys know. */
+static void gpu_open__registers_older_memory(void **state)
+{
+	struct rig *r = rig_new();
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_mem *mem[3];
+	struct gx_key key;
+
+	end_open(&r->client, (struct gx_opts){0}, "shm");
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(gx_mem_alloc(r->client.gx, GX_MEM_HOST, 0, KV_B, &mem[i]), 0);
+	o.access = GX_ACCESS_PUT;
+	assert_int_equal(gx_mem_key(mem[1], &o, &key), 0);
+	assert_int_equal(gx_mem_free(mem[2]), 0);
+	assert_int_equal(gx_gpu_open(r->client.gx, 0), 0);
+	if (getenv("GX_FAKE_CUDA"))
+		assert_int_equal(((int (*)(void))common_cuda_symbol("fake_cuda_registered_by"))(),
+				 gettid());
+	for (unsigned i = 0; i < 2; i++)
+		assert_non_null(mem[i]->dma);
+	assert_ptr_equal(mem[1]->parts->dma, mem[1]->dma);
+	assert_int_equal(mem[0]->nr_parts, 0);
+	assert_int_equal(mem[1]->nr_parts, 1);
+	assert_int_equal(gx_mem_free(mem[1]), 0);
+	rig_free(r);
+}
+
 /* ---- several GPUs, of which not each reaches each: the fake driver's alone ---- */
 
 /* A client with GPUs 0 to @nr - 1, connected to a server whose region lies on GPU @where. */
@@ -886,6 +1007,11 @@ static int seg_suite(enum gx_copy_by how)
 		SEG(close__under_operations),
 		SEG(seg_maps__once_and_anew),
 		SEG(key__of_gpu_memory),
+		SEG(key__no_descriptor_is_kept),
+		SEG(key__says_why_it_is_not_mapped),
+		SEG(key__of_a_pool),
+		cmocka_unit_test(key__before_the_gpu),
+		cmocka_unit_test(gpu_open__registers_older_memory),
 		cmocka_unit_test(seg_share__without_a_type),
 		cmocka_unit_test(seg_share__to_a_peer_without_a_gpu),
 		cmocka_unit_test(gpu_open__while_cores_run),
