@@ -129,6 +129,11 @@ Engine::Engine(const nixlBackendInitParams *init) : nixlBackendEngine(init)
 
 Engine::~Engine()
 {
+	if (is_forked()) { /* all stays as the parent has it */
+		helper.detach();
+		new auto(std::move(peers));
+		return;
+	}
 	helper = {};
 	for (uint64_t until = gx_now() + LINGER_NS; queue && sending && gx_now() < until;)
 		queue_turn(TURNS);
@@ -185,6 +190,8 @@ nixl_status_t Engine::deregisterMem(nixlBackendMD *meta)
 	auto *memory = static_cast<Memory *>(meta);
 	int ret;
 
+	if (is_forked())
+		return NIXL_SUCCESS;
 	{
 		std::lock_guard guard(queue_lock);
 		*memory->gone = true;

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include <gx/gx.h>
@@ -108,6 +109,7 @@ class Engine : public nixlBackendEngine
 
 	struct gx *gx = nullptr;
 	std::string addr; /* where peers reach us */
+	const pid_t pid = getpid();
 	bool gpus = false;
 
 	mutable std::mutex peers_lock; /* of .peers, not of what it refers to */
@@ -123,6 +125,11 @@ class Engine : public nixlBackendEngine
 
 	std::jthread helper; /* turns core 0 where nobody calls */
 
+	/* A child of fork() has no thread of gx, and another thread may have held the locks. */
+	bool is_forked() const
+	{
+		return getpid() != pid;
+	}
 	bool options_take(const nixl_b_params_t &params, unsigned *nr_cores);
 	bool context_open(unsigned nr_cores);
 	nixl_status_t peer_link(const std::string &agent, Link *out) const;

@@ -6,6 +6,7 @@ usage: gx-nixl-install [--remove] [PLUGIN]
 
 PLUGIN: default: the one that was installed with this program, or with the package gx.
 """
+import importlib.metadata
 import importlib.util
 import pathlib
 import sys
@@ -38,6 +39,11 @@ def main(args):
     if not remove and not plugin.is_file():
         sys.exit(f"gx-nixl-install: no file {plugin}")
     found = list(folders())
+    for folder in found:
+        name = folder.parent.name.split(".")[1]
+        version = importlib.metadata.version(name)
+        if not remove and int(version.split(".")[0]) < 1:
+            sys.exit(f"gx-nixl-install: {name} is {version}, and gx's backend is for NIXL 1.0 or newer: pip install -U {name}")
     if not found:
         sys.exit(f"gx-nixl-install: {sys.executable} has no wheel of NIXL (pip install nixl-cu13)")
     for folder in found:

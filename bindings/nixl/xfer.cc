@@ -127,8 +127,10 @@ nixl_status_t Engine::checkXfer(nixlBackendReqH *handle) const
 nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 {
 	auto *x = static_cast<Xfer *>(handle);
-	std::lock_guard guard(queue_lock);
 
+	if (is_forked())
+		return NIXL_SUCCESS;
+	std::lock_guard guard(queue_lock);
 	if (x->active) {
 		x->left = true;
 		x->err = x->err ? x->err : -ECANCELED;

@@ -11,12 +11,30 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 PACKAGES = ["nixl==1.5.1", "nixl-cu13==1.5.1", "numpy"]
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "python"))
 
 import wheels  # noqa: E402
+
+
+def refuses_old(build):
+    """A wheel of before NIXL 1.0, as far as the installer looks at it."""
+    with tempfile.TemporaryDirectory() as room:
+        for file, text in (("nixl_cu13/__init__.py", ""), (".nixl_cu13.mesonpy.libs/plugins/x", ""),
+                           ("nixl_cu13-0.10.1.dist-info/METADATA", "Name: nixl-cu13\nVersion: 0.10.1\n")):
+            path = pathlib.Path(room) / file
+            path.parent.mkdir(parents=True)
+            path.write_text(text)
+        call = [sys.executable, build / "bindings/nixl/gx-nixl-install", build / "bindings/nixl/libplugin_GX.so"]
+        done = subprocess.run(call, env={**os.environ, "PYTHONPATH": room}, capture_output=True, text=True)
+        links = list(pathlib.Path(room).glob("*/plugins/*.so"))
+    if done.returncode and "0.10.1" in done.stderr and not links:
+        return True
+    print(f"gx-nixl-install takes NIXL 0.10.1: {done.returncode} {done.stdout} {done.stderr} {links}")
+    return False
 
 
 def main(args):
@@ -29,6 +47,8 @@ def main(args):
     done = subprocess.run([python, build / "bindings" / "nixl" / "gx-nixl-install", plugin], capture_output=True, text=True)
     if done.returncode:
         print(done.stdout + done.stderr)
+        return 1
+    if not refuses_old(build):
         return 1
     env = {**os.environ, "NIXL_LOG_LEVEL": "FATAL"}
     if env.get("GX_TEST_NIXL_PRELOAD"):  # the address sanitizer; what Python itself leaves is not ours
