@@ -33,6 +33,9 @@ nixl_status_t status_of(int err)
  * nothing. */
 bool Engine::options_take(const nixl_b_params_t &params, unsigned *nr_cores)
 {
+	static const std::map<std::string, enum gx_copy_by> copies = {
+		{"auto", GX_COPY_AUTO}, {"ce", GX_COPY_CE}, {"resident", GX_COPY_RESIDENT}};
+
 	for (const auto &[name, value] : params) {
 		char *end = nullptr;
 		unsigned long number = strtoul(value.c_str(), &end, 10);
@@ -51,12 +54,17 @@ bool Engine::options_take(const nixl_b_params_t &params, unsigned *nr_cores)
 			insecure = value == "yes";
 		} else if (name == "cores" && is_number && number >= 1 && number <= 64) {
 			*nr_cores = (unsigned)number;
+		} else if (name == "sms" && is_number && number <= 1024) {
+			gpu.sms = (unsigned)number;
+		} else if (name == "copy" && copies.count(value)) {
+			gpu.copy = copies.at(value);
 		} else if (name == "deadline_ms" && is_number) {
 			deadline_ns = number * 1000000;
 		} else {
 			NIXL_ERROR << "backend GX has no option " << name << "=" << value
 				   << "; it has require=LINK|PORT, port=NAME[@ADDRESS], key=FILE, "
-				      "insecure=yes|no, cores=1..64, deadline_ms=N";
+				      "insecure=yes|no, cores=1..64, deadline_ms=N, "
+				      "copy=auto|ce|resident, sms=N";
 			return false;
 		}
 	}
@@ -85,6 +93,7 @@ bool Engine::context_open(unsigned nr_cores)
 	auth.nr_key_files = 1;
 	opts.auth = key.empty() ? nullptr : &auth;
 	opts.insecure = insecure;
+	opts.gpu = &gpu;
 	verbs.all = true;
 	opts.verbs = port == "verbs" ? &verbs : nullptr;
 	if (gx_open(&opts, &gx))

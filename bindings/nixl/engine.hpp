@@ -106,6 +106,7 @@ class Engine : public nixlBackendEngine
 	std::string require, port, host, key;
 	bool insecure = false;
 	uint64_t deadline_ns = 0;
+	struct gx_gpu_opts gpu = GX_INIT(gpu);
 
 	struct gx *gx = nullptr;
 	std::string addr; /* where peers reach us */

@@ -206,6 +206,21 @@ static int cpus_of(PyObject *cores, int *cpus)
 	return (int)n;
 }
 
+/* Return: false: raised. */
+static bool copy_by(const char *name, struct gx_gpu_opts *gpu)
+{
+	static const char *const names[] = {"auto", "ce", "resident"};
+
+	for (unsigned i = 0; name && i < 3; i++)
+		if (!strcmp(name, names[i])) {
+			gpu->copy = (enum gx_copy_by)i;
+			return true;
+		}
+	if (name)
+		PyErr_SetString(PyExc_ValueError, "copy is auto, ce or resident");
+	return !name;
+}
+
 /* @own: the core has no thread of gx. */
 static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 {
@@ -224,9 +239,10 @@ static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-	static char *names[] = {"cores",     "port",	     "server",	 "insecure",
-				"bind_host", "peer_timeout", "key_file", NULL};
-	const char *key_file = NULL;
+	static char *names[] = {"cores",	"port",	    "server", "insecure", "bind_host",
+				"peer_timeout", "key_file", "copy",   "sms",	  NULL};
+	const char *key_file = NULL, *copy = NULL;
+	struct gx_gpu_opts gpu = GX_INIT(gpu);
 	struct gx_auth_opts auth = GX_INIT(auth);
 	struct gx_port_name port = {0};
 	struct gx_opts o = GX_INIT(o);
@@ -235,8 +251,10 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	struct context *c;
 	double timeout = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzdz", names, &cores, &port.name, &server,
-					 &insecure, &o.bind_host, &timeout, &key_file))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzdzzO&", names, &cores, &port.name,
+					 &server, &insecure, &o.bind_host, &timeout, &key_file,
+					 &copy, u32_of, &gpu.sms) ||
+	    !copy_by(copy, &gpu))
 		return NULL;
 	n = cpus_of(cores, cpus);
 	if (n < 0)
@@ -271,6 +289,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	auth.key_files = &key_file;
 	auth.nr_key_files = 1;
 	o.auth = key_file ? &auth : NULL;
+	o.gpu = &gpu;
 	o.on_conn = on_conn;
 	o.arg = c;
 	Py_BEGIN_ALLOW_THREADS

@@ -975,6 +975,22 @@ class Program(unittest.TestCase):
             gc.collect()
         self.assertEqual(seen, [bytes(4)] * 5)
 
+    @unittest.skipUnless((BUILD / "tests/libcuda.so.1").exists(), "this build has no fake GPU")
+    def test_copies(self):
+        """Who copies, on how many SMs, as describe() has it."""
+        p = self.run_python("-c", "import gx\n"
+                            "with gx.Context([], copy='ce', sms=3) as g:\n"
+                            "    g.alloc(4096, device=0)\n"
+                            "    print('copy engines, as asked for' in g.describe(), 'on 3 SMs' in g.describe())\n"
+                            "with gx.Context([], copy='auto') as g:\n"
+                            "    print('as asked for' in g.describe())\n"
+                            "for bad in ({'copy': 'cpu'}, {'sms': -1}, {'sms': 2**32}):\n"
+                            "    try:\n"
+                            "        gx.Context([], **bad)\n"
+                            "    except (ValueError, OverflowError):\n"
+                            "        print('refused')\n", LD_LIBRARY_PATH=str(BUILD / "tests"), GX_FAKE_CUDA="1")
+        self.assertEqual((p.returncode, p.stdout, p.stderr), (0, "True True\nFalse\n" + "refused\n" * 3, ""))
+
     def test_exit_without_close(self):
         p = self.run_python("-c", "import gx; g = gx.Context(); m = g.register(bytearray(4096)); g.listen('127.0.0.1:0')")
         self.assertEqual((p.returncode, p.stderr), (0, ""))
