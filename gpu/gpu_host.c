@@ -19,10 +19,6 @@
 #define HOST_PAGE	 ((size_t)4096)
 #define HOST_DELAYED_MAX 1024 /* things that a delayed stream holds; power of two */
 
-#ifndef MAP_HUGE_2MB
-#define MAP_HUGE_2MB (21 << 26) /* linux/mman.h: log2 of the size, from bit 26 */
-#endif
-
 struct host_gpu {
 	struct gx_gpu gpu;
 	uint64_t delay_ns;
@@ -86,15 +82,14 @@ static void *host_mem_plain(size_t len)
 
 static int host_mem_alloc(struct gx_gpu *gpu, size_t len, void **out)
 {
-	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB;
 	size_t map_len = host_map_len(len);
-	void *mem = MAP_FAILED;
+	void *mem = NULL;
 
 	if (map_len < len || map_len > SIZE_MAX - HOST_HUGE)
 		return -ENOMEM;
 	if (map_len >= HOST_HUGE)
-		mem = mmap(NULL, map_len, PROT_READ | PROT_WRITE, flags, -1, 0);
-	if (mem == MAP_FAILED)
+		mem = gx_huge_get(map_len);
+	if (!mem)
 		mem = host_mem_plain(map_len);
 	if (!mem)
 		return -ENOMEM;

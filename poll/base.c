@@ -14,8 +14,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifndef MAP_HUGE_2MB
+#define MAP_HUGE_2MB (21 << 26) /* linux/mman.h: log2 of the size, from bit 26 */
+#endif
 
 _Thread_local bool gx_thread_own;
 
@@ -47,6 +52,31 @@ void gx_pages_put(void *ptr, size_t len)
 {
 	if (ptr)
 		munmap(ptr, len);
+}
+
+/* The kernel writes, since a system call gets an error where a store gets a SIGBUS. Also before
+ * Linux 5.14, which has no MADV_POPULATE_WRITE. */
+bool gx_huge_take(char *ptr, size_t len)
+{
+	for (size_t at = 0; at < len; at += GX_HUGE_PAGE) {
+		if (syscall(SYS_clock_gettime, CLOCK_MONOTONIC, ptr + at))
+			return false;
+		memset(ptr + at, 0, sizeof(struct timespec));
+	}
+	return true;
+}
+
+void *gx_huge_get(size_t len)
+{
+	char *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	if (gx_huge_take(p, len))
+		return p;
+	munmap(p, len);
+	return NULL;
 }
 
 int gx_random(void *buf, size_t len)

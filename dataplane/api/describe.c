@@ -108,12 +108,11 @@ GX_EXPORT int gx_describe(struct gx *gx, char *buf, size_t room)
 		core_say(&text, "region   %s: %llu bytes, %s", m->name, (unsigned long long)m->len,
 			 m->kind == GX_MEM_HOST ? "host" : "cuda");
 		if (m->kind == GX_MEM_HOST)
-			core_say(
-				&text, "%s\n",
-				m->huge ? ", huge pages"
-					: ", normal pages (no huge ones free: more TLB misses, a few "
-					  "per cent slower; "
-					  "cure: sysctl -w vm.nr_hugepages=N)");
+			core_say(&text, "%s%s\n",
+				 m->huge	 ? ", huge pages"
+				 : m->normal_why ? ", normal pages, a few per cent slower: "
+						 : "",
+				 m->normal_why ? m->normal_why : "");
 		else
 			core_say(&text, ":%d\n", m->device);
 	}

@@ -143,6 +143,7 @@ static struct gx_mem *part_new(struct gx_mem *mem, const struct gx_key_opts *o)
 	part->device = mem->device;
 	part->gpu = mem->gpu;
 	part->huge = mem->huge;
+	part->normal_why = mem->normal_why;
 	part->fd = -1;
 	part->addr = mem->addr + o->off;
 	part->len = o->len ? o->len : mem->len - o->off;

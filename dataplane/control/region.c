@@ -164,26 +164,19 @@ static bool host_alloc_memfd(struct gx_mem *mem, size_t len)
 	}
 	mem->huge = huge;
 	mem->addr = p;
-	if (!huge)
-		madvise(p, len, MADV_HUGEPAGE);
 	return true;
 }
 
 /* Private memory: huge pages if there are, else normal ones that the kernel may make huge. */
 static bool host_alloc_private(struct gx_mem *mem, size_t len)
 {
-	void *p = MAP_FAILED;
+	void *p = mem->gx->opts.host->huge != GX_OFF ? gx_huge_get(len) : NULL;
 
-	if (mem->gx->opts.host->huge != GX_OFF)
-		p = mmap(NULL, len, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-	mem->huge = p != MAP_FAILED;
-	if (p == MAP_FAILED && gx_mem_fits(len))
+	mem->huge = p;
+	if (!p && gx_mem_fits(len))
 		p = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
+	if (!p || p == MAP_FAILED)
 		return false;
-	if (!mem->huge)
-		madvise(p, len, MADV_HUGEPAGE);
 	mem->addr = p;
 	return true;
 }
@@ -202,6 +195,11 @@ static int host_alloc(struct gx_mem *mem)
 			       (unsigned long long)len >> 20, (unsigned long long)room.len >> 20,
 			       room.what);
 	}
+	if (mem->huge)
+		return 0;
+	mem->normal_why =
+		mem->gx->opts.host->huge == GX_OFF ? "huge ones are off" : gx_huge_why(len);
+	madvise(mem->addr, len, MADV_HUGEPAGE);
 	/* Take page faults now, not on a polling core. Kernels before 5.14 take them later. */
 	madvise(mem->addr, len, MADV_POPULATE_WRITE);
 	return 0;

@@ -55,6 +55,7 @@ struct gx_mem {
 	bool own;	    /* gx_mem_alloc() made it */
 	bool read_only;	    /* memory of gx_mem_reg() that this process may not write */
 	bool huge;
+	const char *normal_why; /* words: why gx_mem_alloc() did not get huge pages; NULL: it did */
 	bool sealed; /* ctl: host memory: gx_memfd_freeze() was called, so peers may have .fd */
 	int fd; /* for peers on this host. Host memory: the memfd that backs all of it; GPU memory:
 		   share.fd of a named region. -1: none is kept */

@@ -30,6 +30,8 @@
 #define ROOM_PATH_MAX	1024
 #define ROOM_GROUPS_MAX 64 /* depth of a tree of cgroups */
 
+#define HUGE_DIR "/sys/kernel/mm/hugepages/hugepages-2048kB"
+
 #define ARENA_GPUS_MAX	 16
 #define ARENA_RANGES_MAX (GX_ARENA_SIZE_MAX / GX_HUGE_PAGE)
 
@@ -190,10 +192,9 @@ static void arena_vacate(const struct gx_arena *a, char *ptr, size_t len)
  */
 static bool arena_map_huge(char *ptr, size_t len)
 {
-	void *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE, -1, 0);
+	void *p = gx_huge_get(len);
 
-	if (p == MAP_FAILED)
+	if (!p)
 		return false;
 	if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, ptr) != MAP_FAILED) {
 		madvise(ptr, len, MADV_DONTFORK); /* as in arena_map_pages() */
@@ -475,6 +476,28 @@ bool gx_memfd_is_huge(int fd)
 	return !fstat(fd, &st) && (uint64_t)st.st_blksize >= GX_HUGE_PAGE;
 }
 
+const char *gx_huge_why(size_t len)
+{
+	uint64_t nr_free = 0, nr_resv = 0;
+
+	file_number(HUGE_DIR "/free_hugepages", NULL, &nr_free);
+	file_number(HUGE_DIR "/resv_hugepages", NULL, &nr_resv);
+	if (nr_free < nr_resv + len / GX_HUGE_PAGE)
+		return "too few huge pages of 2 MiB are free; cure: raise vm.nr_hugepages (sysctl)";
+	return "huge pages are free, and denied to this process: by the hugetlb limit of its cgroup "
+	       "(hugetlb.2MB.max; in Kubernetes resources.limits, hugepages-2Mi), or by its NUMA "
+	       "nodes";
+}
+
+bool gx_huge_there(size_t len)
+{
+	int fd = memfd_make("gx-huge", len, true, 0);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 int gx_memfd_check(int fd, size_t len)
 {
 	struct stat st;
@@ -483,6 +506,9 @@ int gx_memfd_check(int fd, size_t len)
 	if (seals < 0 || !(seals & F_SEAL_SHRINK))
 		return -EPROTO;
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 0 || (uint64_t)st.st_size < len)
+		return -EPROTO;
+	/* Who writes into a hole of huge pages needs one of its own, or gets a SIGBUS. */
+	if (gx_memfd_is_huge(fd) && st.st_blocks * 512 < st.st_size)
 		return -EPROTO;
 	return 0;
 }

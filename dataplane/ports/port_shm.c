@@ -28,17 +28,6 @@
 
 /* ---- Port and queue ---- */
 
-/* Are there huge pages? It takes one and gives it back. gx_describe() reports the answer. */
-static bool shm_huge_there(void)
-{
-	bool huge = true;
-	int fd = gx_memfd("gx-shm-probe", GX_HUGE_PAGE, &huge);
-
-	if (fd >= 0)
-		close(fd);
-	return fd >= 0 && huge;
-}
-
 static int shm_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 {
 	uint32_t nr_slots = cfg->slots ? cfg->slots : SHM_SLOTS;
@@ -77,7 +66,7 @@ static int shm_port_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 	p->nr_slots = nr_slots;
 	p->slot_b = slot_b;
 	p->huge = cfg->huge;
-	if (p->huge && !shm_huge_there())
+	if (p->huge && !gx_huge_there(GX_HUGE_PAGE)) /* gx_describe() says so */
 		p->p.caps.flags |= GX_PORT_NORMAL_PAGES;
 	*out = &p->p;
 	return 0;

@@ -108,6 +108,17 @@ static inline void gx_store_fence(void)
 void *gx_pages_get(size_t len);
 void gx_pages_put(void *ptr, size_t len);
 
+#define GX_HUGE_PAGE (2ull << 20)
+
+/**
+ * gx_huge_get() - @len bytes (a multiple of GX_HUGE_PAGE) of zeros on huge pages, private, with all
+ * of the memory there. NULL: none are to be had. The caller gives it to munmap().
+ * gx_huge_take() - Take each page of such a mapping now. Return: false: the kernel refused one. A
+ * limit of a cgroup, or of NUMA nodes, counts at the first write alone, which is then a SIGBUS.
+ */
+void *gx_huge_get(size_t len);
+bool gx_huge_take(char *ptr, size_t len);
+
 /** gx_random() - Fill @buf from the kernel's generator. Return: 0, -errno. */
 int gx_random(void *buf, size_t len);
 

@@ -12,7 +12,6 @@
 #include "gx_internal/gpu.h"
 
 #define GX_ARENA_SIZE_MAX (4ull << 30)
-#define GX_HUGE_PAGE	  (2ull << 20)
 
 struct gx_arena;
 
@@ -53,8 +52,12 @@ int gx_memfd_open(const char *name, size_t len, bool *huge);
 int gx_memfd_freeze(int fd, bool read_only);
 /** gx_memfd_is_huge() - Is @fd on huge pages? */
 bool gx_memfd_is_huge(int fd);
-/** gx_memfd_check() - Is a peer's fd a memfd of at least @len bytes that cannot shrink? Return: 0,
- * -EPROTO. */
+/** gx_huge_there() - Can a memfd of @len bytes on huge pages be had now? It is given back. */
+bool gx_huge_there(size_t len);
+/** gx_huge_why() - Why this process just got no huge pages for @len bytes, in words. */
+const char *gx_huge_why(size_t len);
+/** gx_memfd_check() - Is a peer's fd a memfd of at least @len bytes that cannot shrink, with all of
+ * its huge pages there? Return: 0, -EPROTO. */
 int gx_memfd_check(int fd, size_t len);
 
 /** struct gx_mem_room - Host memory on normal pages that the system still has. */

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <linux/memfd.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -375,6 +376,50 @@ static void gx_memfd_check__refuses_others(void **state)
 	close(fd);
 }
 
+/* A peer's memfd on huge pages with a hole: who writes there may have no page for it. */
+static void gx_memfd_check__a_hole_in_huge_pages(void **state)
+{
+	int fd = memfd_create("hole", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB | MFD_HUGE_2MB);
+
+	if (fd < 0) {
+		print_message("note: a kernel without huge pages\n");
+		return;
+	}
+	assert_int_equal(ftruncate(fd, (off_t)PAGE), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	assert_int_equal(gx_memfd_check(fd, PAGE), -EPROTO);
+	close(fd);
+}
+
+/* Behind the end of a file a page is refused as a huge one is by the limit of a cgroup: who stores
+ * there gets a SIGBUS. */
+static void gx_huge_take__a_page_is_refused(void **state)
+{
+	int fd = memfd_create("short", MFD_CLOEXEC);
+	char *p = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), in;
+
+	assert_ptr_not_equal(p, MAP_FAILED);
+	assert_false(gx_huge_take(p, PAGE));
+	assert_int_equal(ftruncate(fd, (off_t)(2 * PAGE)), 0);
+	assert_true(gx_huge_take(p, 2 * PAGE));
+	assert_false(gx_huge_take(p, 3 * PAGE));
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(mincore(p + i * PAGE, 4096, (unsigned char *)&in), 0);
+		assert_true(in & 1);
+		for (unsigned b = 0; b < 64; b++)
+			assert_int_equal(p[i * PAGE + b], 0);
+	}
+	munmap(p, 3 * PAGE);
+	close(fd);
+}
+
+/* As many as no machine has: not had, and said why. */
+static void gx_huge_get__more_than_there_is(void **state)
+{
+	assert_null(gx_huge_get(1ull << 46));
+	assert_non_null(strstr(gx_huge_why(1ull << 46), "vm.nr_hugepages"));
+}
+
 /* ---- A folder in the place of / ---- */
 
 static char fake_root[64];
@@ -622,6 +667,9 @@ int main(void)
 		cmocka_unit_test(gx_memfd__is_sealed),
 		cmocka_unit_test(gx_memfd__huge_or_says_not),
 		cmocka_unit_test(gx_memfd_check__refuses_others),
+		cmocka_unit_test(gx_memfd_check__a_hole_in_huge_pages),
+		cmocka_unit_test(gx_huge_take__a_page_is_refused),
+		cmocka_unit_test(gx_huge_get__more_than_there_is),
 		ROOT_TEST(gx_mem_room__meminfo),
 		ROOT_TEST(gx_mem_room__cgroup_2),
 		ROOT_TEST(gx_mem_room__cgroup_2_root),

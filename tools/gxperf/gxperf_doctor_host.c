@@ -7,11 +7,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <linux/memfd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define HOST_TEXT_MAX	 4096
@@ -19,6 +22,7 @@
 #define HOST_FILES_MIN	 4096	       /* 1,024 connections */
 #define HOST_MTU_MIN	 4000	       /* below, a packet carries a fifth */
 #define HOST_IRQS_SAID	 4
+#define HOST_HUGE_B	 (2 << 20)
 
 /* ---- Reading ---- */
 
@@ -86,23 +90,27 @@ static bool list_has(const char *list, int cpu)
 
 /* ---- Memory and limits ---- */
 
+/* May this process take a huge page? That a page is free does not tell: a cgroup may forbid it. */
+static bool huge_given(void)
+{
+	int fd = memfd_create("gxperf-doctor", MFD_CLOEXEC | MFD_HUGETLB | MFD_HUGE_2MB);
+	bool given = fd >= 0 && !fallocate(fd, 0, 0, HOST_HUGE_B);
+
+	if (fd >= 0)
+		close(fd);
+	return given || getenv("GX_DOCTOR_ROOT");
+}
+
+/* Of 2 MiB, since gx takes no others. */
 static void host_hugepages(struct doctor *d)
 {
-	DIR *dir = host_dir("/sys/kernel/mm/hugepages");
-	unsigned long long total = 0, nr_free = 0;
 	char text[HOST_TEXT_MAX];
-	struct dirent *e;
+	unsigned long long total, nr_free;
 
-	while (dir && (e = readdir(dir))) {
-		if (strncmp(e->d_name, "hugepages-", 10))
-			continue;
-		host_read(text, "/sys/kernel/mm/hugepages/%s/nr_hugepages", e->d_name);
-		total += strtoull(text, NULL, 10);
-		host_read(text, "/sys/kernel/mm/hugepages/%s/free_hugepages", e->d_name);
-		nr_free += strtoull(text, NULL, 10);
-	}
-	if (dir)
-		closedir(dir);
+	host_read(text, "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+	total = strtoull(text, NULL, 10);
+	host_read(text, "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+	nr_free = strtoull(text, NULL, 10);
 	if (!total)
 		doctor_say(d, DOCTOR_SLOW, "hugepages", "as root: sysctl -w vm.nr_hugepages=1024",
 			   "none: normal pages cost TLB misses");
@@ -111,6 +119,12 @@ static void host_hugepages(struct doctor *d)
 			   "as root: raise vm.nr_hugepages, or end what holds them",
 			   "all %llu are in use: a process that starts now has normal pages",
 			   total);
+	else if (!huge_given())
+		doctor_say(d, DOCTOR_SLOW, "hugepages",
+			   "raise the limit of the cgroup (hugetlb.2MB.max; in Kubernetes "
+			   "resources.limits, hugepages-2Mi), or of its NUMA nodes (cpuset.mems)",
+			   "%llu of %llu are free, and denied to this process: normal pages",
+			   nr_free, total);
 	else
 		doctor_say(d, DOCTOR_OK, "hugepages", "", "%llu of %llu are free", nr_free, total);
 }

@@ -326,16 +326,18 @@ static int eal_memory(void)
 /* Are there huge pages, if the caller wants them? Logs if not. */
 static bool eal_huge(const struct gx_port_cfg *cfg, uint32_t *mem_mb)
 {
-	uint32_t free_mb = cfg->huge ? dpdk_huge_free_mb() : 0;
+	uint32_t least_mb = GX_MIN(*mem_mb, (uint32_t)DPDK_MEM_LEAST_MB);
+	uint32_t mb = cfg->huge ? GX_MIN(*mem_mb, dpdk_huge_free_mb()) : 0;
 
-	if (free_mb >= GX_MIN(*mem_mb, (uint32_t)DPDK_MEM_LEAST_MB)) {
-		*mem_mb = GX_MIN(*mem_mb, free_mb);
+	for (; mb && mb >= least_mb; mb /= 2) {
+		if (!gx_huge_there(GX_ALIGN_UP((size_t)mb << 20, GX_HUGE_PAGE)))
+			continue;
+		*mem_mb = mb;
 		return true;
 	}
 	if (cfg->huge)
-		gx_info("port dpdk: %u MiB of free 2 MiB huge pages, %u wanted: on normal pages, "
-			"slower; sysctl -w vm.nr_hugepages=%u",
-			free_mb, *mem_mb, *mem_mb / 2);
+		gx_info("port dpdk: %u MiB on normal pages, slower: %s", *mem_mb,
+			gx_huge_why((size_t)least_mb << 20));
 	return false;
 }
 
