@@ -76,11 +76,12 @@ struct flow {
 	uint32_t backoff, nr_probes;
 
 	/* receiver */
-	uint64_t rx_first;	    /* psn of seq 0; frozen */
-	uint64_t rx_next;	    /* 1 + largest seq received; 0: nothing yet */
-	uint64_t rx_max_ns;	    /* when that packet came */
-	uint64_t *rx;		    /* bitmap: received, of the last rx_mask + 1 */
-	uint32_t rx_mask;	    /* frozen */
+	uint64_t rx_first;   /* psn of seq 0; frozen */
+	uint64_t rx_next;    /* 1 + largest seq received; 0: nothing yet */
+	uint64_t rx_skipped; /* packets below it that the peer never sent: it left out numbers */
+	uint64_t rx_max_ns;  /* when that packet came */
+	uint64_t *rx;	     /* bitmap: received, of the last rx_mask + 1 */
+	uint32_t rx_mask;    /* frozen */
 	uint32_t rx_limit, rx_used; /* credit given, cumulative */
 	uint64_t ack_low;    /* oldest packet that no ACK has told; counts when nr_unacked > 0 */
 	uint32_t nr_unacked; /* received since the last ACK */
@@ -587,7 +588,7 @@ bool flow_next_lost(struct flow *f, struct flow_pkt *p)
 
 void flow_sums(const struct flow *f, struct flow_sums *out)
 {
-	*out = (struct flow_sums){f->tx_next, f->rx_next, f->srtt_ns, f->rx_used};
+	*out = (struct flow_sums){f->tx_next, f->rx_next - f->rx_skipped, f->srtt_ns, f->rx_used};
 }
 
 uint64_t flow_nr_sent(const struct flow *f)
@@ -647,7 +648,9 @@ static void flow_ack_soon(struct flow *f, uint64_t now_ns)
  * which older packets have set. */
 static void flow_rx_skip(struct flow *f, uint32_t n)
 {
-	if (n > f->rx_mask) {
+	if (n >
+	    f->rx_mask) { /* more than a window holds: a connection's first packet after probes */
+		f->rx_skipped += n;
 		memset(f->rx, 0, (f->rx_mask + 1) / 8);
 		return;
 	}

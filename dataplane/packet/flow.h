@@ -119,7 +119,7 @@ uint32_t flow_granted(const struct flow *f);
 /* What is told of a flow now and then. */
 struct flow_sums {
 	uint64_t tx_pkts; /* flow_nr_sent() */
-	uint64_t rx_pkts; /* that the peer has numbered up to the last one that came */
+	uint64_t rx_pkts; /* that the peer has numbered up to the last one that came, less jumps */
 	uint64_t srtt_ns;
 	uint32_t rx_data; /* flow_used() */
 };

@@ -82,7 +82,7 @@ static int udp_args(struct udp_port *p, const char *args)
 
 	if (!args || !*args)
 		return 0;
-	if (sscanf(args, "port=%u%c", &port, &end) != 1 || !port || port > 65000) {
+	if (sscanf(args, "port=%5u%c", &port, &end) != 1 || !port || port > 65000) {
 		gx_port_why_set(
 			"port udp: \"%s\"; the only argument is port=N, the first of two UDP ports "
 			"a core",
