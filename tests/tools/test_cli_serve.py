@@ -83,12 +83,16 @@ def end_memif_client_killed(tools):
 
 @case
 def end_hangup(tools):
-    """SIGHUP drains; what daemons are sent for other purposes is not heard."""
+    """SIGHUP ends nothing: no key is there to be read again. What daemons are sent for other purposes is not heard."""
     with Server(tools) as s:
         for signo in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
             s.proc.send_signal(signo)
         tools.perf("put", s.addr, "-s", "64K", "-n", "4").clean()
         s.proc.send_signal(signal.SIGHUP)
+        s.wait_log("reload: no keys to read again")
+        tools.perf("put", s.addr, "-s", "64K", "-n", "4").clean()
+        s.proc.send_signal(signal.SIGTERM)
+        s.proc.send_signal(signal.SIGHUP) # a second signal to end would end it at once
         expect(s.proc.wait(timeout=20) == 0, s.log())
         expect("drained" in s.log(), s.log())
 

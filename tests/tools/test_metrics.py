@@ -126,6 +126,19 @@ def at_folder(tools, folder):
 
 
 @case
+def options_and_signals(tools):
+    """SIGHUP ends nothing, however often; a port that is none is refused, not cut to 16 bits."""
+    with tempfile.TemporaryDirectory() as tmp:
+        for port in ("65537", "65536", "-1", "0x1", "1.", "http", "4294967297", ""):
+            tools.gxd("metrics", "--listen", f"127.0.0.1:{port}", "--dir", tmp).must(USAGE, "0 to 65535")
+        with Exporter(tools, tmp) as exporter:
+            for _ in range(3):
+                exporter.proc.send_signal(signal.SIGHUP)
+                exporter.scrape()
+            expect(exporter.proc.poll() is None, "SIGHUP has ended it")
+
+
+@case
 def metrics_of_processes(tools):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -76,6 +76,22 @@ def core_thread(pid):
     raise AssertionError(f"no thread of a core: {names}")
 
 
+def reloads_without_keys(tools, folder):
+    """systemctl reload, where nothing is to be read again: said, and it serves on."""
+    s = Systemd(tools, folder, "")
+    try:
+        s.must_hear("READY=1")
+        s.proc.send_signal(signal.SIGHUP)
+        s.must_hear("RELOADING=1")
+        expect("STATUS=no keys to read again" in s.must_hear("READY=1"), s.log())
+        s.proc.send_signal(signal.SIGTERM)
+        s.must_hear("STOPPING=1")
+        expect(s.proc.wait(timeout=20) == 0, s.log())
+        expect("reload: no keys to read again" in s.log(), s.log())
+    finally:
+        s.end()
+
+
 def serves(tools, folder):
     """READY when it listens, reload with a key that comes, STOPPING, and an end in order."""
     tools.gxd("keygen", "kv", "-o", folder / "kv.key").must(OK)
@@ -165,13 +181,15 @@ def check(tools, folder):
         conf.write_text(lines + "\n")
         tools.gxd("check", "--config", conf).must(rc, word)
     tools.gxd("check", f"--config={folder}/none").must(FAILED, "No such file")
+    for port in ("65537", "-1", "http"):
+        tools.gxd("check", "--mem", "kv=host:1M", "--listen", f"127.0.0.1:{port}").must(FAILED, "a port number is 0 to 65535")
     tools.gxd("--config", conf).must(USAGE, "too long")
 
 
 def main():
     tools = cli.Tools(pathlib.Path(sys.argv[1]).resolve())
     tools.env.pop("CREDENTIALS_DIRECTORY", None)
-    for case in (check, serves, watchdog, exporter):
+    for case in (check, reloads_without_keys, serves, watchdog, exporter):
         with tempfile.TemporaryDirectory() as tmp:
             case(tools, pathlib.Path(tmp))
         print(f"ok     {case.__name__}", flush=True)

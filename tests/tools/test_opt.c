@@ -86,6 +86,18 @@ static void opt_bind__server(void **state)
 	assert_int_equal(opt_bind("999.1.1.1:7501", true, host), -EINVAL);
 }
 
+static void opt_port_ok__all_16_bits(void **state)
+{
+	static const char *const good[] = {"h:0", "h:1", "h:65535", "[::1]:7501"};
+	static const char *const bad[] = {"h",	  "h:",	  "h:65536", "h:65537", "h:4294967297",
+					  "h:-1", "h: 1", "h:+1",    "h:1x",	"h:http"};
+
+	for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+		assert_true(opt_port_ok(good[i]));
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_false(opt_port_ok(bad[i]));
+}
+
 static void opt_bind__client(void **state)
 {
 	char host[OPT_HOST_MAX];
@@ -374,6 +386,7 @@ int main(void)
 		cmocka_unit_test(opt_sizes__refuses),
 		cmocka_unit_test(opt_bind__server),
 		cmocka_unit_test(opt_bind__client),
+		cmocka_unit_test(opt_port_ok__all_16_bits),
 		cmocka_unit_test(opt_seconds__decimals),
 		cmocka_unit_test(opt_cpus__lists),
 		cmocka_unit_test(opt_cpus__refuses),

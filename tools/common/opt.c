@@ -452,6 +452,15 @@ int opt_list(const char *text, struct opt_list *out)
 
 /* ---- Addresses ---- */
 
+bool opt_port_ok(const char *addr)
+{
+	const char *colon = strrchr(addr, ':');
+	size_t len = colon ? strlen(colon + 1) : 0;
+
+	return len && len <= 5 && strspn(colon + 1, "0123456789") == len &&
+	       atoi(colon + 1) <= 65535;
+}
+
 /* Resolve HOST of HOST:PORT, without brackets. */
 static int bind_resolve(const char *addr, struct addrinfo **out)
 {

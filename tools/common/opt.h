@@ -126,6 +126,9 @@ int opt_tcp_tx(const char *text, enum gx_nic_tx *out);
 
 #define OPT_HOST_MAX 128
 
+/** opt_port_ok() - Does @addr end in ":PORT", with PORT from 0 to 65535? getaddrinfo() takes 65537 for 1. */
+bool opt_port_ok(const char *addr);
+
 /**
  * opt_bind() - The address that network ports should bind to. For a server: @addr, where it
  * listens. For a client: our address on the way to @addr, the server's.

@@ -128,14 +128,18 @@ static void gxd_die(int signo)
 
 static void gxd_reload(struct gxd *d)
 {
-	int ret;
+	const char *done = "no keys to read again (--key); other options are those of the start";
+	int ret = 0;
 
 	notify_say("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)(gx_now() / 1000));
-	ret = gx_auth_reload(d->gx); /* which logs what it could not take */
+	if (d->opts.gx.nr_keys) {
+		ret = gx_auth_reload(d->gx); /* which logs what it could not take */
+		done = "the keys were read again";
+	}
 	if (!ret)
-		gx_log(GX_LOG_INFO, "the keys were read again");
-	notify_say("READY=1\nSTATUS=%s", ret ? "not all keys could be read again: see the log"
-					     : "the keys were read again");
+		gx_log(GX_LOG_INFO, "reload: %s", done);
+	notify_say("READY=1\nSTATUS=%s",
+		   ret ? "not all keys could be read again: see the log" : done);
 }
 
 /* Control thread. The first signal wakes main; at the second the process ends without main. */
@@ -147,7 +151,7 @@ static void gxd_on_signal(void *arg, int signo)
 		gxd_dump_log(d->gx);
 		return;
 	}
-	if (signo == SIGHUP && d->opts.gx.nr_keys) {
+	if (signo == SIGHUP) {
 		gxd_reload(d);
 		return;
 	}
@@ -214,7 +218,6 @@ static int gxd_mem(struct gxd *d)
 	return 0;
 }
 
-/* SIGHUP has keys read again. Without keys it ends gxd as the others do, unless nohup has it ignored. */
 static const int gxd_signos[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 #define GXD_SIGNOS (sizeof(gxd_signos) / sizeof(gxd_signos[0]))
 
@@ -431,8 +434,7 @@ static int gxd_serve(struct gxd *d)
 static void gxd_close(struct gxd *d, const sigset_t *set)
 {
 	for (unsigned i = 0; i < GXD_SIGNOS; i++)
-		if (sigismember(set, gxd_signos[i]))
-			signal(gxd_signos[i], SIG_DFL);
+		signal(gxd_signos[i], gxd_signos[i] == SIGHUP ? SIG_IGN : SIG_DFL);
 	pthread_sigmask(SIG_UNBLOCK, set, NULL);
 	if (d->svc)
 		service_stop(d->svc);
@@ -440,17 +442,13 @@ static void gxd_close(struct gxd *d, const sigset_t *set)
 	service_close(d->svc);
 }
 
-/* If SIGHUP is ignored at the start (nohup), it stays ignored, but with keys. Blocking it would let gx take it. */
-static void gxd_signals_block(sigset_t *set, bool keys)
+static void gxd_signals_block(sigset_t *set)
 {
 	static const int deaf[] = {SIGPIPE, SIGUSR2, SIGALRM};
-	struct sigaction now;
 
 	sigemptyset(set);
 	for (unsigned i = 0; i < GXD_SIGNOS; i++)
-		if (gxd_signos[i] != SIGHUP || keys || sigaction(SIGHUP, NULL, &now) ||
-		    now.sa_handler != SIG_IGN)
-			sigaddset(set, gxd_signos[i]);
+		sigaddset(set, gxd_signos[i]);
 	pthread_sigmask(SIG_BLOCK, set, NULL);
 	for (unsigned i = 0; i < sizeof(deaf) / sizeof(deaf[0]); i++)
 		signal(deaf[i], SIG_IGN);
@@ -494,7 +492,7 @@ int main(int argc, char **argv)
 		return ret;
 	notify_open();
 	/* Before any thread starts: gx's control thread takes them. */
-	gxd_signals_block(&set, d.opts.gx.nr_keys);
+	gxd_signals_block(&set);
 	sem_init(&d.signalled, 0, 0);
 	ret = gxd_serve(&d);
 	gxd_close(&d, &set);

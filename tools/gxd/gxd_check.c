@@ -48,6 +48,8 @@ static void check_listen(const struct gxd_opts *o)
 	struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *list;
 
 	printf("listen   %s\n", o->listen);
+	if (!opt_port_ok(o->listen))
+		bad("--listen: '%s': a port number is 0 to 65535", o->listen);
 	if (ret && ret != -ENOENT) /* -ENOENT: any address */
 		bad("--listen: '%s' is no HOST:PORT of this host", o->listen);
 	if (ret || getaddrinfo(host, NULL, &hints, &list))

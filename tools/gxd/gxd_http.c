@@ -4,6 +4,8 @@
  */
 #include "gxd/gxd_http.h"
 
+#include "common/opt.h"
+
 #include <gx/gx.h>
 
 #include <errno.h>
@@ -285,7 +287,7 @@ int http_listen(const char *addr, int *port)
 	char host[128];
 	int fd, on = 1, ret = 0;
 
-	if (!colon || !colon[1] || (size_t)(colon - addr) >= sizeof(host) || colon == addr)
+	if (!opt_port_ok(addr) || (size_t)(colon - addr) >= sizeof(host) || colon == addr)
 		return -EINVAL;
 	snprintf(host, sizeof(host), "%.*s", (int)(colon - addr), addr);
 	if (host[0] == '[' && host[strlen(host) - 1] == ']') {

@@ -55,9 +55,14 @@ static const struct argp_option metrics_options[] = {
 
 static volatile int metrics_quit;
 
+/* It comes in ppoll() alone, so it may log. */
 static void metrics_on_signal(int signo)
 {
-	metrics_quit = 1;
+	if (signo == SIGHUP)
+		gx_log(GX_LOG_INFO,
+		       "reload: nothing is read again; options are those of the start");
+	else
+		metrics_quit = 1;
 }
 
 /* ---- A page ---- */
@@ -276,7 +281,9 @@ int gxd_metrics(int argc, char **argv)
 
 		opt_plain(m.listen, plain, sizeof(plain));
 		fprintf(stderr, "gxd: --listen %s: %s\n", plain,
-			fd == -EINVAL ? "HOST:PORT, e.g. 127.0.0.1:9417" : strerror(-fd));
+			fd == -EINVAL
+				? "HOST:PORT, e.g. 127.0.0.1:9417; a port number is 0 to 65535"
+				: strerror(-fd));
 		return fd == -EINVAL ? METRICS_USAGE : METRICS_FAILED;
 	}
 	/* Buffers of a scrape serve the next one: pages that are new each time cost more than all the rest. */

@@ -236,10 +236,10 @@ const struct argp gxd_argp = {
 	       "`gxd keygen` makes a key; `gxd keygen --help` lists its rights.\n"
 	       "`gxd nic plan` prints how to set a network card up for payload straight "
 	       "into memory of a device; `gxd nic --help` lists its options.\n"
-	       "SIGTERM, SIGINT or SIGHUP: stop listening, wait up to 10 s for messages "
+	       "SIGTERM or SIGINT: stop listening, wait up to 10 s for messages "
 	       "under "
 	       "way, end; a second one ends at once. SIGUSR1 puts state and counters into the log; "
-	       "SIGUSR2 and SIGALRM are ignored. With --key, SIGHUP has keys read again instead. Sizes take K, M, G, T, powers of two.\n"
+	       "SIGUSR2 and SIGALRM are ignored. SIGHUP has keys read again, and ends nothing. Sizes take K, M, G, T, powers of two.\n"
 	       "Exit status: 0 ok, 1 failed, 2 usage.",
 };
 
