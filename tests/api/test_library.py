@@ -88,7 +88,7 @@ def cmake(where, lib, prefix):
     with open(os.path.join(folder, "CMakeLists.txt"), "w") as f:
         f.write(CMAKE.replace("SOURCE", source))
     flag = " ".join(flags)
-    out("cmake", "-S", folder, "-B", folder + "/build", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_FLAGS={flag}", "-DCMAKE_C_COMPILER=cc")
+    out("cmake", "-G", "Ninja", "-S", folder, "-B", folder + "/build", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_FLAGS={flag}", "-DCMAKE_C_COMPILER=cc")
     out("cmake", "--build", folder + "/build")
     # meson sets this, and it would go before what CMake has written.
     uses = out("ldd", folder + "/build/outside", env={k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"})

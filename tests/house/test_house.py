@@ -553,6 +553,19 @@ def rule_mutants(house):
                 house.fail("tests/house/mutants.py", line, f"{name}: {path} has {old!r} {found} times, not once")
 
 
+def rule_packages(house):
+    """What debian/control builds with, `./run packages` installs, and build-essential, which no package names."""
+    control, run = house.files.get("debian/control", ""), house.files.get("run", "")
+    named = re.search(r"^Build-Depends:(.*(?:\n .*)*)", control, re.M)
+    lists = dict(re.findall(r"^readonly (PKGS_\w+)=\(([^)]*)\)", run, re.M))
+    have = set(" ".join(lists.get(name, "") for name in ("PKGS_BUILD", "PKGS_PACKAGES")).split())
+    sequences = {"dh-sequence-python3": "dh-python", "dh-sequence-installsysusers": "debhelper", "debhelper-compat": "debhelper"}
+    wanted = [re.sub(r"[ (].*", "", word.strip()) for word in named.group(1).split(",")] + ["build-essential"] if named else []
+    for name in wanted:
+        if sequences.get(name, name) not in have:
+            house.fail("run", 1, f"debian/control wants {name}: neither PKGS_BUILD nor PKGS_PACKAGES has it")
+
+
 STATE_WRITTEN = re.compile(r"\bstate\s*=(?!=)[^;,]*\b((?:IN|OP|CTL)_[A-Z]+)\b")
 
 
@@ -577,7 +590,7 @@ def rule_function_length(house):
 
 RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_links, rule_tool_rooms, rule_bindings, rule_tests, rule_public_header,
          rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_length, rule_doc_links, rule_doc_options, rule_doc_files,
-         rule_calls, rule_circles, rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_states, rule_function_length)
+         rule_calls, rule_circles, rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_packages, rule_states, rule_function_length)
 
 
 # --- each rule must bite ----------------------------------------------------------------------------------
@@ -588,6 +601,8 @@ SAMPLES = (
     (rule_spdx, {"poll/a.c": "int x;\n"}, 1),
     (rule_spdx, {"run": "#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n"}, 0),
     (rule_no_parent_path, {"poll/a.c": '#include "../gpu/b.h"\n'}, 1),
+    (rule_packages, {"debian/control": "Build-Depends: debhelper-compat (= 13),\n a,\n b (>= 2)\nX: y\n", "run": "readonly PKGS_BUILD=(a)\nreadonly PKGS_PACKAGES=(c debhelper)\n"}, 2),
+    (rule_packages, {"debian/control": "Build-Depends: a\n", "run": "readonly PKGS_BUILD=(a)\nreadonly PKGS_PACKAGES=(build-essential)\n"}, 0),
     (rule_no_typedef_struct, {"poll/a.h": "typedef struct a {\n\tint x;\n} a;\n"}, 1),
     (rule_no_typedef_struct, {"poll/a.h": "/* typedef struct */\nstruct a;\n"}, 0),
     (rule_folders, {"poll/a.c": '#include "gx_internal/port.h"\n'}, 1),
