@@ -288,6 +288,9 @@ void ctl_tls_end(struct ctl_conn *cc); /* this end says no more. Once or more */
 /* struct gx_conn.secret */
 int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out);
 
+/* Of a frame that may not come now. */
+#define OUT_OF_TURN "message out of turn"
+
 /* -- ctl_conn.c -- */
 
 struct ctl_conn *ctl_conn_new(struct ctl *ctl, bool server); /* any thread; not yet in ctl->conns */
@@ -377,8 +380,7 @@ int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
 
 /* -- ctl_hello.c -- */
 
-/* Send our HELLO; take a frame. Return: a verdict. */
-int ctl_hello_send(struct ctl_conn *cc);
+/* Take a frame. Return: a verdict. */
 int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 int ctl_hello_connect_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
 int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len);
@@ -391,6 +393,15 @@ void ctl_hello_shown(struct ctl_conn *cc);
 /* Takes the received descriptors over. */
 void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n);
 void ctl_hello_joined(struct ctl_conn *cc); /* the data sockets are there */
+
+/* -- ctl_tell.c -- */
+
+/* Send our HELLO. ctl_tell_again(): the client has shown its user: what HELLO has left out, if it has, before
+ * the lanes, as links tell of the same regions. ctl_tell_take(): take that. Return: a verdict. */
+int ctl_tell(struct ctl_conn *cc);
+int ctl_tell_again(struct ctl_conn *cc);
+int ctl_tell_take(struct ctl_conn *cc, const struct gx_hello *h);
+void ctl_tell_name(struct ctl_conn *cc); /* name the peer by what it has told */
 
 /* -- ctl_first.c -- */
 

@@ -15,6 +15,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -665,11 +666,15 @@ int ctl_fd_listen(struct ctl *ctl)
 {
 	struct gx_listener *l;
 	char name[GX_NAME_MAX];
+	uint64_t r; /* strangers hear the name: it says nothing of this process */
 	int ret;
 
 	if (ctl->unix_name[0])
 		return 0;
-	snprintf(name, sizeof(name), "%s-fd", ctl->gx->instance);
+	ret = gx_random(&r, sizeof(r));
+	if (ret)
+		return ret;
+	snprintf(name, sizeof(name), "gx-%016" PRIx64 "-fd", r);
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return -ENOMEM;

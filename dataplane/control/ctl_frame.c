@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define OUT_OF_TURN "message out of turn"
-
 static void conn_rx_arm(struct ctl_conn *cc);
 
 /* ---- the end of the socket ---- */
@@ -111,7 +109,7 @@ static const struct frame {
 	uint32_t len_max;
 	int (*take)(struct ctl_conn *cc, const uint8_t *body, uint32_t len); /* returns a verdict */
 } frames[] = {
-	[GX_HELLO_HELLO] = {ON(HELLO), true, true, UINT32_MAX, ctl_hello_take},
+	[GX_HELLO_HELLO] = {ON(HELLO) | ON(LANES), true, true, UINT32_MAX, ctl_hello_take},
 	[GX_HELLO_CONNECT] = {ON(LANES), false, true, UINT32_MAX, ctl_hello_connect_take},
 	[GX_HELLO_ACCEPT] = {ON(LANES), true, false, UINT32_MAX, ctl_hello_accept_take},
 	[GX_HELLO_UP] = {ON(FDS) | ON(LINKED), true, true, 0, up_take},
@@ -228,7 +226,7 @@ static int conn_answer(struct ctl_conn *cc)
 {
 	int ret = ctl_first_answer(cc);
 
-	return !ret && cc->state == CTL_HELLO ? ctl_hello_send(cc) : ret;
+	return !ret && cc->state == CTL_HELLO ? ctl_tell(cc) : ret;
 }
 
 /* Bytes came into the room of TLS. */
@@ -320,7 +318,7 @@ static int conn_begin(struct ctl_conn *cc)
 
 	if (!cc->key) {
 		ctl_conn_goto(cc, CTL_HELLO);
-		return ctl_hello_send(cc);
+		return ctl_tell(cc);
 	}
 	ctl_conn_goto(cc, CTL_TLS);
 	ret = ctl_tls_open(cc, cc->key->k.name);

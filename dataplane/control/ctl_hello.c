@@ -11,93 +11,13 @@
 #include "gx_internal/gcm.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define TIMEOUT_MIN_NS 1000000ull /* limits of a client's proposal for the peer time-out */
 #define TIMEOUT_MAX_NS 3600000000000ull
 #define TIMEOUT_FAR_NS 60000000000ull /* most for an unproven client, if ours is not longer */
-
-/* ---- HELLO ---- */
-
-/* Keep the regions of the HELLO in c->told: their descriptors follow in the same order. */
-static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
-{
-	struct gx *gx = c->gx;
-
-	for (unsigned i = 0; i < GX_REGIONS_MAX; i++) {
-		struct gx_mem *m = atomic_load_explicit(&gx->region[i], memory_order_acquire);
-		struct gx_hello_region *r = &h->regions[h->nr_regions];
-		unsigned rights = m ? core_rights(c, m) : 0;
-
-		if (!m || (c->rights.limited && !(m->access & rights)))
-			continue;
-		*r = (struct gx_hello_region){
-			.token = m->token,
-			.len = m->len,
-			.kind = (uint8_t)m->kind,
-			.access = (uint8_t)(m->access & (rights | ~CORE_ACCESS)),
-			.device = (uint16_t)m->device};
-		snprintf(r->name, sizeof(r->name), "%s", m->name);
-		/* Who maps memory may do with it what it likes. */
-		for (unsigned l = 0; r->access == m->access && l < GX_LINKS; l++)
-			gx_links[l]->mem->export(m, &r->export);
-		if (export_is_fd(r->export.kind))
-			c->told_fds |= 1ull << h->nr_regions;
-		c->told[h->nr_regions++] = m;
-	}
-	c->nr_told = h->nr_regions;
-}
-
-/* What each link of ours says of itself. */
-static void hello_links_fill(const struct ctl_conn *cc, struct gx_hello *h)
-{
-	const struct gx *gx = cc->ctl->gx;
-
-	for (unsigned l = 0; l < GX_LINKS; l++) {
-		if (gx_links[l]->conn->may(gx))
-			continue;
-		h->links |= 1u << l;
-		h->offer[l].len = (uint16_t)gx_links[l]->conn->offer(gx, cc->server, h->offer[l].b);
-	}
-}
-
-static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
-{
-	struct gx *gx = cc->ctl->gx;
-
-	*h = (struct gx_hello){.magic = GX_HELLO_MAGIC,
-			       .version = GX_HELLO_VERSION,
-			       .pid = (uint32_t)getpid(),
-			       .uid = geteuid(),
-			       .id = gx->id,
-			       .nr_lanes = gx->nr_cores,
-			       .chunk_b = gx->opts.packet->chunk_b,
-			       .window = gx->opts.packet->window,
-			       .integrity = 1u << GX_INTEGRITY_NONE | 1u << GX_INTEGRITY_CRC};
-	if (cc->conn->secret)
-		h->integrity |= 1u << GX_INTEGRITY_MAC | 1u << GX_INTEGRITY_GCM;
-	memcpy(h->host_id, cc->ctl->host_id, sizeof(h->host_id));
-	memcpy(h->nonce, cc->nonce, sizeof(h->nonce));
-	h->data_len = cc->data_len;
-	memcpy(h->data, cc->data_out, sizeof(h->data));
-	if (cc->server)
-		snprintf(h->unix_name, sizeof(h->unix_name), "%s", cc->ctl->unix_name);
-	hello_links_fill(cc, h);
-	ctl_path_ports(cc->ctl, h);
-	hello_regions_fill(cc->conn, h);
-}
-
-int ctl_hello_send(struct ctl_conn *cc)
-{
-	struct gx_hello h;
-
-	hello_fill(cc, &h);
-	return ctl_conn_frame_send(cc, gx_hello_put(cc->ctl->frame, &h));
-}
 
 /* ---- Lanes, both ends ---- */
 
@@ -479,6 +399,8 @@ static int connect_send(struct ctl_conn *cc)
 
 	if (!ret)
 		ret = lanes_setup_new(cc);
+	if (!ret)
+		ret = ctl_tell_again(cc);
 	if (ret)
 		return ret;
 	path_take(cc->conn, &path);
@@ -579,7 +501,7 @@ static int server_conn_new(struct ctl_conn *cc)
 static int server_hello_take(struct ctl_conn *cc)
 {
 	ctl_conn_goto(cc, CTL_LANES);
-	return ctl_hello_send(cc);
+	return ctl_tell(cc);
 }
 
 static int hello_refuse(const struct ctl_conn *cc, int err, uint32_t version)
@@ -598,19 +520,22 @@ static int hello_refuse(const struct ctl_conn *cc, int err, uint32_t version)
 int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	struct gx_hello h;
-	int ret = gx_hello_get(body, len, &h);
+	int ret;
+
+	if (cc->state != CTL_HELLO && cc->conn->peer.pid)
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, OUT_OF_TURN);
+	ret = gx_hello_get(body, len, &h);
 
 	if (ret || !h.nr_lanes || !h.chunk_b || !h.window)
 		return hello_refuse(cc, ret, h.version);
+	if (cc->state != CTL_HELLO)
+		return ctl_tell_take(cc, &h);
 	ret = cc->server ? server_conn_new(cc) : 0;
 	if (ret)
 		return ret;
 	cc->conn->peer = h;
 	cc->conn->same_host = !memcmp(h.host_id, cc->ctl->host_id, sizeof(h.host_id));
-	pthread_mutex_lock(&cc->conn->gx->wait_lock); /* gx_conn_wait() may be about to name it */
-	snprintf(cc->conn->peer_name, sizeof(cc->conn->peer_name), "%s pid %u conn %" PRIu64,
-		 cc->name, h.pid, cc->conn->id);
-	pthread_mutex_unlock(&cc->conn->gx->wait_lock);
+	ctl_tell_name(cc);
 	return cc->server ? server_hello_take(cc) : client_hello_take(cc);
 }
 
@@ -696,8 +621,10 @@ static void connect_cores_take(struct ctl_conn *cc, unsigned nr_lanes)
 /* The proposal is agreed: open the lanes and send ACCEPT. */
 static int accept_send(struct ctl_conn *cc)
 {
-	int ret = lanes_open(cc);
+	int ret = ctl_tell_again(cc);
 
+	if (!ret)
+		ret = lanes_open(cc);
 	if (!ret)
 		ret = link_hear(cc);
 	if (ret)

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,8 @@
 #define TEXT_ROOM     16384
 #define TEXT_ROOM_MAX (8u << 20)
 #define DRAIN_READS   8 /* most reads of a long request's rest */
+#define GID_NOBODY                                                                                 \
+	65534 /* stands for all that a user namespace does not map, too: no group of ours */
 
 struct ctl_client {
 	struct ctl *ctl;
@@ -269,10 +272,31 @@ static bool stats_room(struct ctl *ctl)
 	return n < CLIENTS_MAX;
 }
 
+/* Who may hear of all peers: our user, root, our group. Of a path its mode has said it already. */
+static bool stats_may(const struct gx_listener *l, int fd)
+{
+	gid_t groups[NGROUPS_MAX];
+	struct ucred cred;
+	socklen_t len = sizeof(cred), groups_b = sizeof(groups);
+
+	if (l->path[0])
+		return true;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return false;
+	if (!cred.uid || cred.uid == geteuid())
+		return true;
+	if (getegid() == GID_NOBODY || getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &groups_b))
+		return false;
+	for (size_t i = 0; i < groups_b / sizeof(groups[0]); i++)
+		if (groups[i] == getegid())
+			return true;
+	return cred.gid == getegid();
+}
+
 static void stats_accepted(struct gx_listener *l, int fd)
 {
 	struct ctl *ctl = l->ctl;
-	struct ctl_client *c = calloc(1, sizeof(*c));
+	struct ctl_client *c = stats_may(l, fd) ? calloc(1, sizeof(*c)) : NULL;
 
 	if (!c) {
 		close(fd);

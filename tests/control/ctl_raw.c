@@ -118,6 +118,17 @@ static bool raw_read(int fd, void *data, size_t len)
 
 uint16_t raw_recv(int fd, uint8_t body[GX_HELLO_FRAME_MAX], uint32_t *len)
 {
+	static const uint8_t bare[4];
+	uint16_t type;
+
+	do
+		type = raw_recv_any(fd, body, len);
+	while (type == GX_HELLO_HELLO && *len > 12 && memcmp(body + 8, bare, sizeof(bare)) != 0);
+	return type;
+}
+
+uint16_t raw_recv_any(int fd, uint8_t body[GX_HELLO_FRAME_MAX], uint32_t *len)
+{
 	uint8_t hdr[HDR_B];
 	uint16_t type;
 

@@ -117,8 +117,10 @@ ssize_t raw_recv_some(int fd, void *data, size_t len);
 /* By now; nothing has come on @fd before. */
 bool raw_has_ended(int fd);
 int raw_accept(int fd);
-/* Return: type; 0 at the end of the connection. */
+/* Return: type; 0 at the end of the connection. The first passes over a HELLO that comes once more, behind
+ * the proof. */
 uint16_t raw_recv(int fd, uint8_t body[GX_HELLO_FRAME_MAX], uint32_t *len);
+uint16_t raw_recv_any(int fd, uint8_t body[GX_HELLO_FRAME_MAX], uint32_t *len);
 void raw_recv_error(int fd, int err, enum gx_reason reason, const char *what);
 void raw_hello_fill(struct gx_hello *h);
 uint32_t raw_hello(uint8_t *b, uint32_t version);

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "control/ctl_rig.h"
@@ -37,6 +38,94 @@ static void up__with_descriptors(void **state)
 	assert_string_equal(c->peer_name, want);
 	assert_string_equal(gx_uring_method_name(server->gx.uring),
 			    method == GX_URING_EPOLL ? "epoll" : "io_uring");
+}
+
+/* Is nothing of this process in a HELLO? */
+static void assert_bare(const uint8_t *b, uint32_t len)
+{
+	char pid[16];
+	struct gx_hello h;
+
+	assert_int_equal(gx_hello_get(b, len, &h), 0);
+	assert_int_equal(h.pid, 0);
+	assert_int_equal(h.nr_regions, 0);
+	assert_null(memmem(b, len, "mem-of-", 7));
+	assert_null(memmem(b, len, &server->mem.token, sizeof(server->mem.token)));
+	assert_null(memmem(b, len, &client->mem.token, sizeof(client->mem.token)));
+	snprintf(pid, sizeof(pid), "-%d-", getpid());
+	assert_null(strstr(h.unix_name, pid));
+}
+
+/* A client of this host, in clear, may be anybody: a user who is not served, or a proxy's. */
+static void hello__tells_nothing_before_the_proof(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	char addr[32];
+	int fd = raw_connect(server_listen(addr)), un;
+	uint32_t len;
+
+	raw_lanes_fill(&l, "udp");
+	assert_true(raw_send(fd, b, raw_hello(b, GX_HELLO_VERSION)));
+	assert_int_equal(raw_recv_any(fd, b, &len), GX_HELLO_HELLO);
+	assert_bare(b, len);
+	assert_int_equal(gx_hello_get(b, len, &h), 0);
+	un = raw_prove(&h);
+	assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l)));
+	assert_int_equal(raw_recv_any(fd, b, &len), GX_HELLO_HELLO);
+	assert_int_equal(gx_hello_get(b, len, &h), 0);
+	assert_int_equal(h.pid, getpid());
+	assert_int_equal(h.nr_regions, 1);
+	assert_string_equal(h.regions[0].name, "mem-of-server");
+	assert_int_equal(raw_recv_any(fd, b, &len), GX_HELLO_ACCEPT);
+	close(un);
+	close(fd);
+	fd = raw_connect(atoi(strrchr(addr, ':') + 1)); /* who does not prove hears no more */
+	assert_true(raw_send(fd, b, raw_hello(b, GX_HELLO_VERSION)));
+	assert_int_equal(raw_recv_any(fd, b, &len), GX_HELLO_HELLO);
+	assert_bare(b, len);
+	assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l)));
+	assert_int_equal(raw_recv_any(fd, b, &len), GX_HELLO_ERROR);
+	close(fd);
+}
+
+/* Nor a server. */
+static void hello__of_a_client_tells_nothing(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	char addr[32];
+	int fd = raw_listen_at(addr), peer;
+	uint32_t len;
+
+	client_connect(addr, NULL);
+	peer = raw_accept(fd);
+	assert_int_equal(raw_recv_any(peer, b, &len), GX_HELLO_HELLO);
+	assert_bare(b, len);
+	close(peer);
+	close(fd);
+}
+
+/* It comes once more at most. */
+static void hello__once_more(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello h, own;
+	char addr[32];
+	int port = server_listen(addr), fd = raw_connect(port);
+	uint32_t len;
+
+	raw_hello_fill(&own);
+	own.pid = 0;
+	assert_true(raw_send(fd, b, gx_hello_put(b, &own)));
+	assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_HELLO);
+	assert_int_equal(gx_hello_get(b, len, &h), 0);
+	own.pid = 77;
+	assert_true(raw_send(fd, b, gx_hello_put(b, &own)));
+	assert_true(raw_send(fd, b, gx_hello_put(b, &own)));
+	raw_recv_error(fd, -EPROTO, GX_REASON_PROTOCOL, "out of turn");
+	close(fd);
+	server_lives(addr);
 }
 
 static void up__without_descriptors(void **state)
@@ -190,8 +279,8 @@ static void fail__version_of_the_client(void **state)
 	static const struct {
 		uint32_t version;
 		const char *says;
-	} of[] = {{5, "the client speaks version 5 of gx's protocol, the server version 9"},
-		  {10, "the client speaks version 10 of gx's protocol, the server version 9"}};
+	} of[] = {{5, "the client speaks version 5 of gx's protocol, the server version 10"},
+		  {11, "the client speaks version 11 of gx's protocol, the server version 10"}};
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	char addr[32];
 	int port = server_listen(addr);
@@ -218,7 +307,7 @@ static void fail__version_of_the_server(void **state)
 	assert_true(raw_send(peer, b, raw_hello(b, 5)));
 	wait_down(client, 1, -EPROTONOSUPPORT, GX_REASON_VERSION);
 	assert_says(client->text,
-		    "the client speaks version 9 of gx's protocol, the server version 5");
+		    "the client speaks version 10 of gx's protocol, the server version 5");
 	close(peer);
 	close(fd);
 }
@@ -331,6 +420,9 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		TEST(up__with_descriptors),
+		TEST(hello__tells_nothing_before_the_proof),
+		TEST(hello__of_a_client_tells_nothing),
+		TEST(hello__once_more),
 		TEST(up__without_descriptors),
 		TEST(up__descriptors_of_one_end_only),
 		TEST(up__server_has_less),

@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <stddef.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "control/ctl_rig.h"
@@ -70,6 +73,52 @@ static void stats__many_clients(void **state)
 		assert_true(stats_read(fds[i], buf, sizeof(buf)) > 1000);
 }
 
+/* Return: does a process of this user, group and further group hear anything? */
+static bool stats_tell(const char *path, uid_t uid, gid_t gid, gid_t more)
+{
+	struct sockaddr_un sa = {.sun_family = AF_UNIX};
+	pid_t pid = fork();
+	char b[16];
+	int st, fd;
+
+	if (!pid) { /* nothing of the library, nor of cmocka */
+		memcpy(sa.sun_path + 1, path + 1, strlen(path) - 1);
+		fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		if (setgroups(1, &more) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid) ||
+		    connect(fd, (struct sockaddr *)&sa,
+			    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path))))
+			_exit(2);
+		shutdown(fd, SHUT_WR);
+		_exit(read(fd, b, sizeof(b)) > 0);
+	}
+	assert_int_equal(waitpid(pid, &st, 0), pid);
+	assert_true(WIFEXITED(st) && WEXITSTATUS(st) != 2);
+	return WEXITSTATUS(st);
+}
+
+/* An abstract socket has no mode. */
+static void stats__own_root_and_group(void **state)
+{
+	gid_t own = getegid();
+	char path[64];
+
+	if (geteuid())
+		skip(); /* only root is others, too */
+	snprintf(path, sizeof(path), "@gx-test-%d-stats", getpid());
+	assert_int_equal(ctl_stats_listen(&server->gx, path), 0);
+	assert_true(stats_tell(path, 0, own, own));
+	assert_true(stats_tell(path, 0, 4242, 4242));
+	assert_true(stats_tell(path, 4242, own, 4242));
+	assert_true(stats_tell(path, 4242, 4242, own));
+	assert_false(stats_tell(path, 4242, 4242, 4242));
+	assert_false(stats_tell(path, 65534, 65534, 65534));
+	assert_int_equal(setegid(4242), 0); /* the process's group is another one */
+	assert_true(stats_tell(path, 4242, 4242, 4242));
+	assert_int_equal(setegid(65534), 0); /* that is nobody's */
+	assert_false(stats_tell(path, 4242, 65534, 65534));
+	assert_int_equal(setegid(own), 0);
+}
+
 static void stats__path(void **state)
 {
 	static char buf[1 << 20];
@@ -114,6 +163,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		TEST(stats__text_and_http),
 		TEST(stats__many_clients),
+		TEST(stats__own_root_and_group),
 		TEST(stats__path),
 	};
 

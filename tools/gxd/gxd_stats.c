@@ -7,6 +7,7 @@
 #include "common/unixsock.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -20,6 +21,7 @@ enum { STATS_OK = 0, STATS_FAILED = 1, STATS_USAGE = 2 };
 static int stats_print(const char *path)
 {
 	char buf[16384];
+	bool empty = true;
 	ssize_t n;
 	int fd = unix_connect(path, SOCK_STREAM);
 
@@ -31,10 +33,17 @@ static int stats_print(const char *path)
 		return STATS_FAILED;
 	}
 	shutdown(fd, SHUT_WR);
-	while ((n = read(fd, buf, sizeof(buf))) > 0)
+	while ((n = read(fd, buf, sizeof(buf))) > 0 && !(empty = false))
 		if (fwrite(buf, 1, (size_t)n, stdout) != (size_t)n)
 			break;
 	close(fd);
+	if (empty && (!n || errno == ECONNRESET)) {
+		fprintf(stderr,
+			"gxd: %s tells nothing: its counters are for its own user, root and its "
+			"group: run this as one of them\n",
+			path);
+		return STATS_FAILED;
+	}
 	if (fflush(stdout) || n) {
 		fprintf(stderr, "gxd: counters of %s: %s\n", path, strerror(errno));
 		return STATS_FAILED;
