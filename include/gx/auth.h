@@ -44,7 +44,8 @@ struct gx_auth_key {
 			       are free */
 	uint32_t conns_max; /* connections at a time */
 	/* Payload under way to the server by packets, over all lanes of all connections together, in
-	 * equal parts, and one packet a lane at least. Link tcp: the kernel's buffer of each socket, by
+	 * equal parts, and one packet a lane at least. What has come and waits to be copied is not counted,
+	 * so more may lie in the server's buffers at once. Link tcp: the kernel's buffer of each socket, by
 	 * the connections that there are when it is made. A peer on the server's host that maps its
 	 * memory has nothing under way */
 	uint64_t under_way_max_b;

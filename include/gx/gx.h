@@ -352,7 +352,10 @@ int gx_mem_key(struct gx_mem *mem, const struct gx_key_opts *opts, struct gx_key
  * The call waits as gx_mem_free() does for memory of the caller: for the next turn of each core. Over
  * link local it also waits for peers that have mapped the memory, until each has left the copy that it
  * is in: microseconds, or the peer time-out if a process is stopped there. That one may finish a put,
- * at most 256 KiB, when it goes on; gx warns of it by name, and counts the memory as quarantined.
+ * at most 256 KiB, when it goes on; gx warns of it by name, and counts the memory as quarantined. Such a
+ * peer keeps its mapping of the whole memory as long as it lives: that it reads and writes there no more is
+ * its own gx's word. Where it is not to be relied on, have no peer map the memory: a key with .until_ns or
+ * .conn, or gx_host_opts.local GX_OFF.
  * Return: 0, -ESTALE (it was withdrawn before, or its memory freed), -EXDEV (it is of another
  * context), -EINVAL (these bytes are no key), -EAGAIN (a core was not turned, or a peer on this host is
  * stopped; the key is refused from now on, but what had begun may go on: have the core turned, and call again).
@@ -448,7 +451,8 @@ int gx_core_stat(const struct gx_core *core, const char *name, uint64_t *value);
 
 /**
  * gx_stats_listen() - Serve gx_stats() on a Unix socket: plain text, or HTTP with Prometheus text
- * when the request begins with "GET". @path: "@name" is abstract. Return: 0, -errno. [control]
+ * when the request begins with "GET". They name all peers. @path: whom the mode of the file lets in;
+ * "@name" is abstract, for this user, root, and the process's group. Return: 0, -errno. [control]
  * gx_open() makes such a socket for `gxd metrics` to find, in /run/gx, where that exists and may be
  * written. GX_RUN_DIR in the environment names another folder; "": none.
  */
