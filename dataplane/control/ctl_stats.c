@@ -6,6 +6,7 @@
  * thread; the caller's thread binds it.
  */
 #include "control/ctl.h"
+#include "gx_internal/user.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -283,7 +284,7 @@ static bool stats_may(const struct gx_listener *l, int fd)
 		return true;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
 		return false;
-	if (!cred.uid || cred.uid == geteuid())
+	if (!cred.uid || gx_uid_is_own(cred.uid))
 		return true;
 	if (getegid() == GID_NOBODY || getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &groups_b))
 		return false;
