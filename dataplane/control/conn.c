@@ -206,6 +206,7 @@ static enum gx_reason fault_reason(int err)
 {
 	switch (err) {
 	case -ETIMEDOUT:
+	case -EKEYEXPIRED:
 		return GX_REASON_PEER_SILENT;
 	case -ECONNRESET:
 		return GX_REASON_PEER_LOST;
@@ -244,6 +245,11 @@ static void conn_fault(struct gx_conn *c, const struct gx_ep *ep, int err)
 			  c->peer_name, s, ep->lane, c->gx->port[ep->port].name);
 	else if (err == -ETIMEDOUT)
 		conn_down(c, reason, err, "peer %s was not heard for %.1f s", c->peer_name, s);
+	else if (err == -EKEYEXPIRED)
+		conn_down(c, reason, err,
+			  "peer %s does not answer for new keys, and the old ones have done their "
+			  "work: is its program stopped?",
+			  c->peer_name);
 	else if (err == -EIO)
 		conn_down(c, reason, err,
 			  "a GPU here failed, or did not end a copy into the bounce pool of peer "

@@ -273,6 +273,9 @@ bool listener_is_tcp(const struct gx_listener *l);
 /* Bytes between TLS and the socket. */
 struct ctl_tls {
 	struct auth_tls *t;
+	/* From CONNECT to UP, of auth_mem_get(): the private half; then what both ends have. */
+	struct auth_secret *mix;
+	bool met;
 	uint32_t len, pos; /* of out: all; those that are sent */
 	bool ended;	   /* this end says no more */
 	uint8_t in[4096], out[4096];
@@ -285,6 +288,11 @@ void ctl_tls_free(struct ctl_conn *cc);
  * all. */
 uint32_t ctl_tls_out(struct ctl_conn *cc, uint8_t **b);
 void ctl_tls_end(struct ctl_conn *cc); /* this end says no more. Once or more */
+/** ctl_tls_half() - A half for CONNECT or ACCEPT; without TLS zero. ctl_tls_meet(): the peer's has come.
+ * Return: a verdict. ctl_tls_forget(): all secrets of data are made. */
+int ctl_tls_half(struct ctl_conn *cc, uint8_t half[32]);
+int ctl_tls_meet(struct ctl_conn *cc, const uint8_t half[32]);
+void ctl_tls_forget(struct ctl_conn *cc);
 /* struct gx_conn.secret */
 int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out);
 

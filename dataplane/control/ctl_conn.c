@@ -85,6 +85,7 @@ void ctl_conn_setup_free(struct ctl_conn *cc)
 {
 	struct ctl_setup *s = cc->setup;
 
+	ctl_tls_forget(cc);
 	if (!s)
 		return;
 	for (unsigned i = 0; i < s->nr_fds; i++)

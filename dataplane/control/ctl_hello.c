@@ -410,6 +410,8 @@ static int connect_send(struct ctl_conn *cc)
 			cc->conn->peer_name, path.why, path.link->name);
 	ret = connect_fill(cc, &path);
 	if (!ret)
+		ret = ctl_tls_half(cc, cc->setup->local.half);
+	if (!ret)
 		ret = lanes_open(cc);
 	if (ret)
 		return ret;
@@ -456,7 +458,9 @@ int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len
 	if (gx_hello_lanes_get(body, len, &s->remote) || !accept_is_valid(&s->local, &s->remote))
 		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed ACCEPT");
 	lanes_agree(cc->conn, &s->remote);
-	ret = link_hear(cc);
+	ret = ctl_tls_meet(cc, s->remote.half);
+	if (!ret)
+		ret = link_hear(cc);
 	if (ret || (!cc->conn->socks && !ctl_fd_needed(cc)))
 		return ret ? ret : lanes_connect(cc);
 	ctl_conn_goto(cc, CTL_FDS);
@@ -623,6 +627,10 @@ static int accept_send(struct ctl_conn *cc)
 {
 	int ret = ctl_tell_again(cc);
 
+	if (!ret)
+		ret = ctl_tls_half(cc, cc->setup->local.half);
+	if (!ret)
+		ret = ctl_tls_meet(cc, cc->setup->remote.half);
 	if (!ret)
 		ret = lanes_open(cc);
 	if (!ret)

@@ -19,7 +19,8 @@ int ctl_tls_open(struct ctl_conn *cc, const char *name)
 	if (!s || !ctl->tls)
 		goto err;
 	s->len = s->pos = 0;
-	s->ended = false;
+	s->ended = s->met = false;
+	s->mix = NULL;
 	s->t = auth_tls_new(ctl->tls, cc->server, name, cc->key ? cc->key->k.secret : NULL);
 	if (!s->t)
 		goto err;
@@ -32,6 +33,7 @@ err:
 
 void ctl_tls_free(struct ctl_conn *cc)
 {
+	ctl_tls_forget(cc);
 	if (cc->tls)
 		auth_tls_free(cc->tls->t);
 	free(cc->tls);
@@ -57,7 +59,52 @@ void ctl_tls_end(struct ctl_conn *cc)
 	cc->tls->ended = true;
 }
 
+int ctl_tls_half(struct ctl_conn *cc, uint8_t half[AUTH_HALF_B])
+{
+	struct ctl_tls *s = cc->tls;
+
+	if (!s)
+		return 0;
+	s->mix = auth_mem_get();
+	if (!s->mix || auth_half_new(s->mix->b, half))
+		return gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "no memory for keys of data");
+	return 0;
+}
+
+int ctl_tls_meet(struct ctl_conn *cc, const uint8_t half[AUTH_HALF_B])
+{
+	static const uint8_t none[AUTH_HALF_B];
+	int ret = cc->tls ? auth_half_meet(cc->tls->mix->b, half)
+			  : (memcmp(half, none, sizeof(none)) ? -EPROTO : 0);
+
+	if (ret)
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "a bad half of an exchange of keys");
+	if (cc->tls)
+		cc->tls->met = true;
+	return 0;
+}
+
+void ctl_tls_forget(struct ctl_conn *cc)
+{
+	if (!cc->tls)
+		return;
+	auth_mem_put(cc->tls->mix);
+	cc->tls->mix = NULL;
+	cc->tls->met = false;
+}
+
+/* TLS's secret shows that the peer is who it says; the exchange is in no memory of OpenSSL's. */
 int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out)
 {
-	return c->ctl && c->ctl->tls ? auth_tls_secret(c->ctl->tls->t, way, out) : -ENOTCONN;
+	const struct ctl_tls *s = c->ctl ? c->ctl->tls : NULL;
+	struct auth_secret shared;
+	int ret;
+
+	if (!s || !s->met)
+		return -ENOTCONN;
+	ret = auth_tls_secret(s->t, way, out);
+	if (ret)
+		return ret;
+	shared = *s->mix;
+	return auth_secret_mix(out, &shared);
 }

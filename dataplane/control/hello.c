@@ -384,6 +384,7 @@ uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx
 	out_str(&o, l->port, sizeof(l->port));
 	out_int(&o, l->link, 1);
 	out_int(&o, l->crc_by_copy, 1);
+	out_bytes(&o, l->half, sizeof(l->half));
 	out_int(&o, l->quantum, 4);
 	out_int(&o, l->chunk_b, 4);
 	out_int(&o, l->window, 4);
@@ -407,6 +408,7 @@ int gx_hello_lanes_get(const uint8_t *b, uint32_t len, struct gx_hello_lanes *l)
 	if (l->link >= GX_LINKS)
 		in.bad = true;
 	l->crc_by_copy = in_int(&in, 1);
+	in_bytes(&in, l->half, sizeof(l->half));
 	l->quantum = in_int(&in, 4);
 	l->chunk_b = in_int(&in, 4);
 	l->window = in_int(&in, 4);

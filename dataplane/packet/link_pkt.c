@@ -6,6 +6,7 @@
  */
 #include "packet/pkt.h"
 #include "packet/seal.h"
+#include "auth/auth_mix.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -688,13 +689,27 @@ static int packet_gpu(struct gx *gx, struct gx_gpu *gpu)
 static int packet_tick(struct gx_conn *c, uint64_t now_ns,
 		       void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
-	for (unsigned i = 0; c->agreed.integrity > GX_INTEGRITY_CRC && i < c->nr_lanes; i++) {
-		struct seal *s = pkt_of(c->ep[i])->seal; /* NULL: the set-up ended before it */
+	struct auth_tick t = {.c = c, .say = say, .now_ns = now_ns};
+	int ret = 0;
+
+	for (; !ret && c->agreed.integrity > GX_INTEGRITY_CRC && t.way < c->nr_lanes; t.way++) {
+		struct seal *s = pkt_of(c->ep[t.way])->seal; /* NULL: the set-up ended before it */
 
 		if (s)
-			seal_make(s); /* at the next tick if there is no memory now */
+			ret = auth_rings_tick(&s->tx, &s->rx, &t);
 	}
-	return 0;
+	return ret;
+}
+
+static int packet_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	struct auth_word w;
+	struct seal *s;
+
+	if (auth_word_get(b, len, &w) || w.way >= c->nr_lanes)
+		return -EPROTO;
+	s = pkt_of(c->ep[w.way])->seal;
+	return s ? auth_rings_take(&s->tx, &s->rx, &w) : -EPROTO;
 }
 
 static const struct gx_link_conn_ops conn_ops = {
@@ -712,7 +727,7 @@ static const struct gx_link_conn_ops conn_ops = {
 	.up = link_none_conn,
 	.tick = packet_tick,
 	.key = link_none_key,
-	.take = link_none_take,
+	.take = packet_take,
 	.fault = link_none_fault,
 	.push = link_none_conn,
 	.stop = link_none_conn,

@@ -19,6 +19,7 @@
 
 #define SEAL_OLD_PTOS 3 /* for which the last phase's packets are taken */
 #define SEAL_AAD_B    GX_WIRE_TAG_AT
+#define SEAL_MS_PKTS  (1u << 17) /* more than go out between two ticks */
 #define SEAL_CRC_B    4 /* by MAC: the CRC of the payload is authenticated behind the header */
 
 _Static_assert(GX_WIRE_TAG_AT + GX_GCM_TAG_B == GX_WIRE_HDR_B, "the tag ends the header");
@@ -283,11 +284,12 @@ static bool rx_open_mac(const struct auth_phase *p, const uint8_t *nonce, const 
 			   rx->hdr + GX_WIRE_TAG_AT);
 }
 
-/* Where no packet is lost, none is sent again, and only the peer can have sent this one. */
+/* Where no packet is lost, none is sent again, and only the peer can have sent this one. The core's
+ * count of all its endpoints has not less than this one's. */
 static bool seal_forged(struct pkt_ep *e)
 {
 	gx_stat_add(pkt_stats(e->link), GX_STAT_RX_FORGED, 1);
-	if (e->lossless)
+	if (e->lossless || gx_stat_get(pkt_stats(e->link), GX_STAT_RX_FORGED) >= AUTH_END_FORGED)
 		rx_fault(e, -EBADMSG);
 	return false;
 }
@@ -346,8 +348,13 @@ void seal_tick(struct pkt_ep *e)
 		auth_ring_leave(&s->rx, s->rx_phase);
 	if (!s->tx_since_ns)
 		s->tx_since_ns = e->now_ns;
-	if (!phase_is_due(s, e->now_ns) || !phase_may_end(s))
+	if (!phase_is_due(s, e->now_ns))
 		return;
+	if (!phase_may_end(s)) {
+		if (s->tx_pkts >= AUTH_END_NRS - SEAL_MS_PKTS)
+			rx_fault(e, -EKEYEXPIRED);
+		return;
+	}
 	auth_ring_leave(&s->tx, ++s->tx_phase);
 	s->tx_pkts = 0;
 	s->tx_since_ns = e->now_ns;

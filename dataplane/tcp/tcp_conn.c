@@ -9,6 +9,7 @@
 #include "tcp/tcp_gpu.h"
 #include "tcp/tcp_offload.h"
 #include "tcp/tcp_turn.h"
+#include "auth/auth_mix.h"
 
 #include "gx/log.h"
 
@@ -159,14 +160,30 @@ static uint32_t tcp_say(const struct gx_conn *c, uint8_t *b)
 static int tcp_tick(struct gx_conn *c, uint64_t now_ns,
 		    void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
-	for (unsigned i = 0; i < c->nr_lanes; i++) {
+	struct auth_tick t = {.c = c, .say = say, .now_ns = now_ns};
+	int ret = 0;
+
+	for (unsigned i = 0; !ret && i < c->nr_lanes; i++) {
 		struct tcp_ep *e = tcp_of(c->ep[i]);
 
 		e->link->offload->tick(c->ep[i]);
-		for (unsigned k = 0; k < e->nr_socks && e->sock[k].seal; k++)
-			tcp_seal_make(e->sock[k].seal);
+		for (unsigned k = 0; !ret && k < e->nr_socks && e->sock[k].seal; k++) {
+			t.way = TCP_SOCKS_MAX * i + k;
+			ret = auth_rings_tick(&e->sock[k].seal->tx.keys, &e->sock[k].seal->rx.keys,
+					      &t);
+		}
 	}
-	return 0;
+	return ret;
+}
+
+static int tcp_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	struct tcp_seal *s = NULL;
+	struct auth_word w;
+
+	if (!auth_word_get(b, len, &w) && w.way / TCP_SOCKS_MAX < c->nr_lanes)
+		s = tcp_of(c->ep[w.way / TCP_SOCKS_MAX])->sock[w.way % TCP_SOCKS_MAX].seal;
+	return s ? auth_rings_take(&s->tx.keys, &s->rx.keys, &w) : -EPROTO;
 }
 
 static bool tcp_conn_fault(const struct gx_conn *c, int err, char *buf, size_t room)
@@ -214,7 +231,7 @@ const struct gx_link_conn_ops tcp_conn_ops = {
 	.up = link_none_conn,
 	.tick = tcp_tick,
 	.key = link_none_key,
-	.take = link_none_take,
+	.take = tcp_take,
 	.fault = tcp_conn_fault,
 	.push = tcp_conn_push,
 	.stop = link_none_conn,

@@ -41,12 +41,6 @@ struct tcp_seal *tcp_seal_new(const struct auth_secret *tx, const struct auth_se
 	return t;
 }
 
-void tcp_seal_make(struct tcp_seal *t)
-{
-	auth_ring_make(&t->tx.keys); /* without memory at the next tick */
-	auth_ring_make(&t->rx.keys);
-}
-
 void tcp_seal_free(struct tcp_seal *t)
 {
 	if (!t)
@@ -170,6 +164,8 @@ ssize_t tcp_seal_send(struct tcp_seal *t, int fd, tcp_seal_call *send, const str
 
 	if (!t->out_b) {
 		tx_phase(&t->tx, now_ns);
+		if (t->tx.nr - t->tx.phase_nr > AUTH_END_NRS - TCP_RECS)
+			return -EKEYEXPIRED;
 		out_fill(t, iov, n);
 	}
 	ret = send(fd, &(struct iovec){t->out + t->out_sent, t->out_b - t->out_sent}, 1);

@@ -45,7 +45,6 @@ extern uint64_t tcp_seal_phase_recs; /* records of a phase; for tests */
 /* ctl: with the first secrets of both directions; NULL: no memory. */
 struct tcp_seal *tcp_seal_new(const struct auth_secret *tx, const struct auth_secret *rx);
 void tcp_seal_free(struct tcp_seal *t); /* ctl: NULL: nothing to do */
-void tcp_seal_make(struct tcp_seal *t); /* ctl: keys of the phases to come */
 
 /* As struct tcp_sys.send (or .lead, as @send is) and .recv. recv also returns -EBADMSG or -EPROTO: this
  * is not what the peer has sent. */

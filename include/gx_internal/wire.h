@@ -317,6 +317,8 @@ struct gx_hello_lanes {		/* CONNECT and ACCEPT */
 	/* bit kind (enum gx_mem_kind): this end checks payload for its memory of that kind while it
 	 * copies it, so it may ask for acknowledged packets again; with integrity mode 1 only */
 	uint8_t crc_by_copy;
+	uint8_t half[32]; /* public, of X25519: what comes of both goes into the secrets of data.
+			   * Without TLS zero */
 	uint32_t quantum, chunk_b, window, integrity; /* CONNECT: wanted; ACCEPT: agreed */
 	uint64_t peer_timeout_ns;
 	uint32_t nr_lanes;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A second implementation of sealed packets and records, written from docs/wire.md. `second.py answers` prints the known answers of
-tests/packet/test_seal.c and tests/tcp/test_tcp_seal.c. `second.py HOST PORT NAME SECRET OWN-HOST MODE` puts to a gxd, and gets."""
+tests/packet/test_seal.c and tests/tcp/test_tcp_seal.c. `second.py HOST PORT NAME SECRET OWN-HOST MODE [PID]` puts to a gxd, and gets; with its
+process, also looks in its memory for what opens the data of the connection, once that has ended."""
 import hashlib
 import hmac
 import json
@@ -15,7 +16,9 @@ import tempfile
 import time
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 DATA, CTL, ACK, PROBE = 1, 2, 3, 4
 MAC, GCM, HDR_B, AAD_B = 2, 3, 38, 22
@@ -76,6 +79,9 @@ def exporter(master, context):  # RFC 8446 7.5, out of TLS's exporter master sec
     secret = expand_label(master, b"EXPORTER-gx-data", 32, hashlib.sha256(b"").digest())
     return expand_label(secret, b"exporter", 32, hashlib.sha256(context).digest())
 
+def mix(secret, shared):  # HKDF-Extract of RFC 5869 2.2, with what both ends have by X25519.
+    return hmac.new(secret, shared, hashlib.sha256).digest()
+
 class Client:  # one lane of link packet over udp, to a gxd of another host; openssl does the TLS
     silence_ns, ports = 5 * 10**9, (47000, 47001)
     def __init__(self, host, port, name, secret, own, mode):
@@ -94,11 +100,13 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
             master = bytes.fromhex(next(line.split()[2] for line in f if line.startswith("EXPORTER_SECRET")))
         os.unlink(log)
         self.token, _ = self.region("kv") or (0, 0)
-        self.out, self.into = (Keys(exporter(master, struct.pack("<BIB", 0, 0, way))) for way in range(2))
         addr = struct.pack("<BBHI16s16x", 4, 0, self.ports[0], 0, socket.inet_aton(own))
-        self.send_frame(2, b"\3udp" + struct.pack("<BB4IQI", 0, 0, 1280, 524288, 16, mode, self.silence_ns, 1) + struct.pack("<H", len(addr))
+        own_half = X25519PrivateKey.generate()
+        self.send_frame(2, b"\3udp" + struct.pack("<BB32s4IQI", 0, 0, own_half.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw), 1280, 524288, 16, mode, self.silence_ns, 1) + struct.pack("<H", len(addr))
                         + addr + struct.pack("<BIIQIBH", 0, 5, 8, 1000, 0, 0, 0))
         accept = self.frame(3)
+        self.own_half, self.shared = own_half.public_key(), own_half.exchange(X25519PublicKey.from_public_bytes(accept[6:38]))
+        self.out, self.into = (Keys(mix(exporter(master, struct.pack("<BIB", 0, 0, way)), self.shared)) for way in range(2))
         at = accept.index(struct.pack("<H", 40)) + 42
         to, = struct.unpack_from("<H", accept, at - 38)
         self.cid, self.credit, self.next, _ = struct.unpack_from("<IIQI", accept, at + 1)
@@ -183,7 +191,52 @@ class Client:  # one lane of link packet over udp, to a gxd of another host; ope
                     pass  # dropped in silence
         self.sent = []
 
-def talk(host, port, name, secret, own, mode):  # Puts 100 bytes in an OPEN and 2,560 in packets, and gets them back.
+def memory(pid):  # pages that are not all zero
+    with open(f"/proc/{pid}/maps", encoding="ascii") as maps, open(f"/proc/{pid}/mem", "rb", 0) as mem:
+        for line in maps:
+            low, high = (int(x, 16) for x in line.split()[0].split("-"))
+            if line.split()[1][:2] != "rw" or high - low > 1 << 28:
+                continue
+            for at in range(low, high, 1 << 20):
+                mem.seek(at)
+                try:
+                    part = mem.read(min(1 << 20, high - at))
+                except OSError:
+                    break
+                if part.count(0) != len(part):
+                    yield part
+
+def halves(part):  # what may be a private half: bytes that look random, where an allocator puts them
+    for page in range(0, len(part), 4096):
+        if part.count(0, page, page + 4096) < 4000:
+            for at in range(page, min(page + 4096, len(part) - 31), 8):
+                if len(set(part[at:at + 32])) > 20:
+                    yield part[at:at + 32]
+
+def opens(pid, client, deep):  # What in the memory of @pid opens data of the connection? @deep: also private halves.
+    secrets = {"shared": client.shared}
+    for way, keys in (("in", client.out), ("out", client.into)):
+        keys.phase(3)
+        for phase, secret in enumerate(keys.secrets):
+            secrets |= {f"{way} {phase}": secret, f"key {way} {phase}": expand_label(secret, b"gx key", 16)}
+    found, tried = set(), set()
+    for part in memory(pid):
+        found |= {name for name, secret in secrets.items() if secret in part}
+        tried |= set(halves(part)) if deep else set()
+    found |= {"half" for half in tried if X25519PrivateKey.from_private_bytes(half).exchange(client.own_half) == client.shared}
+    return found
+
+def ended(client, pid):  # While it is up its keys are there. Then nothing is.
+    up = opens(pid, client, False)
+    assert {"key in 0", "key out 0"} <= up and "shared" not in up, up
+    client.send_frame(7, b"")
+    end = time.monotonic() + 20
+    while opens(pid, client, False):
+        assert time.monotonic() < end, opens(pid, client, False)
+    assert not opens(pid, client, True)
+    print("nothing in memory opens what was said")
+
+def talk(host, port, name, secret, own, mode, pid=0):  # Puts 100 bytes in an OPEN and 2,560 in packets, and gets them back.
     c = Client(host, port, name, secret, own, mode)
     small, large = os.urandom(100), os.urandom(2560)
     c.record(1, 2, struct.pack("<IIQQQQ", 0, 1280, c.token, 0, len(small), 0) + small + bytes(4))
@@ -197,6 +250,8 @@ def talk(host, port, name, secret, own, mode):  # Puts 100 bytes in an OPEN and 
         c.record(3, 0, struct.pack("<QQQQ", c.token, off, len(want), slot))
         c.until(lambda: slot in c.slots)
         assert c.slots[slot] == want
+    if pid:
+        ended(c, pid)
     c.tls.kill()
     print("mode", mode, "put and got")
 
@@ -214,4 +269,4 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["answers"]:
         answers()
     else:
-        talk(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5], int(sys.argv[6]))
+        talk(sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5], *(int(x) for x in sys.argv[6:]))

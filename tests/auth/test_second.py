@@ -28,7 +28,8 @@ def serve(gxd, folder):
     subprocess.run([gxd, "keygen", "kv", "-o", key], check=True, stdout=subprocess.DEVNULL)
     with open(key, encoding="ascii") as f:
         secret = next(line.split()[1] for line in f if line.startswith("secret"))
-    server = subprocess.Popen([gxd, "--key", key, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M"])
+    server = subprocess.Popen([gxd, "--key", key, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M"],
+                              env={name: value for name, value in os.environ.items() if name != "MALLOC_PERTURB_"}) # it would overwrite what is freed
     time.sleep(2)
     return server, secret
 
@@ -51,7 +52,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         server, secret = serve(os.path.join(build, "tools", "gxd"), folder)
         ended = [subprocess.run(["ip", "netns", "exec", "far", sys.executable, os.path.join(HERE, "second.py"), "10.9.0.1", "4791", "kv",
-                                 secret, "10.9.0.2", mode], check=False, timeout=60).returncode for mode in ("3", "2")]
+                                 secret, "10.9.0.2", mode, str(server.pid)], check=False, timeout=100).returncode for mode in ("3", "2")]
         server.terminate()
         sys.exit(any(ended) or server.wait(20) != 0)
 

@@ -99,6 +99,12 @@ int hand_recv(struct hand *h, uint8_t *body, uint32_t *len)
 	return type;
 }
 
+void hand_lanes_fill(struct gx_hello_lanes *l, const char *port)
+{
+	raw_lanes_fill(l, port);
+	l->half[0] = 9; /* of the private half 1, nearly */
+}
+
 struct gx_hello *hand_client(struct hand *h, int port)
 {
 	static uint8_t b[GX_HELLO_FRAME_MAX];

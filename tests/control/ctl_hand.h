@@ -25,6 +25,8 @@ void hand_flush(struct hand *h);
 void hand_send(struct hand *h, const void *b, uint32_t len);
 /* Return: type of the next frame, -errno of TLS, 0 at the end of the socket. */
 int hand_recv(struct hand *h, uint8_t *body, uint32_t *len);
+/* Of a client by TLS: raw_lanes_fill(), with a half of an exchange. */
+void hand_lanes_fill(struct gx_hello_lanes *l, const char *port);
 /* A client that has said HELLO. Return: the server's. */
 struct gx_hello *hand_client(struct hand *h, int port);
 

@@ -209,7 +209,7 @@ static void hand__nothing_in_clear(void **state)
 	hand_keys();
 	port = server_listen(addr);
 	hand_client(&h, port);
-	raw_lanes_fill(&l, "udp");
+	hand_lanes_fill(&l, "udp");
 	gx_uring_run_wait(server->gx.uring, far_run, server);
 	hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
 	hand_must_hear(&h, -EOPNOTSUPP, GX_REASON_AUTH, "in clear");
@@ -227,7 +227,7 @@ static void hand__must_prove(void **state)
 
 	hand_keys();
 	hand_client(&h, server_listen(addr));
-	raw_lanes_fill(&l, "udp");
+	hand_lanes_fill(&l, "udp");
 	hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
 	hand_must_hear(&h, -EPERM, GX_REASON_USER, "did not show on the Unix socket");
 	hand_close(&h);
@@ -246,7 +246,7 @@ static void hand__slow(void **state)
 
 	hand_keys();
 	un = raw_prove(hand_client(&h, server_listen(addr)));
-	raw_lanes_fill(&l, "udp");
+	hand_lanes_fill(&l, "udp");
 	len = gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l);
 	assert_int_equal(auth_tls_write(h.t, b, len), 0);
 	while (auth_tls_out(h.t, &c, 1))
@@ -277,7 +277,7 @@ static void hand__cut_off(void **state)
 	port = server_listen(addr);
 	for (unsigned i = 0; i < 3; i++) {
 		un = raw_prove(hand_client(&h, port));
-		raw_lanes_fill(&l, "udp");
+		hand_lanes_fill(&l, "udp");
 		hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
 		assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_ACCEPT);
 		hand_send(&h, b, gx_hello_plain_put(b, GX_HELLO_UP, NULL, 0));

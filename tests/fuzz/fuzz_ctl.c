@@ -51,7 +51,10 @@ static int come_to(enum stage stage)
 	un = raw_prove(&hello);
 	if (stage == PROVEN)
 		return un;
-	raw_lanes_fill(&l, "udp");
+	if (h.t)
+		hand_lanes_fill(&l, "udp");
+	else
+		raw_lanes_fill(&l, "udp");
 	say(b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
 	hear(GX_HELLO_ACCEPT);
 	if (stage == UP) {

@@ -10,6 +10,7 @@
 #include "kit/common_fork.h"
 #include "local/local.h"
 #include "packet/seal.h"
+#include "auth/auth_mix.h"
 
 #include "gx/auth.h"
 #include "gx_internal/link.h"
@@ -224,11 +225,29 @@ static uint64_t both(struct rig *r, const char *name)
 	return rig_stat(r, 0, name) + rig_stat(r, 1, name);
 }
 
+/* What the link of one end says comes to that of the other, at once. */
+static struct rig *word_rig;
+static bool word_lost;
+
+static void word_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	for (int side = 0; side < 2 && !word_lost; side++)
+		for (unsigned i = 0; i < word_rig->nr_conns; i++)
+			if (word_rig->conn[side][i] == c)
+				assert_int_equal(
+					gx_link_packet.conn->take(word_rig->conn[!side][i], b, len),
+					0);
+}
+
+/* A tick of the control threads, and another for the answers. */
 static void keys_make(struct rig *r)
 {
-	for (int side = 0; side < 2; side++)
+	word_rig = r;
+	for (int side = 0; side < 4; side++)
 		for (unsigned i = 0; i < r->nr_conns; i++)
-			assert_int_equal(seal_make(rig_ep(r, side, i)->seal), 0);
+			assert_int_equal(gx_link_packet.conn->tick(r->conn[side & 1][i], r->now_ns,
+								   word_say),
+					 0);
 }
 
 /* ---- the record ---- */
@@ -894,8 +913,9 @@ static void phase__a_late_packet(void **state)
 	a.phase = 4;
 	for (unsigned phase = 1; phase < 4; phase++) {
 		atomic_store(&peer->tx.over, phase);
-		assert_int_equal(seal_make(peer), 0);
+		keys_make(r);
 	}
+	assert_true(auth_ring_has(&peer->tx, 4));
 	packet_make(rig_ep(r, 1, 0), &a, src, &tx[0]);
 	assert_false(taken(r, &tx[0], GX_PKT_CTL, 14));
 	taps_close();
@@ -931,6 +951,74 @@ static void phase__waits_for_the_peer(void **state)
 	put_whole(r, 100000);
 	seal_phase_pkts = UINT64_MAX;
 	seal_close_rig(r);
+}
+
+/* A peer that answers no exchange: the phase before is used on, and the connection ends at the limit of
+ * a key, before it and not after. The peer may come to answer in time. */
+static void phase__no_exchange(void **state)
+{
+	for (int late = 0; late < 2; late++) {
+		struct rig *r =
+			seal_open_rig(&(struct rig_cfg){.sim = {.seed = 8}, .integrity = 3});
+		struct pkt_ep *e = rig_ep(r, 0, 0);
+
+		word_lost = true;
+		seal_phase_pkts = 1;
+		for (unsigned i = 0; i < 10; i++) {
+			put_whole(r, 100000);
+			pass_with_keys(r, 2 * MS);
+		}
+		assert_int_equal(e->seal->tx_phase,
+				 AUTH_MIX_PHASES - 2); /* a peer may be one ahead */
+		assert_false(auth_ring_has(&rig_ep(r, 1, 0)->seal->rx, AUTH_MIX_PHASES));
+		e->seal->tx_pkts = AUTH_END_NRS - (1u << 18);
+		put_whole(r, 100000);
+		pass_with_keys(r, 2 * MS);
+		assert_int_equal(e->ep.fault, 0);
+		if (late) {
+			word_lost = false;
+			for (int side = 0; side < 2; side++) /* the word was lost: anew */
+				rig_ep(r, side, 0)->seal->tx.mix.asked = false;
+			for (unsigned i = 0; i < 10; i++) {
+				pass_with_keys(r, 2 * MS);
+				put_whole(r, 100000);
+			}
+			assert_true(e->seal->tx_phase >= AUTH_MIX_PHASES);
+			put_whole(r, 100000);
+			assert_int_equal(e->ep.fault, 0);
+			assert_int_equal(both(r, "rx_forged"), 0);
+		} else {
+			e->seal->tx_pkts = AUTH_END_NRS - (1u << 17);
+			put_on(r, 0, 100000);
+			rig_pass(r, 10 * MS);
+			assert_int_equal(e->ep.fault, -EKEYEXPIRED);
+		}
+		seal_phase_pkts = UINT64_MAX;
+		word_lost = false;
+		taps_close();
+		rig_close(r);
+	}
+}
+
+/* So many forged packets are the end as well. */
+static void forged__there_is_a_limit(void **state)
+{
+	struct rig *r = seal_open_rig(
+		&(struct rig_cfg){.sim = {.seed = 9, .peer_any = true}, .integrity = 3});
+	struct answer a = {GX_INTEGRITY_GCM, 0, GX_PKT_CTL, 0, 16, NULL, NULL};
+	struct pkt_ep *e = rig_ep(r, 0, 0);
+	struct gx_tx tx;
+
+	a.number = e->seal->window[1].next + 5;
+	packet_make(rig_ep(r, 1, 0), &a, src, &tx);
+	tx.hdr[GX_WIRE_TAG_AT] ^= 1;
+	gx_stat_set(pkt_stats(e->link), GX_STAT_RX_FORGED, AUTH_END_FORGED - 2);
+	assert_false(taken(r, &tx, GX_PKT_CTL, a.number));
+	assert_int_equal(e->ep.fault, 0);
+	assert_false(taken(r, &tx, GX_PKT_CTL, a.number));
+	assert_int_equal(e->ep.fault, -EBADMSG);
+	taps_close();
+	rig_close(r);
 }
 
 /* A phase ends by time as well. */
@@ -986,6 +1074,7 @@ static uint64_t load_run(unsigned phases, uint64_t phase_pkts, uint64_t *gap_ns)
 	r->on_comp = load_comp;
 	r->arg = r;
 	seal_phase_pkts = phase_pkts;
+	auth_mix_gap_ns = 0;
 	while (phase_pkts < UINT64_MAX ? GX_MIN(s[0]->tx_phase, s[1]->tx_phase) < phases
 				       : load.ended < phases) {
 		for (; load.posted - load.ended < 4; load.posted++)
@@ -1109,6 +1198,8 @@ int main(int argc, char *argv[])
 		rig_test(phase__old_keys_are_gone),
 		rig_test(phase__a_late_packet),
 		rig_test(phase__waits_for_the_peer),
+		rig_test(phase__no_exchange),
+		rig_test(forged__there_is_a_limit),
 		rig_test(phase__of_a_minute),
 		rig_test(phase__thousands_under_load),
 		rig_test(fork__child_has_no_keys),

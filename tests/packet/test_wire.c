@@ -952,6 +952,7 @@ static struct gx_hello_lanes *lanes_full(void)
 	assert_non_null(l);
 	strcpy(l->port, "dpdk:net_memif");
 	l->crc_by_copy = 2;
+	memset(l->half, 9, sizeof(l->half));
 	l->quantum = 4096;
 	l->chunk_b = 512 << 10;
 	l->window = 8;
@@ -1071,7 +1072,7 @@ static void lanes_get__refuses(void **state)
 {
 	struct gx_hello_lanes *in = lanes_full(), *out = malloc(sizeof(*out));
 	uint32_t body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
-	uint8_t *link = frame + 8 + 1 + strlen(in->port), *count = link + 26, *lane = count + 4;
+	uint8_t *link = frame + 8 + 1 + strlen(in->port), *count = link + 58, *lane = count + 4;
 
 	assert_int_equal(*count, GX_HELLO_LANES);
 	*count = GX_HELLO_LANES + 1;
@@ -1083,9 +1084,9 @@ static void lanes_get__refuses(void **state)
 	link[1] = 1 << 2; /* crc_by_copy: no such kind of memory */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
 	link[1] = 1;
-	link[14] = GX_INTEGRITY_NONE; /* nothing is checked, so not by a copy */
+	link[46] = GX_INTEGRITY_NONE; /* nothing is checked, so not by a copy */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);
-	link[14] = GX_INTEGRITY_CRC;
+	link[46] = GX_INTEGRITY_CRC;
 	assert_int_equal(lanes_get(frame + 8, body, out), 0);
 	lane[1] = 1; /* an address of 256 + 160 bytes */
 	assert_int_equal(lanes_get(frame + 8, body, out), -EPROTO);

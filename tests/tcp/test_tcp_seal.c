@@ -5,6 +5,7 @@
  * known answer is of tests/auth/second.py.
  */
 #include "tcp/tcp_seal.h"
+#include "auth/auth_mix.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -94,6 +95,27 @@ static void ends_close(struct tcp_seal *end[2])
 	tcp_seal_free(end[1]);
 }
 
+static struct tcp_seal **word_ends;
+
+static void word_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
+{
+	struct tcp_seal *to = word_ends[!c->server];
+	struct auth_word w;
+
+	assert_int_equal(auth_word_get(b, len, &w), 0);
+	assert_int_equal(auth_rings_take(&to->tx.keys, &to->rx.keys, &w), 0);
+}
+
+/* A tick of an end's control thread; @i: which. */
+static void keys_make(struct tcp_seal *end[2], unsigned i)
+{
+	static struct gx_conn c[2] = {[1] = {.server = true}};
+	struct auth_tick t = {.c = &c[i], .say = word_say, .now_ns = 1};
+
+	word_ends = end;
+	assert_int_equal(auth_rings_tick(&end[i]->tx.keys, &end[i]->rx.keys, &t), 0);
+}
+
 /* Pieces from @at on, some small, some large. Return: their number. */
 static unsigned pieces(struct iovec *iov, uint8_t *at, size_t left)
 {
@@ -124,9 +146,9 @@ static void stream_run(uint64_t seed)
 		ssize_t ret;
 
 		assert_true(turns < 100000);
-		tcp_seal_make(end[0]);
+		keys_make(end, 0);
 		if (random_next() % 3)
-			tcp_seal_make(end[1]); /* else its keys are late */
+			keys_make(end, 1); /* else its keys are late */
 		if (sent < STREAM_B) {
 			unsigned n = pieces(iov, src + sent, STREAM_B - sent);
 
@@ -144,7 +166,7 @@ static void stream_run(uint64_t seed)
 	assert_memory_equal(src, dst, STREAM_B);
 	assert_int_equal(end[0]->tx.phase, end[1]->rx.phase);
 	if (tcp_seal_phase_recs < 100)
-		assert_true(end[0]->tx.phase > 2);
+		assert_true(end[0]->tx.phase > AUTH_MIX_PHASES);
 	ends_close(end);
 }
 
@@ -263,6 +285,23 @@ static void send__counts_what_has_left(void **state)
 	ends_close(end);
 }
 
+/* Without the next key a phase goes on to the limit of a key, and no further. */
+static void send__ends_at_the_limit(void **state)
+{
+	struct iovec iov = {src, 100};
+	struct tcp_seal *end[2];
+
+	wire_reset(4, WIRE_B);
+	ends_open(end);
+	end[0]->tx.keys.nr = 1;
+	end[0]->tx.phase_nr = end[0]->tx.nr - AUTH_END_NRS + TCP_RECS;
+	atomic_store(&end[0]->tx.keys.made, 1);
+	assert_int_equal(tcp_seal_send(end[0], -1, wire_send, &iov, 1, 1), 100);
+	assert_int_equal(tcp_seal_send(end[0], -1, wire_send, &iov, 1, 1), -EKEYEXPIRED);
+	assert_int_equal(recv_some(end[1], 200), 100);
+	ends_close(end);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -272,6 +311,7 @@ int main(void)
 		cmocka_unit_test(record__not_the_next_one),
 		cmocka_unit_test(record__known_answer),
 		cmocka_unit_test(send__counts_what_has_left),
+		cmocka_unit_test(send__ends_at_the_limit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
