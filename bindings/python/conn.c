@@ -47,6 +47,42 @@ int conn_look(const struct conn *k, struct gx_conn_info *info)
 	return gx_conn_info(k->conn, info);
 }
 
+/* In slices, so that signals come through and close() of another thread is seen. */
+int conn_wait(struct conn *k, double timeout)
+{
+	struct context *c = k->ctx;
+	uint64_t until = gx_now() + (uint64_t)(timeout * 1e9);
+	int ret;
+
+	do {
+		struct gx_conn *conn = k->conn;
+
+		if (context_check(c))
+			return -1;
+		if (!conn) {
+			fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
+			return -1;
+		}
+		c->busy++;
+		Py_BEGIN_ALLOW_THREADS
+		ret = gx_conn_wait(conn, 20 * MS_NS);
+		Py_END_ALLOW_THREADS
+		c->busy--;
+		if (PyErr_CheckSignals())
+			return -1;
+	} while (ret == -EINPROGRESS && gx_now() < until);
+	if (ret) {
+		struct gx_conn_info info = GX_INIT(info);
+
+		if (!conn_look(k, &info) && info.state == GX_CONN_STATE_DOWN)
+			fail(ret, info.text, info.reason);
+		else
+			fail(ret == -EINPROGRESS ? -ETIMEDOUT : ret, "the connection is not up yet",
+			     GX_REASON_NONE);
+	}
+	return ret ? -1 : 0;
+}
+
 void list_drop(PyObject *list, PyObject *o)
 {
 	for (Py_ssize_t i = PyList_Size(list); i-- > 0;)

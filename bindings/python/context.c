@@ -505,41 +505,6 @@ static PyObject *context_listen(PyObject *self, PyObject *args)
 	return ret < 0 ? fail_call(ret) : PyLong_FromLong(ret);
 }
 
-/* In slices, so that signals come through and close() of another thread is seen. */
-static int conn_wait(struct context *c, struct conn *k, double timeout)
-{
-	uint64_t until = gx_now() + (uint64_t)(timeout * 1e9);
-	int ret;
-
-	do {
-		struct gx_conn *conn = k->conn;
-
-		if (context_check(c))
-			return -1;
-		if (!conn) {
-			fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
-			return -1;
-		}
-		c->busy++;
-		Py_BEGIN_ALLOW_THREADS
-		ret = gx_conn_wait(conn, 20 * MS_NS);
-		Py_END_ALLOW_THREADS
-		c->busy--;
-		if (PyErr_CheckSignals())
-			return -1;
-	} while (ret == -EINPROGRESS && gx_now() < until);
-	if (ret) {
-		struct gx_conn_info info = GX_INIT(info);
-
-		if (!conn_look(k, &info) && info.state == GX_CONN_STATE_DOWN)
-			fail(ret, info.text, info.reason);
-		else
-			fail(ret == -EINPROGRESS ? -ETIMEDOUT : ret, "the connection is not up yet",
-			     GX_REASON_NONE);
-	}
-	return ret ? -1 : 0;
-}
-
 static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"addr", "timeout", "link", "lanes", NULL};
@@ -570,7 +535,7 @@ static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 	if (!k)
 		return NULL;
 	k->connecting = true;
-	ret = conn_wait(c, k, timeout);
+	ret = conn_wait(k, timeout);
 	k->connecting = false;
 	if (k->down) /* it was passed over */
 		eventfd_write(c->lost_fd, 1);
