@@ -7,19 +7,47 @@
 
 #include <errno.h>
 
-/* An argument that the driver refuses is the caller's fault, and not the stream's. */
+/* Bytes from @at on, @len at most, that the driver has as one range. */
+static size_t copy_one(const void *at, size_t len)
+{
+	unsigned long long base = 0;
+	size_t all = 0;
+
+	if (cu.cuMemGetAddressRange_v2(&base, &all, cuda_ptr(at)))
+		return len;
+	return GX_MIN(len, base + all - cuda_ptr(at));
+}
+
+/* The driver copies from one registration of host memory to the next in two calls alone. An argument
+ * that it refuses beyond that is the caller's fault, and not the stream's. */
 static int copy_queue(struct cuda_stream *s, const struct gx_gpu_copy *c)
 {
-	unsigned res;
+	const char *src = c->src;
+	char *dst = c->dst;
+	size_t left = c->len;
 
-	if (!c->len)
-		return 0;
-	res = cu.cuMemcpyAsync(cuda_ptr(c->dst), cuda_ptr(c->src), c->len, s->stm);
-	if (res != GX_CU_ERROR_INVALID_VALUE)
-		return cuda_core_try(s, res, "cuMemcpyAsync") ? 0 : -EAGAIN;
-	gx_gpu_why_set("copy of %zu bytes from %p to %p: the driver refuses an address", c->len,
-		       c->src, c->dst);
-	return -EINVAL;
+	while (left) {
+		size_t n = left;
+		unsigned res = cu.cuMemcpyAsync(cuda_ptr(dst), cuda_ptr(src), n, s->stm);
+
+		if (gx_unlikely(res == GX_CU_ERROR_INVALID_VALUE)) {
+			n = copy_one(dst, copy_one(src, n));
+			if (n < left)
+				res = cu.cuMemcpyAsync(cuda_ptr(dst), cuda_ptr(src), n, s->stm);
+		}
+		if (res == GX_CU_ERROR_INVALID_VALUE) {
+			gx_gpu_why_set(
+				"copy of %zu bytes from %p to %p: the driver refuses an address",
+				c->len, c->src, c->dst);
+			return -EINVAL;
+		}
+		if (!cuda_core_try(s, res, "cuMemcpyAsync"))
+			return -EAGAIN;
+		src += n;
+		dst += n;
+		left -= n;
+	}
+	return 0;
 }
 
 int cuda_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list[], unsigned n,

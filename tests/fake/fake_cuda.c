@@ -1233,7 +1233,7 @@ FAKE unsigned cuMemGetAddressRange_v2(unsigned long long *base, size_t *len, uns
 {
 	unsigned none, at = range_find((void *)(uintptr_t)ptr, &none);
 
-	if (at == RANGES_MAX || range[at].type != GX_CU_MEMORYTYPE_DEVICE)
+	if (at == RANGES_MAX)
 		return GX_CU_ERROR_INVALID_VALUE;
 	*base = (uintptr_t)range[at].ptr;
 	*len = range[at].len;
@@ -1369,10 +1369,20 @@ static bool range_faults(unsigned long long at, size_t len)
 	return at > begin && at < end;
 }
 
+/* Does a copy go from one range of host memory to the next? (An H200 refuses it.) */
+static bool range_crosses(unsigned long long at, size_t len)
+{
+	unsigned none, i = range_find((void *)(uintptr_t)at, &none);
+
+	return i < RANGES_MAX && range[i].type == GX_CU_MEMORYTYPE_HOST &&
+	       at + len > (uintptr_t)range[i].ptr + range[i].len &&
+	       range_find((char *)range[i].ptr + range[i].len, &none) < RANGES_MAX;
+}
+
 FAKE unsigned cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t len,
 			    struct CUstream_st *stream)
 {
-	if (!dst || !src)
+	if (!dst || !src || range_crosses(dst, len) || range_crosses(src, len))
 		return GX_CU_ERROR_INVALID_VALUE;
 	faulted |= range_faults(dst, len) || range_faults(src, len);
 	return op_add(stream, (struct fake_op){.kind = OP_COPY,
