@@ -137,6 +137,16 @@ static bool place_for_note(const struct gx_core *core)
 	return core->notes.sink ? core->notes.sink->out < NOTES_TOLD : core_comp_room(core);
 }
 
+/* Is there a place for the next note? A queue first takes over what lies in the core's. */
+static bool place_for_next(const struct gx_core *core)
+{
+	const struct note_in *in = core->notes.sink ? core->notes.head : NULL;
+
+	for (uint32_t k = core->notes.taken; gx_unlikely(in != NULL) && k; k--)
+		in = in->next;
+	return !in && place_for_note(core);
+}
+
 static bool notes_turn(void *arg, uint64_t now_ns)
 {
 	struct gx_core *core = arg;
@@ -144,7 +154,7 @@ static bool notes_turn(void *arg, uint64_t now_ns)
 	struct note_in *in;
 	bool worked = false;
 
-	while ((in = core->notes.back) && place_for_note(core)) {
+	while ((in = core->notes.back) && place_for_next(core)) {
 		core->notes.back = in->next;
 		note_give(core, in);
 		worked = true;
@@ -355,9 +365,7 @@ static void note_give(struct gx_core *core, struct note_in *in)
 /* Those of a closed queue come before all others. */
 static bool note_room(const struct gx_core *core)
 {
-	if (core->notes.back)
-		return false;
-	return place_for_note(core);
+	return !core->notes.back && place_for_next(core);
 }
 
 /* Tell of all that is whole and in turn. Return: false: the program has to take completions first. */

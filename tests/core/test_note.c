@@ -406,6 +406,28 @@ static void note__sink_takes_over(void **state)
 	takes_over(true, true);
 }
 
+/* More come in the very turn in which a queue opens: those that lie in the core's queue are older. */
+static void note__sink_takes_the_older_first(void **state)
+{
+	unsigned i = 0;
+
+	note_rig(false, 0);
+	post_to(&i, 3);
+	pass_unpolled(300);
+	post_to(&i, 10);
+	rig->still[1] = true;
+	for (unsigned k = 0; k < 100; k++)
+		rig_turn(rig);
+	rig->still[1] = false;
+	assert_int_equal(sink_open(&sink), 0);
+	pass_unpolled(50);
+	until(&nr_notes, 10);
+	for (unsigned k = 0; k < 10; k++)
+		assert_int_equal(seen[k], k);
+	until(&nr_done, 10);
+	note_end();
+}
+
 /* The program has one of three by the core's queue when it opens another: that stays its own, the
  * others come by the new one, and later ones by the core's again when that is closed. */
 static void note__sink_takes_what_was_not_taken(void **state)
@@ -767,6 +789,7 @@ int main(int argc, char *argv[])
 		rig_test(note__sink_is_full),
 		rig_test(note__sink_closes),
 		rig_test(note__sink_takes_over),
+		rig_test(note__sink_takes_the_older_first),
 		rig_test(note__sink_takes_what_was_not_taken),
 		rig_test(note__arm_while_held),
 		rig_test(note__given_back_wakes),
