@@ -79,6 +79,7 @@ static void both_reload(void)
 static _Atomic bool keeps;
 static _Atomic int sock_b; /* of the last connection over link tcp: the kernel's buffer */
 static struct gx_conn *_Atomic served; /* the server's end of the last connection, when it is up */
+static _Atomic unsigned nr_asked;
 
 static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
 		    const char *why)
@@ -92,6 +93,7 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 	}
 	if (event == GX_CONN_EVENT_UP)
 		served = conn;
+	(void)atomic_load(&nr_asked); /* pairs with ask() */
 	if (!keeps)
 		common_gx_on_conn(arg, conn, event, err, why);
 }
@@ -196,6 +198,15 @@ static int run(struct gx_conn *conn, enum gx_op_kind kind, uint64_t token, uint3
 	return run_op(conn, &op);
 }
 
+/* Each is before the connection ends, since the client ends it; the thread sanitizer sees no sockets. */
+static int ask(struct gx_mem *mem, unsigned access, uint64_t off, uint64_t len)
+{
+	int ret = gx_conn_may(served, mem, access, off, len);
+
+	atomic_fetch_add(&nr_asked, 1);
+	return ret;
+}
+
 /* What a program of the server hears of its region @i, for messages that gx does not know. */
 static void may_by_message(unsigned i, unsigned access)
 {
@@ -207,10 +218,10 @@ static void may_by_message(unsigned i, unsigned access)
 	for (unsigned n = 0; n < GX_ARRAY_SIZE(asks); n++) {
 		int want = asks[n] & ~access ? -EACCES : 0;
 
-		assert_int_equal(gx_conn_may(served, r.mem[i], asks[n], 0, LEN), want);
-		assert_int_equal(gx_conn_may(served, r.mem[i], asks[n], LEN, 0), want);
-		assert_int_equal(gx_conn_may(served, r.mem[i], asks[n], 1, LEN), want ?: -ERANGE);
-		assert_int_equal(gx_conn_may(served, r.mem[i], asks[n], -1, 2), want ?: -ERANGE);
+		assert_int_equal(ask(r.mem[i], asks[n], 0, LEN), want);
+		assert_int_equal(ask(r.mem[i], asks[n], LEN, 0), want);
+		assert_int_equal(ask(r.mem[i], asks[n], 1, LEN), want ?: -ERANGE);
+		assert_int_equal(ask(r.mem[i], asks[n], -1, 2), want ?: -ERANGE);
 	}
 }
 
@@ -248,14 +259,14 @@ static void message__asks(void **state)
 	struct gx_mem *mem;
 
 	may_by_message(KV, BOTH);
-	assert_int_equal(gx_conn_may(served, NULL, BOTH, 0, 0), 0);
-	assert_int_equal(gx_conn_may(served, NULL, 0, 0, 0), -EINVAL);
-	assert_int_equal(gx_conn_may(served, r.bare, GX_ACCESS_GET, 0, 0), -EACCES);
+	assert_int_equal(ask(NULL, BOTH, 0, 0), 0);
+	assert_int_equal(ask(NULL, 0, 0, 0), -EINVAL);
+	assert_int_equal(ask(r.bare, GX_ACCESS_GET, 0, 0), -EACCES);
 	assert_int_equal(gx_mem_alloc(r.server, GX_MEM_HOST, 0, LEN, &mem), 0);
 	assert_int_equal(gx_mem_share(mem, "soon gone", BOTH), 0);
-	assert_int_equal(gx_conn_may(served, mem, BOTH, 0, LEN), 0);
+	assert_int_equal(ask(mem, BOTH, 0, LEN), 0);
 	assert_int_equal(gx_mem_free(mem), 0);
-	assert_int_equal(gx_conn_may(served, mem, BOTH, 0, LEN), -EINVAL);
+	assert_int_equal(ask(mem, BOTH, 0, LEN), -EINVAL);
 	keeps = true;
 	gone = served;
 	gx_conn_close(conn);
@@ -264,12 +275,12 @@ static void message__asks(void **state)
 	assert_int_equal(gx_conn_may(gone, r.mem[KV], BOTH, 0, 0), -ENOTCONN);
 	conn = dial_by(BOTH, "kv,log*");
 	may_by_message(KV, BOTH);
-	assert_int_equal(gx_conn_may(served, NULL, GX_ACCESS_GET, 0, 0), -EACCES);
+	assert_int_equal(ask(NULL, GX_ACCESS_GET, 0, 0), -EACCES);
 	gx_conn_close(conn);
 	conn = dial_by(GX_ACCESS_GET, "");
 	may_by_message(KV, GX_ACCESS_GET);
-	assert_int_equal(gx_conn_may(served, NULL, GX_ACCESS_GET, 0, 0), 0);
-	assert_int_equal(gx_conn_may(served, NULL, BOTH, 0, 0), -EACCES);
+	assert_int_equal(ask(NULL, GX_ACCESS_GET, 0, 0), 0);
+	assert_int_equal(ask(NULL, BOTH, 0, 0), -EACCES);
 	gx_conn_close(conn);
 }
 
