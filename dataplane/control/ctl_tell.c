@@ -54,14 +54,14 @@ static void hello_links_fill(const struct ctl_conn *cc, struct gx_hello *h)
 
 /* Within the host and in clear anybody may be at the other end, until the client has shown its user:
  * HELLO says nothing of this process, and once more, with its regions, when that is done. */
-static bool hello_is_bare(const struct ctl_conn *cc)
+static bool hello_is_twice(const struct ctl_conn *cc)
 {
-	return cc->near && !cc->tls && !cc->proven;
+	return cc->near && !cc->tls && !cc->ctl->gx->opts.insecure;
 }
 
 static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)
 {
-	bool bare = hello_is_bare(cc);
+	bool bare = hello_is_twice(cc) && !cc->proven;
 	struct gx *gx = cc->ctl->gx;
 
 	*h = (struct gx_hello){.magic = GX_HELLO_MAGIC,
@@ -97,7 +97,7 @@ int ctl_tell(struct ctl_conn *cc)
 
 int ctl_tell_again(struct ctl_conn *cc)
 {
-	return cc->near && !cc->tls && cc->proven ? ctl_tell(cc) : 0;
+	return hello_is_twice(cc) && cc->proven ? ctl_tell(cc) : 0;
 }
 
 void ctl_tell_name(struct ctl_conn *cc)

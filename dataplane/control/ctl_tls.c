@@ -106,5 +106,9 @@ int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct a
 	if (ret)
 		return ret;
 	shared = *s->mix;
-	return auth_secret_mix(out, &shared);
+	ret = auth_secret_mix(out, &shared);
+	if (ret)
+		explicit_bzero(out, sizeof(*out));
+	explicit_bzero(&shared, sizeof(shared));
+	return ret;
 }

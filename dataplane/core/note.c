@@ -137,14 +137,15 @@ static bool place_for_note(const struct gx_core *core)
 	return core->notes.sink ? core->notes.sink->out < NOTES_TOLD : core_comp_room(core);
 }
 
-/* Is there a place for the next note? A queue first takes over what lies in the core's. */
+/* Is there a place for the next note? A queue first takes over what lies in the core's; behind another
+ * completion it cannot, and nothing waits for that. */
 static bool place_for_next(const struct gx_core *core)
 {
-	const struct note_in *in = core->notes.sink ? core->notes.head : NULL;
+	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
+	bool older = core->notes.sink && tail != core->comp_head &&
+		     core->comps[tail % GX_COMPS_MAX].note;
 
-	for (uint32_t k = core->notes.taken; gx_unlikely(in != NULL) && k; k--)
-		in = in->next;
-	return !in && place_for_note(core);
+	return !older && place_for_note(core);
 }
 
 static bool notes_turn(void *arg, uint64_t now_ns)
@@ -279,21 +280,20 @@ bool core_sink_turn(struct gx_core *core)
 void core_sink_end(struct gx_core *core)
 {
 	struct note_sink *s = core->notes.sink;
-	struct note_in **end = &core->notes.back;
+	struct note_in *back, **end = &core->notes.back;
 	void *item;
 
 	core_sink_turn(core);
+	back = core->notes.back;
 	for (struct note_in *in = s->taken, *next; in; in = next) {
 		next = in->next;
 		note_given(core, in);
 	}
-	while (*end) /* an earlier queue's */
-		end = &(*end)->next;
 	while (gx_ring_get(s->told, &item, 1)) {
 		*end = item;
 		end = &(*end)->next;
 	}
-	*end = NULL;
+	*end = back; /* of an earlier queue; what this one had was before it */
 	core->notes.sink = NULL;
 	if (core->notes.back)
 		turn_on(core);

@@ -183,7 +183,7 @@ int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *rout
 	}
 	if (e->pkt.err || e->fail_err)
 		return -ENOTCONN;
-	if (!core_post_room(ep->core, e->tail != e->head))
+	if (!core_post_room(ep->core, e->tail != e->head || e->nr_dma))
 		return -EAGAIN;
 	if (gx_unlikely(e->at >= e->link->nr_hot))
 		local_heat(e);

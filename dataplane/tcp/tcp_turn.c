@@ -280,6 +280,8 @@ static void ins_drop(struct tcp_ep *e, struct drop *d)
 			tcp_in_refuse(e, m, -ESTALE);
 		if (m->pending)
 			drop_hold(d, m->mem);
+		else
+			m->mem = NULL; /* it is freed behind this pass, and the message may stay */
 	}
 }
 

@@ -167,8 +167,9 @@ struct gx_queue_opts {
 	 * place of the cores' queues: those of an endpoint in order, those of different endpoints in
 	 * any. A note's bytes are its reader's until the next gx_poll() of the queue, and so is its
 	 * endpoint. While it holds 1,024 of a core that gx_poll() has not taken, the others wait as they do
-	 * for the queue of a core. gx_queue_close() gives those that were not taken to the cores' queues;
-	 * those that came before gx_queue_open() are there. Immediates always are */
+	 * for the queue of a core. gx_queue_close() gives those that were not taken to the next such
+	 * queue, or to the cores' queues. Those that came before gx_queue_open() come here, unless another
+	 * completion lies before them in the core's queue. Immediates always lie there */
 	bool notify;
 	uint8_t reserved[7]; /* 0 */
 };

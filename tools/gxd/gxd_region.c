@@ -57,6 +57,7 @@ int service_work_turn(struct service_work *work)
 		done_b += n;
 		work->at += n;
 		if (work->at == s->size) {
+			done_b += piece_min(s->stride - s->size, SERVICE_PIECE_B); /* its guard */
 			work->at = 0;
 			work->slot++;
 		}
