@@ -39,9 +39,6 @@ struct nic_sys {
 	int (*ethtool)(const char *name, void *cmd);
 	/* The first line of a file, without its end. */
 	int (*text)(const char *path, char *buf, size_t room);
-	/* Does io_uring know zero-copy receive? -EPERM: yes, not for this process. -EOPNOTSUPP: no.
-	 * Others: there is no ring to ask. */
-	int (*zcrx)(void);
 };
 
 extern const struct nic_sys nic_sys_linux;
@@ -144,7 +141,6 @@ struct nic_facts {
 	char bind_text[NIC_TEXT_MAX];
 	uint64_t xdp;
 	uint32_t zc_segs;
-	int zcrx; /* from nic_sys.zcrx */
 };
 
 /** nic_look() - Ask the kernel for all of it; nothing is changed. Return: 0, -ENODEV. */

@@ -46,9 +46,6 @@ enum {
 	NIC_RINGS_HDS_THRESH_MAX = 18, /* u32 */
 };
 
-/* include/uapi/linux/io_uring.h, 6.15: IORING_REGISTER_ZCRX_IFQ */
-#define NIC_IORING_REGISTER_ZCRX_IFQ 32
-
 /* include/linux/socket.h: SOL_NETLINK; libc has it from 2.35 on, in no header that fits here. */
 #ifndef SOL_NETLINK
 #define SOL_NETLINK 270

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Link tcp with NICs as an object; see nic_link.h. What runs on the polling core is in tcp_uring.c and
- * tcp_zc*.c; all here is control path.
+ * Link tcp with NICs as an object; see nic_link.h. What runs on the polling core is in tcp_zc*.c;
+ * all here is control path.
  */
 #include "tcp/tcp_gpu.h"
 #include "nic/nic_link.h"
 #include "nic/tcp_dev.h"
 #include "nic/tcp_tx_dev.h"
 #include "nic/tcp_zc.h"
-#include "nic/tcp_zcrx.h"
 #include "tcp/tcp_conn.h"
 #include "tcp/tcp_offload.h"
 #include "tcp/tcp_feed.h"
@@ -24,10 +23,7 @@
 
 static int nic_check(const struct gx_opts *o)
 {
-	static const char *const nics[] = {[GX_NIC_RX_DEVMEM] = "devmem",
-					   [GX_NIC_RX_ZCRX] = "zcrx",
-					   [GX_NIC_RX_ZCRX_GPU] = "zcrx-gpu"};
-	const char *mode;
+	const bool devmem = o->nic->rx == GX_NIC_RX_DEVMEM;
 
 	if (o->nic->tx > GX_NIC_TX_AUTO)
 		return gx_fail(-EINVAL, "gx_nic_opts.tx %llu is not known: take a GX_NIC_TX_ value",
@@ -41,41 +37,27 @@ static int nic_check(const struct gx_opts *o)
 			       "gx_nic_opts.tx %s needs the interface that connections leave by: "
 			       "set gx_nic_opts.tx_if, as eth0",
 			       o->nic->tx == GX_NIC_TX_DEVMEM ? "devmem" : "auto");
-	if (o->nic->rx > GX_NIC_RX_ZCRX_GPU)
+	if (o->nic->rx == GX_NIC_RX_ZCRX || o->nic->rx == GX_NIC_RX_ZCRX_GPU)
+		return gx_fail(-EOPNOTSUPP,
+			       "gx_nic_opts.rx %u, receive by io_uring, is no more: "
+			       "take GX_NIC_RX_DEVMEM or GX_NIC_RX_COPY",
+			       o->nic->rx);
+	if (o->nic->rx > GX_NIC_RX_DEVMEM)
 		return gx_fail(-EINVAL, "gx_nic_opts.rx %u is not known: take a GX_NIC_RX_ value",
 			       o->nic->rx);
-	mode = nics[o->nic->rx];
-	if (!mode && o->nic->rx_if)
-		return gx_fail(
-			-EINVAL,
-			"gx_nic_opts.rx_if '%.64s' goes with gx_nic_opts.rx devmem, zcrx and zcrx-gpu",
-			o->nic->rx_if);
-	if (mode && !o->nic->rx_if)
+	if (!devmem && o->nic->rx_if)
+		return gx_fail(-EINVAL, "gx_nic_opts.rx_if '%.64s' goes with gx_nic_opts.rx devmem",
+			       o->nic->rx_if);
+	if (devmem && !o->nic->rx_if)
 		return gx_fail(-EINVAL,
-			       "gx_nic_opts.rx %s needs an interface and its queues: set "
-			       "gx_nic_opts.rx_if, as eth0:8-15",
-			       mode);
+			       "gx_nic_opts.rx devmem needs an interface and its queues: set "
+			       "gx_nic_opts.rx_if, as eth0:8-15");
 	return 0;
-}
-
-/* The NIC of zero-copy receive. Each core's link takes its queue. */
-static int zcrx_start(struct gx *gx)
-{
-	struct nic_ctx *t = nic_ctx_of(gx);
-	struct tcp_zcrx_cfg cfg = {.nic = &nic_sys_linux,
-				   .ring = &io_ring_sys_kernel,
-				   .where = gx->opts.nic,
-				   .area_b = gx->opts.nic->rx_b,
-				   .nr_cores = gx->nr_cores};
-
-	return gx->opts.nic->rx == GX_NIC_RX_ZCRX ? tcp_zcrx_open(&cfg, &t->zcrx) : 0;
 }
 
 static int nic_needs_gpu(const struct gx_opts *o)
 {
-	return o->nic->rx == GX_NIC_RX_DEVMEM || o->nic->rx == GX_NIC_RX_ZCRX_GPU
-		       ? (int)o->nic->rx_device
-		       : -1;
+	return o->nic->rx == GX_NIC_RX_DEVMEM ? (int)o->nic->rx_device : -1;
 }
 
 /* Device memory for link tcp. Its GPU reads host memory of the arena too. */
@@ -91,14 +73,10 @@ static int dev_start(struct gx *gx)
 				  .nr_cores = gx->nr_cores};
 	int ret = 0;
 
-	if (gx->opts.nic->rx == GX_NIC_RX_ZCRX_GPU)
-		cfg.ring = &io_ring_sys_kernel;
 	if (device >= 0) {
 		cfg.gpu = gx->gpu[device];
 		ret = tcp_dev_open(&cfg, &t->dev);
 	}
-	for (unsigned i = 0; t->dev && i < gx->nr_cores; i++)
-		tcp_dev_lend(t->dev, i, tcp_core(gx->core[i]));
 	gx->groups.nic.rx_if = NULL; /* belongs to the caller */
 	return ret;
 }
@@ -125,7 +103,7 @@ static int nic_ctx_open(struct gx *gx)
 	if (!gx->groups.nic.rx_b)
 		gx->groups.nic.rx_b = 256 << 20;
 	gx->link[GX_LINK_TCP] = calloc(1, sizeof(struct nic_ctx));
-	return gx->link[GX_LINK_TCP] ? zcrx_start(gx) : gx_fail(-ENOMEM, "no memory");
+	return gx->link[GX_LINK_TCP] ? 0 : gx_fail(-ENOMEM, "no memory");
 }
 
 static int nic_ctx_start(struct gx *gx)
@@ -142,7 +120,6 @@ static void nic_ctx_close(struct gx *gx)
 	if (!t)
 		return;
 	tcp_dev_close(t->dev);
-	tcp_zcrx_close(t->zcrx);
 	tcp_tx_dev_close(t->tx);
 	free(t);
 	gx->link[GX_LINK_TCP] = NULL;
@@ -163,13 +140,10 @@ static void nic_describe(struct gx *gx, struct gx_text *text)
 		tcp_tx_dev_text(t->tx, line, sizeof(line));
 		core_say(text, "tcp tx   %s\n", line);
 	}
-	if (!t->zcrx && !t->dev)
-		return;
-	if (t->zcrx)
-		tcp_zcrx_text(t->zcrx, line, sizeof(line));
-	else
+	if (t->dev) {
 		tcp_dev_text(t->dev, line, sizeof(line));
-	core_say(text, "tcp rx   %s\n", line);
+		core_say(text, "tcp rx   %s\n", line);
+	}
 }
 
 /* ---- a core ---- */
@@ -184,25 +158,16 @@ int nic_core_open(struct gx_core *core)
 	n = nic_core_of(tcp_core(core));
 	n->zc_sys = &zc_sys_kernel;
 	n->tcp.has_feeds = core->gx->opts.nic->rx != GX_NIC_RX_COPY;
-	ret = tcp_uring_want(n);
-	if (ret)
-		nic_core_close(core);
-	return ret;
+	return 0;
 }
 
-/* Where the ring comes from a pool of devices, it is there later. */
 static int core_start(struct gx_core *core)
 {
 	const struct gx_nic_opts *o = core->gx->opts.nic;
 	struct link_tcp *l = tcp_core(core);
-	int ret = 0;
+	int ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp", link_tcp_poll, l,
+							       link_tcp_asleep, link_tcp_look});
 
-	if (o->rx == GX_NIC_RX_ZCRX || o->rx == GX_NIC_RX_ZCRX_GPU)
-		ret = gx_loop_add(&core->loop,
-				  &(struct gx_poller){"tcp rx", nic_ring_poll, l, nic_ring_asleep});
-	if (!ret)
-		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp", link_tcp_poll, l,
-								   link_tcp_asleep, link_tcp_look});
 	if (!ret && o->tx != GX_NIC_TX_COPY)
 		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp tx", link_tcp_zc_poll, l,
 								   link_tcp_zc_asleep});
@@ -218,7 +183,6 @@ void nic_core_close(struct gx_core *core)
 	if (!l)
 		return;
 	link_tcp_end(l);
-	tcp_uring_close(nic_core_of(l));
 	link_tcp_free(core);
 }
 
@@ -295,9 +259,7 @@ static int nic_connect(struct tcp_ep *e)
 
 	for (unsigned i = 1; !ret && e->nic.nr_promised && i < e->nr_socks; i++)
 		ret = sock_bare(e, i);
-	if (!ret)
-		ret = tcp_zc_open(e);
-	return ret ? ret : tcp_uring_give(e);
+	return ret ? ret : tcp_zc_open(e);
 }
 
 static void nic_close(struct tcp_ep *e)

@@ -102,6 +102,5 @@ int nic_look(const struct nic_sys *sys, const char *name, struct nic_facts *out)
 	out->gro_hw = nic_gro_hw(sys, name);
 	nic_rules(sys, name, &out->rules);
 	look_netlink(sys, out);
-	out->zcrx = sys->zcrx();
 	return 0;
 }

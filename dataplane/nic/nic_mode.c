@@ -142,22 +142,11 @@ static void fact_xdp(const struct nic_facts *f, struct gx_nic_fact *out)
 	fact_set(out, "xdp_features", "0x%llx", (unsigned long long)f->xdp);
 }
 
-static void fact_zcrx(const struct nic_facts *f, struct gx_nic_fact *out)
-{
-	if (!f->zcrx || f->zcrx == -EPERM)
-		fact_set(out, "io_uring_zcrx", "known");
-	else if (f->zcrx == -EOPNOTSUPP)
-		fact_set(out, "io_uring_zcrx", "unknown to this kernel");
-	else
-		fact_set(out, "io_uring_zcrx", "not asked: no ring (%s)", strerror(-f->zcrx));
-}
-
 int nic_fact(const struct nic_facts *f, unsigned index, struct gx_nic_fact *out)
 {
 	static void (*const all[])(const struct nic_facts *f, struct gx_nic_fact *out) = {
-		fact_driver, fact_bus,	fact_kernel, fact_queues, fact_split,
-		fact_thresh, fact_rss,	fact_flows,  fact_netdev, fact_bind,
-		fact_xdp,    fact_zcrx, fact_gro_hw};
+		fact_driver, fact_bus,	 fact_kernel, fact_queues, fact_split, fact_thresh,
+		fact_rss,    fact_flows, fact_netdev, fact_bind,   fact_xdp,   fact_gro_hw};
 
 	if (index >= sizeof(all) / sizeof(all[0]))
 		return -ENOENT;
@@ -302,25 +291,10 @@ static void mode_devmem(const struct nic_facts *f, struct gx_nic_mode *m)
 		mode_lacks_set_up(f, m, "bind a dma-buf: gx_nic_step() has the steps");
 }
 
-/* The driver's side is that of devmem; of the kernel's, io_uring is another part. */
-static void mode_zcrx(const struct nic_facts *f, struct gx_nic_mode *m)
-{
-	snprintf(m->name, sizeof(m->name), "io_uring-zcrx");
-	if (f->zcrx == -EOPNOTSUPP)
-		mode_lack(m, GX_NIC_NO, "use Linux 6.15 or newer with CONFIG_IO_URING_ZCRX",
-			  "io_uring of Linux %s does not know zero-copy receive", f->kernel);
-	else if (f->zcrx && f->zcrx != -EPERM)
-		mode_lack(m, GX_NIC_NO, "allow io_uring: sysctl kernel.io_uring_disabled=0",
-			  "this process gets no ring of io_uring: %s", strerror(-f->zcrx));
-	else if (!mode_lacks_kernel(f, m) && !mode_lacks_card(f, m))
-		mode_lacks_set_up(f, m,
-				  "bind queues: gx_nic_opts.rx zcrx does, and says the answer");
-}
-
 int nic_mode(const struct nic_facts *f, unsigned index, struct gx_nic_mode *out)
 {
 	static void (*const all[])(const struct nic_facts *f,
-				   struct gx_nic_mode *m) = {mode_copy, mode_devmem, mode_zcrx};
+				   struct gx_nic_mode *m) = {mode_copy, mode_devmem};
 
 	if (index >= sizeof(all) / sizeof(all[0]))
 		return -ENOENT;

@@ -114,26 +114,6 @@ static int sys_text(const char *path, char *buf, size_t room)
 	return 0;
 }
 
-/* A kernel that knows the operation looks at its argument, which cannot be read, or at the rights
- * of the process before that. Another kernel does not know the operation's number. */
-static int sys_zcrx(void)
-{
-	const long nowhere = -1; /* an address */
-	struct io_uring_params params = {.flags = IORING_SETUP_SINGLE_ISSUER |
-						  IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_CQE32};
-	long fd = syscall(SYS_io_uring_setup, 2, &params), ret;
-	int err;
-
-	if (fd < 0) /* an older kernel does not know these flags */
-		return errno == EINVAL ? -EOPNOTSUPP : errno == EPERM ? -EACCES : -errno;
-	ret = syscall(SYS_io_uring_register, fd, NIC_IORING_REGISTER_ZCRX_IFQ, nowhere, 1);
-	err = ret < 0 ? errno : 0;
-	close((int)fd);
-	if (err == EFAULT || !err)
-		return 0;
-	return err == EINVAL ? -EOPNOTSUPP : -err;
-}
-
 const struct nic_sys nic_sys_linux = {
 	.nl_open = sys_nl_open,
 	.nl_send = sys_nl_send,
@@ -142,5 +122,4 @@ const struct nic_sys nic_sys_linux = {
 	.ifindex = sys_ifindex,
 	.ethtool = sys_ethtool,
 	.text = sys_text,
-	.zcrx = sys_zcrx,
 };

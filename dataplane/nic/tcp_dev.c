@@ -5,7 +5,6 @@
  */
 #include "nic/tcp_dev.h"
 #include "core/core.h"
-#include "nic/nic_link.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -29,17 +28,9 @@ struct dev_sock {
 	int place;		 /* USED: of the rule; < 0: there is none */
 };
 
-/* By io_uring: what a core has. */
-struct dev_area {
-	void *at;	       /* memory of the GPU */
-	struct uring_rx *ring; /* NULL: none, or lent to the link */
-	const struct link_tcp *link;
-};
-
 struct tcp_dev {
 	struct tcp_nic nic;
 	const struct devmem_sys *sys;
-	const struct io_ring_sys *ring; /* payload comes by io_uring; NULL: by devmem */
 	struct gx_arena *arena;
 	struct gx_gpu *gpu;
 	uint32_t queue; /* of the next rule */
@@ -49,8 +40,6 @@ struct tcp_dev {
 	char *lin; /* TCP_DEV_SOCKS times TCP_DEV_LIN_B */
 	unsigned nr_cores;
 	struct devmem_pool *part[GX_CORES_MAX]; /* what each core counts */
-	struct dev_area area[GX_CORES_MAX];
-	uint64_t area_b;
 	struct dev_sock sock[TCP_DEV_SOCKS];
 };
 
@@ -120,28 +109,6 @@ static int dev_parts(struct tcp_dev *d)
 		   : 0;
 }
 
-/* A queue for each core, with an area of its own. */
-static int dev_rings(struct tcp_dev *d)
-{
-	int ret = tcp_nic_queues(&d->nic, d->nr_cores, "zcrx-gpu");
-
-	d->area_b = d->pool_b / d->nr_cores / GX_HUGE_PAGE * GX_HUGE_PAGE;
-	if (!ret && !d->area_b)
-		ret = gx_fail(-EINVAL, "gx_nic_opts.rx_b: 2M for each of %u cores at least",
-			      d->nr_cores);
-	for (unsigned i = 0; !ret && i < d->nr_cores; i++) {
-		struct tcp_zcrx_area a = {.len = d->area_b};
-
-		ret = dev_alloc(d, a.len, &d->area[i].at, &a.dmabuf_fd);
-		if (ret)
-			break;
-		a.at = d->area[i].at;
-		ret = tcp_zcrx_ring(&d->nic, d->ring, d->nic.range.first + i, &a, &d->area[i].ring);
-		close(a.dmabuf_fd);
-	}
-	return ret;
-}
-
 int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 {
 	struct tcp_dev *d = calloc(1, sizeof(*d));
@@ -150,7 +117,6 @@ int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 	if (!d)
 		return gx_fail(-ENOMEM, "no memory for gx_nic_opts.rx devmem");
 	d->sys = cfg->sys;
-	d->ring = cfg->ring;
 	d->arena = cfg->arena;
 	d->gpu = cfg->gpu;
 	d->nr_cores = cfg->nr_cores;
@@ -164,10 +130,10 @@ int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 	if (!ret)
 		ret = gpu_check(d->gpu);
 	if (!ret)
-		ret = tcp_nic_look(&d->nic, d->ring ? "io_uring-zcrx" : "devmem");
+		ret = tcp_nic_look(&d->nic, "devmem");
 	if (!ret)
-		ret = d->ring ? dev_rings(d) : dev_bind(d);
-	if (!ret && !d->ring)
+		ret = dev_bind(d);
+	if (!ret)
 		ret = dev_parts(d);
 	if (ret) {
 		tcp_dev_close(d);
@@ -178,21 +144,10 @@ int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out)
 	return 0;
 }
 
-/* The kernel ends a ring late, and holds the dma-buf until then: the NIC writes into nobody's memory. */
-static void rings_close(struct tcp_dev *d)
-{
-	for (unsigned i = 0; i < d->nr_cores; i++) {
-		uring_rx_close(d->area[i].ring);
-		if (d->area[i].at)
-			d->gpu->mem->free(d->gpu, d->area[i].at, d->area_b);
-	}
-}
-
 void tcp_dev_close(struct tcp_dev *d)
 {
 	if (!d)
 		return;
-	rings_close(d);
 	for (unsigned i = 0; i < d->nr_cores; i++)
 		devmem_pool_close(d->part[i]);
 	nic_unbind(d->bind); /* first: the NIC writes there until then */
@@ -201,15 +156,6 @@ void tcp_dev_close(struct tcp_dev *d)
 	if (d->lin)
 		gx_arena_unmap(d->arena, d->lin, (size_t)TCP_DEV_SOCKS * TCP_DEV_LIN_B);
 	free(d);
-}
-
-void tcp_dev_lend(struct tcp_dev *d, unsigned core, struct link_tcp *l)
-{
-	if (!d->ring)
-		return;
-	nic_core_of(l)->uring = d->area[core].ring;
-	d->area[core].ring = NULL;
-	d->area[core].link = l;
 }
 
 int tcp_dev_device(const struct tcp_dev *d)
@@ -269,16 +215,15 @@ void tcp_dev_unpromise(struct tcp_dev *d, const char *peer, unsigned n)
 		sock_find(d, host, DEV_PROMISED)->state = DEV_FREE;
 }
 
-/* A rule to a queue of the pool: by devmem to each in turn. Without one the socket works then, and
- * costs a copy by the kernel. By io_uring to the core's, and nothing else brings its bytes. */
-static int rule_add(struct tcp_dev *d, unsigned core, int fd)
+/* A rule to each queue of the pool in turn. Without one the socket works, and costs a copy by the
+ * kernel. */
+static int rule_add(struct tcp_dev *d, int fd)
 {
-	uint32_t queue = d->ring ? d->nic.range.first + core : d->queue;
-	int place = tcp_nic_rule(&d->nic, fd, queue);
+	int place = tcp_nic_rule(&d->nic, fd, d->queue);
 
 	if (place >= 0)
 		d->queue = d->queue < d->nic.range.last ? d->queue + 1 : d->nic.range.first;
-	else if (!d->ring)
+	else
 		tcp_nic_warn(&d->nic, place,
 			     "Its payload comes by the kernel's memory, at the cost of a copy");
 	return place;
@@ -298,25 +243,8 @@ static int feed_open(struct tcp_dev *d, unsigned core, unsigned i, int fd, struc
 	struct devmem_cfg cfg = {
 		.sys = d->sys, .fd = fd, .lin_b = TCP_DEV_LIN_B, .depth = DEV_DEPTH};
 
-	if (d->ring) {
-		*out = tcp_uring_bare(d->area[core].link);
-		return *out ? 0 : -ENOMEM;
-	}
 	cfg.lin = d->lin + (size_t)i * TCP_DEV_LIN_B;
 	return devmem_feed_open(&cfg, d->part[core], out);
-}
-
-/* By io_uring: bytes that do not come by the core's queue end the socket. */
-static int ring_refuse(const struct tcp_dev *d, int fd, int err)
-{
-	return gx_fail(err,
-		       "gx_nic_opts.rx zcrx-gpu: no flow rule of %s leads a data socket to its "
-		       "queue: %s. Cure: gx_nic_step() tells what is missing, and gx_nic_opts.rx "
-		       "devmem needs no rule",
-		       d->nic.name,
-		       tcp_nic_is_own(fd) ? "the peer has this host's address, and its packets "
-					    "pass no NIC"
-					  : strerror(-err));
 }
 
 int tcp_dev_feed(struct tcp_dev *d, const char *peer, unsigned core, int fd, struct tcp_feed **out)
@@ -328,9 +256,7 @@ int tcp_dev_feed(struct tcp_dev *d, const char *peer, unsigned core, int fd, str
 	host_of(peer, host);
 	s = sock_find(d, host, DEV_PROMISED);
 	assert(s);
-	place = d->ring && tcp_nic_is_own(fd) ? -EADDRNOTAVAIL : rule_add(d, core, fd);
-	if (d->ring && place < 0)
-		return ring_refuse(d, fd, place);
+	place = rule_add(d, fd);
 	ret = feed_open(d, core, (unsigned)(s - d->sock), fd, out);
 	if (ret) {
 		tcp_nic_unrule(&d->nic, place);
@@ -346,15 +272,15 @@ int tcp_dev_feed(struct tcp_dev *d, const char *peer, unsigned core, int fd, str
 
 void tcp_dev_report(struct tcp_dev *d)
 {
-	for (unsigned i = 0; !d->ring && i < d->nr_cores; i++)
+	for (unsigned i = 0; i < d->nr_cores; i++)
 		devmem_pool_report(d->part[i]);
 }
 
 void tcp_dev_text(const struct tcp_dev *d, char *buf, size_t room)
 {
 	snprintf(buf, room,
-		 "%s: %s queues %u-%u, pool of %" PRIu64 " MiB on cuda:%d; UNTRIED on "
+		 "devmem: %s queues %u-%u, pool of %" PRIu64 " MiB on cuda:%d; UNTRIED on "
 		 "hardware",
-		 d->ring ? "io_uring zero-copy, a queue for each core" : "devmem", d->nic.name,
-		 d->nic.range.first, d->nic.range.last, d->pool_b >> 20, d->gpu->device);
+		 d->nic.name, d->nic.range.first, d->nic.range.last, d->pool_b >> 20,
+		 d->gpu->device);
 }

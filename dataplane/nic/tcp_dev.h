@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device memory for the data sockets of a context (gx_nic_opts.rx devmem and zcrx-gpu): a pool in
- * memory of one GPU, bound to queues of one NIC, and a feed (devmem_feed.h, or that of the core's
- * ring of io_uring) for each socket that asks. The operator prepares the NIC (gxd nic plan); the
+ * Device memory for the data sockets of a context (gx_nic_opts.rx devmem): a pool in memory of
+ * one GPU, bound to queues of one NIC, and a feed (devmem_feed.h) for each socket that asks. The operator prepares the NIC (gxd nic plan); the
  * binding and the flow rules are made here. Control path. UNTRIED on hardware.
  */
 #ifndef GX_TCP_DEV_H
@@ -10,7 +9,6 @@
 
 #include "nic/devmem_feed.h"
 #include "nic/tcp_nic.h"
-#include "nic/tcp_zcrx.h"
 
 #include "gx_internal/gpu.h"
 #include "gx_internal/mem.h"
@@ -19,13 +17,10 @@
 #define TCP_DEV_LIN_B (256u << 10) /* host memory of each, for payload that comes linear */
 
 struct tcp_dev;
-struct link_tcp;
 
 struct tcp_dev_cfg {
 	const struct nic_sys *nic;
 	const struct devmem_sys *sys;
-	const struct io_ring_sys *ring; /* receive by io_uring, a queue for each core; NULL: by
-					   devmem */
 	struct gx_arena *arena;
 	struct gx_gpu *gpu;
 	const struct gx_nic_opts *where; /* .rx_if, its queues */
@@ -36,10 +31,7 @@ struct tcp_dev_cfg {
 /** tcp_dev_open() - Return: 0; -EINVAL, -ENODEV, -EOPNOTSUPP, -ENOMEM, the kernel's, with gx_error(),
  * which names what the NIC or the GPU lacks, and the cure. */
 int tcp_dev_open(const struct tcp_dev_cfg *cfg, struct tcp_dev **out);
-void tcp_dev_close(struct tcp_dev *d); /* no feed is left; NULL is fine */
-/** tcp_dev_lend() - By io_uring: @l of core @core has the ring from now on, and closes it. No socket
- * of @d is there yet. */
-void tcp_dev_lend(struct tcp_dev *d, unsigned core, struct link_tcp *l);
+void tcp_dev_close(struct tcp_dev *d);	     /* no feed is left; NULL is fine */
 int tcp_dev_device(const struct tcp_dev *d); /* ordinal of the pool's GPU */
 /** tcp_dev_promise() - Set feeds for @n sockets aside. @peer: "HOST:PORT ...", the name of the
  * connection. The sockets of a host may be as many as are free: so the first host has half of them,
@@ -47,9 +39,8 @@ int tcp_dev_device(const struct tcp_dev *d); /* ordinal of the pool's GPU */
 bool tcp_dev_promise(struct tcp_dev *d, const char *peer, unsigned n);
 /** tcp_dev_unpromise() - @n of those that tcp_dev_promise() set aside, and no tcp_dev_feed() took. */
 void tcp_dev_unpromise(struct tcp_dev *d, const char *peer, unsigned n);
-/** tcp_dev_feed() - A feed of @fd for core @core, one of those set aside for @peer. By devmem it warns if no
- * flow rule can be set: then payload comes linear. Return: 0, -ENOMEM; by io_uring also the refusal
- * of the rule, with gx_error(). */
+/** tcp_dev_feed() - A feed of @fd for core @core, one of those set aside for @peer. It
+ * warns if no flow rule can be set: then payload comes linear. Return: 0, -ENOMEM with gx_error(). */
 int tcp_dev_feed(struct tcp_dev *d, const char *peer, unsigned core, int fd, struct tcp_feed **out);
 void tcp_dev_report(struct tcp_dev *d); /* now and then: warn of copies that fall behind */
 /** tcp_dev_text() - In words, for gx_describe(). */

@@ -87,18 +87,6 @@ int tcp_nic_look(struct tcp_nic *n, const char *mode)
 	return ret;
 }
 
-int tcp_nic_queues(const struct tcp_nic *n, unsigned nr_cores, const char *mode)
-{
-	const struct nic_range *r = &n->range;
-
-	if (r->last - r->first + 1 >= nr_cores)
-		return 0;
-	return gx_fail(-EINVAL,
-		       "gx_nic_opts.rx_if: queues %u-%u are too few: with gx_nic_opts.rx %s each "
-		       "of the %u cores has one; name %u, or use fewer cores",
-		       r->first, r->last, mode, nr_cores, nr_cores);
-}
-
 /* ---- flow rules ---- */
 
 void tcp_nic_sweep(const struct tcp_nic *n)
@@ -154,13 +142,6 @@ int tcp_nic_rule(const struct tcp_nic *n, int fd, uint32_t queue)
 	int ret = flow_of(fd, &flow);
 
 	return ret ? ret : nic_rule_add(n->sys, n->name, &flow, queue);
-}
-
-bool tcp_nic_is_own(int fd)
-{
-	struct nic_flow flow;
-
-	return !flow_of(fd, &flow) && flow.src_ip == flow.dst_ip;
 }
 
 void tcp_nic_unrule(const struct tcp_nic *n, int place)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The NIC of a receive mode of link tcp (tcp_dev.h, tcp_zcrx.h): its interface and queues, as the
+ * The NIC of a receive mode of link tcp (tcp_dev.h): its interface and queues, as the
  * user names them, whether the operator has prepared it, and flow rules that bring the packets of a
  * socket to a queue. Control path. UNTRIED on hardware.
  */
@@ -26,9 +26,6 @@ int tcp_nic_where(struct tcp_nic *n, const struct nic_sys *sys, const struct gx_
  * -ENODEV, -EINVAL, -ERANGE, -EOPNOTSUPP, -ENOMEM with gx_error(), which names the driver, what is
  * missing or left to do, and the cure. */
 int tcp_nic_look(struct tcp_nic *n, const char *mode);
-/** tcp_nic_queues() - Has each of @nr_cores cores a queue, with gx_nic_opts.rx @mode? Return: 0,
- * -EINVAL with gx_error(). */
-int tcp_nic_queues(const struct tcp_nic *n, unsigned nr_cores, const char *mode);
 /** tcp_nic_sweep() - The queues are ours: delete flow rules to them that a process left behind which
  * was killed, and say how many. Else a new socket with the addresses of an old one would come to a
  * queue that is not its own, and the table would fill. */
@@ -36,8 +33,6 @@ void tcp_nic_sweep(const struct tcp_nic *n);
 /** tcp_nic_rule() - Have the packets of the connected socket @fd come to @queue. Return: place of
  * the rule, for tcp_nic_unrule(); -errno. */
 int tcp_nic_rule(const struct tcp_nic *n, int fd, uint32_t queue);
-/** tcp_nic_is_own() - Has the peer of @fd the same IPv4 address? Then its packets pass no NIC. */
-bool tcp_nic_is_own(int fd);
 void tcp_nic_unrule(const struct tcp_nic *n, int place); /* < 0: there is none */
 /** tcp_nic_warn() - No rule could be set, for -@err, and @then happens. Said once while the reason
  * stays the same. */

@@ -11,7 +11,7 @@
  *   end()      nothing more is pulled
  *   leave()    at the end of the socket's endpoint
  *
- * The sources: devmem_feed.c, tcp_uring.c. To write another one, fill struct tcp_feed_ops. The
+ * The source: devmem_feed.c. To write another one, fill struct tcp_feed_ops. The
  * polling core that turns the socket calls all but close, and no call of it blocks, allocates or
  * logs. tcp_frag.c takes the fragments.
  */

@@ -43,7 +43,7 @@ enum gx_nic_can {
 	GX_NIC_YES,   /* now; a step is done already */
 };
 
-/** struct gx_nic_mode - A way of receiving: "copy", "devmem", "io_uring-zcrx". */
+/** struct gx_nic_mode - A way of receiving: "copy", "devmem". */
 struct gx_nic_mode {
 	size_t size;
 	enum gx_nic_can can;

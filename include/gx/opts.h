@@ -194,15 +194,8 @@ enum gx_nic_rx {
 	 * has it. gx_open() fails, with the reason, where something is missing. No card has run
 	 * it. */
 	GX_NIC_RX_DEVMEM,
-	/* The NIC puts all of it into host memory, and the kernel copies nothing: zero-copy receive of
-	 * io_uring, Linux 6.15 and newer, and a NIC that has it, with a queue for each core. One thread
-	 * alone may turn a core. gx_open() fails, with the reason, where something is missing. No card
-	 * has run it. */
-	GX_NIC_RX_ZCRX,
-	/* As DEVMEM, and pages go back to the NIC without a system call: zero-copy receive of io_uring,
-	 * Linux 6.16 and newer, with a queue for each core. A byte of a payload socket that the NIC
-	 * leaves in host memory ends the connection. No card has run it. */
-	GX_NIC_RX_ZCRX_GPU,
+	GX_NIC_RX_ZCRX,	    /* zero-copy receive of io_uring is no more: -EOPNOTSUPP */
+	GX_NIC_RX_ZCRX_GPU, /* -EOPNOTSUPP */
 };
 
 /** enum gx_nic_tx - How link tcp sends. */
@@ -225,13 +218,10 @@ enum gx_nic_tx {
  * struct gx_nic_opts - A NIC that reads and writes payload of link tcp itself. gx_open() refuses all
  * but the defaults where gx was built with -Dnic_memory=false.
  *
- * Receiving (.rx DEVMEM, ZCRX, ZCRX_GPU): .rx_if is the interface, with .rx_queues queues from
- * .rx_first on, prepared as gx_nic_step() says. DEVMEM: gx binds .rx_b bytes of GPU .rx_device to
- * them, and opens that GPU. It serves connections with at least two data sockets whose peer can send
- * so; gx warns of others, and copies. ZCRX: as many queues as cores, which share .rx_b bytes of host
- * memory that gx pins; gx warns of sockets whose packets cannot come there, and copies. ZCRX_GPU: as
- * DEVMEM, with as many queues as cores; a connection for whose sockets the NIC takes no flow rules
- * fails.
+ * Receiving (.rx DEVMEM): .rx_if is the interface, with .rx_queues queues from .rx_first on,
+ * prepared as gx_nic_step() says. gx binds .rx_b bytes of GPU .rx_device to them, and opens that
+ * GPU. It serves connections with at least two data sockets whose peer can send so; gx warns of
+ * others, and copies.
  */
 struct gx_nic_opts {
 	size_t size;

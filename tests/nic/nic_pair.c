@@ -27,7 +27,6 @@ static const struct gx_link pair_nic = {.core = &core_ops};
 
 void nic_poll(struct link_tcp *l, uint64_t now_ns)
 {
-	nic_ring_poll(l, now_ns);
 	link_tcp_poll(l, now_ns);
 	link_tcp_zc_poll(l, now_ns);
 }

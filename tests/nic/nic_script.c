@@ -562,11 +562,6 @@ static int script_text(const char *path, char *buf, size_t room)
 	return 0;
 }
 
-static int script_zcrx(void)
-{
-	return script.zcrx;
-}
-
 const struct nic_sys script_sys = {
 	.nl_open = script_nl_open,
 	.nl_send = script_nl_send,
@@ -575,5 +570,4 @@ const struct nic_sys script_sys = {
 	.ifindex = script_ifindex,
 	.ethtool = script_ethtool,
 	.text = script_text,
-	.zcrx = script_zcrx,
 };

@@ -39,7 +39,7 @@ enum script_spoil {
 
 struct nic_script {
 	/* Plans; a test sets them. script_reset() makes a NIC that has everything. */
-	int nl_open_err, send_err, zcrx;
+	int nl_open_err, send_err;
 	const char *kernel, *driver, *bus; /* NULL: not told */
 	bool no_netdev, no_ethtool;	   /* families that are missing */
 	uint64_t ops;			   /* of netdev */

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { COPY, DEVMEM, ZCRX };
+enum { COPY, DEVMEM };
 
 static struct nic_facts facts;
 
@@ -46,17 +46,16 @@ static void mode_is(unsigned index, enum gx_nic_can can, const char *why, const 
 			 m.cure, can, why, cure);
 }
 
-static void both_are(enum gx_nic_can can, const char *why, const char *cure)
+static void it_is(enum gx_nic_can can, const char *why, const char *cure)
 {
 	mode_is(DEVMEM, can, why, cure);
-	mode_is(ZCRX, can, why, cure);
 	mode_is(COPY, GX_NIC_YES, "", "");
 }
 
 /* All is set up, and still no mode but copy is there: EBADF says nothing of the driver. */
 static void mode__all_there(void **state)
 {
-	static const char *const names[] = {"copy", "devmem", "io_uring-zcrx"};
+	static const char *const names[] = {"copy", "devmem"};
 	struct gx_nic_mode m = {0};
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(names); i++) {
@@ -64,11 +63,9 @@ static void mode__all_there(void **state)
 		assert_string_equal(m.name, names[i]);
 	}
 	assert_int_equal(nic_mode(&facts, UINT32_MAX, &m), -ENOENT);
-	both_are(GX_NIC_LATER, "the driver's answer is not known before a bind", "bind ");
+	it_is(GX_NIC_LATER, "the driver's answer is not known before a bind", "bind ");
 	m = mode_of(DEVMEM);
 	assert_non_null(strstr(m.cure, "a dma-buf"));
-	m = mode_of(ZCRX);
-	assert_non_null(strstr(m.cure, "gx_nic_opts.rx zcrx"));
 	m = mode_of(COPY);
 	assert_string_equal(m.why, "");
 	assert_string_equal(m.cure, "");
@@ -77,25 +74,25 @@ static void mode__all_there(void **state)
 static void mode__kernel(void **state)
 {
 	script.nl_open_err = -ENOSYS;
-	both_are(GX_NIC_NO, "without libmnl", "libmnl-dev");
+	it_is(GX_NIC_NO, "without libmnl", "libmnl-dev");
 	script.nl_open_err = -EACCES;
-	both_are(GX_NIC_NO, "Permission denied", "netlink");
+	it_is(GX_NIC_NO, "Permission denied", "netlink");
 	script.nl_open_err = 0;
 	script.no_netdev = true;
-	both_are(GX_NIC_NO, "Linux 6.18.1 does not know bind-rx", "6.12");
+	it_is(GX_NIC_NO, "Linux 6.18.1 does not know bind-rx", "6.12");
 	script.no_netdev = false;
 	script.ops = 1u << NIC_NETDEV_DEV_GET;
-	both_are(GX_NIC_NO, "bind-rx", "6.12");
+	it_is(GX_NIC_NO, "bind-rx", "6.12");
 }
 
 static void mode__driver(void **state)
 {
 	script.bind_err = -EOPNOTSUPP;
-	both_are(GX_NIC_NO, "nic0 (driver script)", "mlx5_core");
+	it_is(GX_NIC_NO, "nic0 (driver script)", "mlx5_core");
 	script.bind_text = "no queue management";
-	both_are(GX_NIC_NO, "no queue management", "mlx5_core");
+	it_is(GX_NIC_NO, "no queue management", "mlx5_core");
 	script.driver = NULL;
-	both_are(GX_NIC_NO, "nic0 (no driver)", "mlx5_core");
+	it_is(GX_NIC_NO, "nic0 (no driver)", "mlx5_core");
 }
 
 /* Errors that no set-up mends, and others, which leave it open and are told with their text. */
@@ -117,63 +114,52 @@ static void mode__bind_answers(void **state)
 	script.bind_text = "brass";
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(all); i++) {
 		script.bind_err = all[i].err;
-		both_are(all[i].can, all[i].why, "");
+		it_is(all[i].can, all[i].why, "");
 	}
 }
 
 static void mode__card(void **state)
 {
 	script.rings_err = -EOPNOTSUPP;
-	both_are(GX_NIC_NO, "no header split", "NIC");
+	it_is(GX_NIC_NO, "no header split", "NIC");
 	script.rings_err = 0;
 	script.nr_rx = script.nr_channels = script.channels.combined_max = 1;
-	both_are(GX_NIC_NO, "1 receive queue", "more receive queues");
+	it_is(GX_NIC_NO, "1 receive queue", "more receive queues");
 	script.channels.combined_max = 16;
-	both_are(GX_NIC_LATER, "fewer than two receive queues", "gx_nic_step()");
+	it_is(GX_NIC_LATER, "fewer than two receive queues", "gx_nic_step()");
 	script.nr_rx = 16;
 	script.ntuple = NIC_HAS_NOT;
-	both_are(GX_NIC_NO, "flow rules", "NIC");
+	it_is(GX_NIC_NO, "flow rules", "NIC");
 	script.ntuple = NIC_HAS_ON;
 	script.rules_err = -EOPNOTSUPP;
-	both_are(GX_NIC_NO, "flow rules", "NIC");
+	it_is(GX_NIC_NO, "flow rules", "NIC");
 }
 
 static void mode__set_up(void **state)
 {
 	script.split = -1;
-	both_are(GX_NIC_LATER, "header split is not configured", "gx_nic_step()");
+	it_is(GX_NIC_LATER, "header split is not configured", "gx_nic_step()");
 	script.split = ETHTOOL_TCP_DATA_SPLIT_UNKNOWN;
-	both_are(GX_NIC_LATER, "header split is not configured", "gx_nic_step()");
+	it_is(GX_NIC_LATER, "header split is not configured", "gx_nic_step()");
 	script.rings_err = -EIO;
-	both_are(GX_NIC_LATER, "header split was not asked", "");
+	it_is(GX_NIC_LATER, "header split was not asked", "");
 	script.rings_err = 0;
 	script.split = ETHTOOL_TCP_DATA_SPLIT_DISABLED;
-	both_are(GX_NIC_LATER, "header split is off", "gx_nic_step()");
+	it_is(GX_NIC_LATER, "header split is off", "gx_nic_step()");
 	script.thresh_b = 256;
 	script.ntuple = NIC_HAS_OFF;
-	both_are(GX_NIC_LATER, "header split is off, its threshold is not 0, flow rules are off",
-		 "gx_nic_step()");
+	it_is(GX_NIC_LATER, "header split is off, its threshold is not 0, flow rules are off",
+	      "gx_nic_step()");
 	script.split = ETHTOOL_TCP_DATA_SPLIT_ENABLED;
-	both_are(GX_NIC_LATER, "its threshold is not 0, flow rules are off", "");
+	it_is(GX_NIC_LATER, "its threshold is not 0, flow rules are off", "");
 	script.bind_err = -EINVAL; /* a kernel that looks at the set-up first */
 	script.bind_text = "tcp-data-split is disabled";
-	both_are(GX_NIC_LATER, "threshold", "gx_nic_step()");
-	both_are(GX_NIC_LATER, "Invalid argument: tcp-data-split is disabled", "");
+	it_is(GX_NIC_LATER, "threshold", "gx_nic_step()");
+	it_is(GX_NIC_LATER, "Invalid argument: tcp-data-split is disabled", "");
 	script.thresh_b = -1;
 	script.ntuple = NIC_HAS_ON;
 	script.bind_err = -EPERM;
-	both_are(GX_NIC_LATER, "may not bind", "CAP_NET_ADMIN");
-}
-
-static void mode__io_uring(void **state)
-{
-	script.zcrx = -EOPNOTSUPP;
-	mode_is(ZCRX, GX_NIC_NO, "Linux 6.18.1", "6.15");
-	mode_is(DEVMEM, GX_NIC_LATER, "not known", "");
-	script.zcrx = -EACCES;
-	mode_is(ZCRX, GX_NIC_NO, "no ring", "io_uring_disabled");
-	script.zcrx = -EPERM; /* known, not allowed: the binding says so as well */
-	mode_is(ZCRX, GX_NIC_LATER, "not known before a bind", "");
+	it_is(GX_NIC_LATER, "may not bind", "CAP_NET_ADMIN");
 }
 
 /* All facts have a name and a text, whatever is missing. */
@@ -188,14 +174,13 @@ static void fact__each_has_a_text(void **state)
 			script.nl_open_err = -ENOSYS;
 			script.rss_err = script.rules_err = script.features_err = -EOPNOTSUPP;
 			script.nr_channels = 0;
-			script.zcrx = -ENOSYS;
 		}
 		assert_int_equal(nic_look(&script_sys, SCRIPT_IF, &facts), 0);
 		for (; !nic_fact(&facts, nr, &f); nr++) {
 			assert_true(f.name[0] && f.text[0]);
 			f.name[0] = f.text[0] = '\0';
 		}
-		assert_int_equal(nr, 13);
+		assert_int_equal(nr, 12);
 	}
 }
 
@@ -208,7 +193,6 @@ int main(void)
 		cmocka_unit_test_setup(mode__bind_answers, reset),
 		cmocka_unit_test_setup(mode__card, reset),
 		cmocka_unit_test_setup(mode__set_up, reset),
-		cmocka_unit_test_setup(mode__io_uring, reset),
 		cmocka_unit_test_setup(fact__each_has_a_text, reset),
 	};
 

@@ -5,7 +5,6 @@
  * that is an ordinary file.
  */
 #include "nic/nic_script.h"
-#include "nic/zcrx_script.h"
 #include "tcp/tcp_conn.h"
 #include "tcp/tcp_feed.h"
 
@@ -38,13 +37,9 @@ static struct rig {
 	struct nic_ctx tcp;
 } rig;
 
-static struct ring_script k;
-static struct zcrx_script zs;
-static in_addr_t far_host; /* the peers' address */
-
 static int dmabuf(struct gx_gpu *gpu, const void *ptr, size_t len, int *fd)
 {
-	assert_true(ptr && (len == POOL_B || len == POOL_B / 2)); /* of the context, of a core */
+	assert_true(ptr && len == POOL_B);
 	*fd = gx_fd_own(open("/dev/null", O_RDONLY | O_CLOEXEC));
 	return 0;
 }
@@ -57,8 +52,6 @@ static int rig_open(void **state)
 
 	script_reset();
 	script.bind_takes = true;
-	far_host = INADDR_LOOPBACK;
-	rs_open(&k, 3);
 	memset(&rig, 0, sizeof(rig));
 	core_groups_point(&rig.gx.opts, &rig.gx.groups);
 	rig.gx.groups.nic.rx = GX_NIC_RX_DEVMEM;
@@ -87,7 +80,6 @@ static int rig_close(void **state)
 {
 	assert_int_equal(script.nr_open | script.nr_rules, 0);
 	tcp_dev_close(NULL);
-	rs_close(&k);
 	gx_arena_close(rig.gx.arena);
 	gx_gpu_host_ops.close(rig.gpu);
 	return 0;
@@ -207,7 +199,7 @@ struct line {
 /* Both ends of a connection over loopback. */
 static int loop_tcp(int *far)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(far_host)};
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(a);
 	int lfd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
 
@@ -403,95 +395,6 @@ static void conn__no_rule(void **state)
 	link_end(d);
 }
 
-/* ---- by io_uring ---- */
-
-static struct tcp_dev *rings_open(void)
-{
-	struct tcp_dev *d;
-
-	zs_open(&zs, &k, NULL);
-	rig.cfg.ring = &ring_script_sys;
-	far_host = INADDR_LOOPBACK + 1;
-	assert_int_equal(tcp_dev_open(&rig.cfg, &d), 0);
-	if (!tcp_core(&rig.core))
-		assert_int_equal(nic_core_open(&rig.core), 0);
-	tcp_dev_lend(d, 0, tcp_core(&rig.core));
-	return d;
-}
-
-/* Each core has a queue, and an area of the GPU's memory. */
-static void rings__take_queues(void **state)
-{
-	struct tcp_dev *d = rings_open();
-	char text[192];
-
-	assert_int_equal(k.nr_open, 2);
-	assert_int_equal(zs.reg.queue, 9);
-	assert_int_equal(zs.area.flags, ZCRX_AREA_DMABUF);
-	assert_int_equal(zs.area.addr, 0);
-	assert_int_equal(zs.area.len, POOL_B / 2);
-	assert_true(nic_core_of(tcp_core(&rig.core))->uring && script.bound_fd <= 0);
-	tcp_dev_text(d, text, sizeof(text));
-	assert_non_null(strstr(text, "io_uring"));
-	tcp_dev_report(d);
-	link_end(d);
-}
-
-static void rings__refused(void **state)
-{
-	zs_open(&zs, &k, NULL);
-	rig.cfg.ring = &ring_script_sys;
-	zs.err = -EINVAL;
-	refused(-EINVAL, SCRIPT_IF " (driver", "6.16");
-	zs.err = 0;
-	rig.cfg.where = GX_WITH(gx_nic_opts, .rx_if = SCRIPT_IF, .rx_first = 8, .rx_queues = 1);
-	refused(-EINVAL, "each of the 2 cores", "name 2");
-	rig.cfg.where = &queues;
-	rig.cfg.pool_b = GX_HUGE_PAGE;
-	refused(-EINVAL, "gx_nic_opts.rx_b", "2M");
-}
-
-/* The first socket has the headers, and recv(); the others' rules lead to the core's queue. */
-static void rings__conn(void **state)
-{
-	struct tcp_dev *d = rings_open();
-	struct line *l = line_new(d, 3);
-
-	assert_true(addr_of(l).bare && addr_of(l).device == 3);
-	line_connect(l);
-	assert_false(l->e->sock[0].feed || l->e->sock[0].bare);
-	assert_true(l->e->sock[1].feed && l->e->sock[1].bare && l->e->sock[2].bare);
-	assert_false(l->e->sock[1].feed->readable || l->e->sock[2].feed->readable);
-	assert_int_equal(script.rule_queue, 8);
-	assert_int_equal(script.nr_rules, 2);
-	line_free(l);
-	assert_int_equal(script.nr_rules, 0);
-	l = line_new(d, 1); /* one socket: recv() */
-	line_connect(l);
-	assert_true(!l->e->sock[0].feed);
-	line_free(l);
-	link_end(d);
-}
-
-/* Bytes that do not come by the queue would end the connection: it is refused. */
-static void rings__no_rule(void **state)
-{
-	struct tcp_dev *d = rings_open();
-	struct line *l = line_new(d, 3);
-
-	script.rules_err = -ENOSPC;
-	assert_int_equal(line_try(l), -ENOSPC);
-	error_has("zcrx-gpu");
-	line_free(l);
-	script.rules_err = 0;
-	far_host = INADDR_LOOPBACK;
-	l = line_new(d, 3);
-	assert_int_equal(line_try(l), -EADDRNOTAVAIL);
-	error_has("pass no NIC");
-	line_free(l);
-	link_end(d);
-}
-
 static void addr__refuses(void **state)
 {
 	static const uint8_t bad[][4] = {{2, 2, 0, 0}, {1, 2, 2, 0}, {1, 1, 1, 0}, {1, 2, 0, 1}};
@@ -517,8 +420,6 @@ int main(void)
 		TEST(conn__cannot),	   TEST(conn__peer_asks),
 		TEST(conn__feeds_run_out), TEST(conn__feeds_for_all),
 		TEST(conn__no_rule),	   TEST(addr__refuses),
-		TEST(rings__take_queues),  TEST(rings__refused),
-		TEST(rings__conn),	   TEST(rings__no_rule),
 	};
 
 	return cmocka_run_group_tests_name("tcp_dev", tests, NULL, NULL);

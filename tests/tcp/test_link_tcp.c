@@ -401,8 +401,6 @@ static void plain__refuses_nics(void **state)
 					bad[] = {{.rx_if = "eth0"},
 						 {.tx_if = "eth0"},
 						 {.rx = GX_NIC_RX_DEVMEM},
-						 {.rx = GX_NIC_RX_ZCRX, .rx_if = "eth0"},
-						 {.rx = GX_NIC_RX_ZCRX_GPU, .rx_if = "eth0"},
 						 {.tx = GX_NIC_TX_DEVMEM, .tx_if = "eth0"},
 						 {.tx = GX_NIC_TX_AUTO + 1}};
 

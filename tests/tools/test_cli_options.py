@@ -64,7 +64,7 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--crc-by", "gpu"], ["gpu", "cpu"]),
             (["--mem", "kv=host:1M", "--pull", "push"], ["push", "allow"]),
             (["--mem", "kv=host:1M", "--pull-over", "0"], ["--pull-over"]),
-            (["--mem", "kv=host:1M", "--tcp-rx", "rdma"], ["rdma", "devmem", "zcrx"]),
+            (["--mem", "kv=host:1M", "--tcp-rx", "rdma"], ["rdma", "devmem"]),
             (["--mem", "kv=host:1M", "--tcp-rx-pool", "0"], ["--tcp-rx-pool"]),
             (["--mem", "kv=host:1M", "--tcp-rx-gpu", "x"], ["--tcp-rx-gpu"]),
             (["--mem", "kv=host:1M", "--tcp-tx", "move"], ["move", "devmem"]),
@@ -137,10 +137,9 @@ def usage_nic_memory(tools):
         return
     for args, words in (
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "devmem"], ["--tcp-rx devmem", "--tcp-rx-nic", "eth0:8-15"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx"], ["--tcp-rx zcrx", "--tcp-rx-nic", "eth0:8-15"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic", "lo"], ["--tcp-rx-nic", "'lo'", "eth0:8-15"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "devmem", "--tcp-rx-nic", "lo"], ["--tcp-rx-nic", "'lo'", "eth0:8-15"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx-nic", "eth0:8-15"], ["--tcp-rx devmem"]),
-            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "copy", "--tcp-rx-nic", "eth0:8-15"], ["devmem, zcrx and zcrx-gpu"]),
+            (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "copy", "--tcp-rx-nic", "eth0:8-15"], ["--tcp-rx devmem"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx", "devmem"], ["--tcp-tx devmem", "--tcp-tx-nic", "eth0"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-tx-nic", "eth0"], ["--tcp-tx devmem or auto"]),
             (["nic", "plan"], ["--dev"]),
@@ -560,16 +559,6 @@ def nic_plan(tools):
 
 
 @case
-def zcrx_refused(tools):
-    """An interface that never fills memory of a program: nothing starts, and nothing is used in its place."""
-    if not has_nic_memory(tools):
-        return
-    args = ("--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic")
-    tools.gxd(*args, "lo:1-2").must(FAILED, "--tcp-rx-nic", "lo (no driver)", "Cure: ")
-    tools.gxd(*args, "nosuch0:1-2").must(FAILED, "no interface 'nosuch0'")
-
-
-@case
 def devmem_send_refused(tools):
     if not has_nic_memory(tools):
         return
@@ -584,7 +573,7 @@ def info_receive_modes(tools):
     info = tools.perf("info").must(OK).doc["info"]
     lo, = [d for d in info["devices"] if d["kind"] == "interface" and d["name"] == "lo"]
     modes = {m["mode"]: m for m in lo["receive"]}
-    expect(list(modes) == ["copy", "devmem", "io_uring-zcrx"], lo)
+    expect(list(modes) == ["copy", "devmem"], lo)
     expect(modes["copy"] == {"mode": "copy", "state": "available", "why": None, "cure": None}, lo)
     expect(all(modes[m]["state"] == "missing" and modes[m]["why"] and modes[m]["cure"] for m in list(modes)[1:]), lo)
     expect(lo["facts"]["driver"] == "none" and lo["facts"]["kernel"] == os.uname().release, lo)

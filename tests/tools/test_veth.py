@@ -153,12 +153,6 @@ def over_tcp(tools, other, folder):
         there.run("put", "--require", "packet").must(cli.FAILED, "takes link tcp")
 
 
-def zcrx_refused(tools):
-    """The driver of a veth pair fills no memory of a program: it is named, and the cure."""
-    ran = tools.gxd("--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--tcp-rx", "zcrx", "--tcp-rx-nic", "gxa:1-2")
-    ran.must(cli.FAILED, "gxa (driver veth)", "Cure: ")
-
-
 def two_cores(tools, other, ports):
     """The kernel spreads packets over two queues as it likes: each is handed to the core that it is for."""
     cores = f"{SERVER_CPU},{CLIENT_CPU}"
@@ -243,7 +237,6 @@ def run(tools, other, driver, folder):
         sealed(tools, other, driver, ports, folder)
     if driver == "udp":
         over_tcp(tools, other, folder)
-        zcrx_refused(tools)
     if driver == "net_af_packet" and SERVER_CPU != CLIENT_CPU:
         two_cores(tools, other, ports)
     print(f"{driver} over veth: ok")

@@ -357,9 +357,9 @@ int opt_pull(const char *text, enum gx_pull *out)
 
 int opt_tcp_rx(const char *text, enum gx_nic_rx *out)
 {
-	static const char *const names[] = {"copy", "devmem", "zcrx", "zcrx-gpu"};
+	static const char *const names[] = {"copy", "devmem"};
 
-	return opt_name(text, names, 4, out);
+	return opt_name(text, names, 2, out);
 }
 
 int opt_tcp_tx(const char *text, enum gx_nic_tx *out)

@@ -118,7 +118,7 @@ const char *opt_crc_by_text(enum gx_integrity_mode integrity, unsigned crc_by_co
 /** opt_pull() - "auto", "on", "off", "allow". Return: 0, -EINVAL. */
 int opt_pull(const char *text, enum gx_pull *out);
 
-/** opt_tcp_rx() - "copy", "devmem", "zcrx", "zcrx-gpu". Return: 0, -EINVAL. */
+/** opt_tcp_rx() - "copy", "devmem". Return: 0, -EINVAL. */
 int opt_tcp_rx(const char *text, enum gx_nic_rx *out);
 
 /** opt_tcp_tx() - "copy", "devmem", "auto". Return: 0, -EINVAL. */

@@ -130,20 +130,13 @@ static const struct argp_option gx_options[] = {
 	 OPT_GX_GROUP},
 	{"tcp-rx", OPT_GX_TCP_RX, "HOW", 0,
 	 "How link tcp receives: copy (default), devmem (a NIC of Linux 6.12 puts payload into "
-	 "memory of a GPU; no card has run it), zcrx (a NIC of Linux 6.15 puts "
-	 "all of it into host memory, by io_uring; no card has run it), zcrx-gpu (the same for "
-	 "payload into memory of a GPU, Linux 6.16; no card has run it)",
+	 "memory of a GPU; no card has run it)",
 	 OPT_GX_GROUP},
 	{"tcp-rx-nic", OPT_GX_TCP_RX_NIC, "IF:A-B", 0,
-	 "With devmem, zcrx and zcrx-gpu: interface and queues, prepared as gxd nic plan says; the "
-	 "last two want one for each core",
-	 OPT_GX_GROUP},
-	{"tcp-rx-gpu", OPT_GX_TCP_RX_GPU, "N", 0, "With devmem and zcrx-gpu: the GPU; default 0",
-	 OPT_GX_GROUP},
+	 "With devmem: interface and queues, prepared as gxd nic plan says", OPT_GX_GROUP},
+	{"tcp-rx-gpu", OPT_GX_TCP_RX_GPU, "N", 0, "With devmem: the GPU; default 0", OPT_GX_GROUP},
 	{"tcp-rx-pool", OPT_GX_TCP_RX_POOL, "SIZE", 0,
-	 "Bytes for the NIC, of that GPU, or with zcrx of host memory; for all cores together; "
-	 "default 256M",
-	 OPT_GX_GROUP},
+	 "Bytes of that GPU for the NIC, for all cores together; default 256M", OPT_GX_GROUP},
 	{"tcp-tx", OPT_GX_TCP_TX, "HOW", 0,
 	 "How link tcp sends payload of 32K and more in memory of a GPU: copy (default), devmem (a "
 	 "NIC of Linux 6.16 reads it there; no card has run it), auto (as devmem, where nothing is "

@@ -278,7 +278,7 @@ int opt_gx(int key, const char *arg, struct opt_ctx *c, char why[OPT_WHY_MAX])
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 		{"pull", "auto, on, off or allow"},
 		{"pull-over", "a size such as 16K, 64K or 1M, below 4G"},
-		{"tcp-rx", "copy, devmem, zcrx or zcrx-gpu"},
+		{"tcp-rx", "copy or devmem"},
 		{"tcp-rx-gpu", "a number from 0 to 1023"},
 		{"tcp-rx-pool", "a size such as 64M or 1G"},
 		{"tcp-rx-nic", "an interface and its queues, as eth0:8-15"},
