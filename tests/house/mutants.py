@@ -459,6 +459,24 @@ MUTANTS = {
     "DM4": ("a copy engine's share goes to a launch",
             [("dataplane/copy/dma.c", "hints & DMA_MANY && len <= DMA_MANY_B", "hints & DMA_MANY")],
             ["dma dma_copy__many_share"]),
+    "DM5": ("half of a copy by copy engines, or by the resident kernel",
+            [("dataplane/copy/dma.c", "struct gx_gpu_copy copy = {dst, src, len};", "struct gx_gpu_copy copy = {dst, src, len / 2 + 1};")],
+            ["dma dma_done__when", "dma dma_copy__by_the_resident"]),
+    "DM6": ("half of a copy by a launched kernel",
+            [("dataplane/copy/dma.c", "kernel_add(b, dst, src, n);", "kernel_add(b, dst, src, n / 2 + 1);")],
+            ["dma dma_copy__by_launched"]),
+    "DM7": ("half of a piece that comes from a GPU's memory",
+            [("dataplane/copy/stage.c", "{.src = src, .len = len};", "{.src = src, .len = len / 2 + 1};")],
+            ["stage stage_ready"]),
+    "DM8": ("half of a copy within the host that a GPU does",
+            [("dataplane/local/local_op.c", "op->dst, op->src, op->len, dma_hints", "op->dst, op->src, op->len / 2 + 1, dma_hints")],
+            ["local_gpu cuda"]),
+    "DM9": ("half of a copy into and out of a GPU's memory on the caller's thread",
+            [("dataplane/control/mem_copy.c", "{dst, src, len});", "{dst, src, len / 2 + 1});")],
+            ["local_gpu cuda"]),
+    "DM10": ("half of a copy by the driver",
+             [("gpu/cuda_copy.c", "size_t left = c->len;", "size_t left = c->len / 2 + 1;")],
+             ["gpu cuda"]),
     "LL1": ("segments of a region that is not mapped go alone",
             [("dataplane/local/link_local.c", ".join = local_join,", ".join = link_none_join,")],
             ["local_list list__not_mapped"]),
@@ -623,6 +641,8 @@ MUTANTS = {
             [("dataplane/local/local_list.c", "GX_MAX(l->budget_b, l->list_b)", "(uint64_t)l->budget_b")], ["local_list"]),
     "LI6": ("a queue keeps no room of lists",
             [("dataplane/submit/list.c", "if (pool && pool->nr < LIST_SPARES) {", "if (pool && pool->nr < LIST_SPARES && !list->nr) {")], ["list"]),
+    "LI13": ("the next segment of a list is read after its memory was freed",
+             [("dataplane/submit/list_run.c", "list_is_dead(run->op.list, run->at, d)", "list_is_dead(run->op.list, run->at + 1, d)")], ["list"]),
     "LI9": ("an endpoint has no parts of its own, so peers that stand still stop the lists to others",
             [("dataplane/submit/list_run.c", "run->ep->lists->part_free ?: run->lists->part_free", "run->lists->part_free")],
             ["slow_peers packet slow__lists"]),
@@ -1489,7 +1509,9 @@ class Tree:
                 os.makedirs(os.path.dirname(os.path.join(self.top, name)), exist_ok=True)
                 shutil.copy2(os.path.join(ROOT, name), os.path.join(self.top, name))
         self.build = os.path.join(self.top, "build")
-        subprocess.run(["meson", "setup", self.build, "-Dbuildtype=debugoptimized", "-Dtests=enabled", "-Dtests_shared=true", "-Dcuda=disabled"],
+        # Tests with the argument cuda have the fake driver; without nvcc they cannot run.
+        self.fake_gpu = {"LD_LIBRARY_PATH": os.path.join(self.build, "tests"), "GX_FAKE_CUDA": "1", "GX_FAKE_CUDA_DEVICES": "2"}
+        subprocess.run(["meson", "setup", self.build, "-Dbuildtype=debugoptimized", "-Dtests=enabled", "-Dtests_shared=true"],
                        cwd=self.top, check=True, stdout=subprocess.DEVNULL)
 
     def change(self, changes):
@@ -1514,8 +1536,8 @@ class Tree:
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text)
 
-    def compile(self, programs):
-        ran = subprocess.run(["ninja", "-C", self.build, "-j", str(self.jobs), *(path_of(p) for p in programs)],
+    def compile(self, targets):
+        ran = subprocess.run(["ninja", "-C", self.build, "-j", str(self.jobs), *targets],
                              capture_output=True, text=True)
         return "" if ran.returncode == 0 else (ran.stdout + ran.stderr)[-2000:]
 
@@ -1523,8 +1545,9 @@ class Tree:
         """Return: what was seen, and how: assertion, time-out, nothing."""
         program, *args = test.split()
         command = [os.path.join(self.build, path_of(program)), *args]
+        env = {**os.environ, **(self.fake_gpu if args == ["cuda"] else {})}
         try:
-            ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=self.build)
+            ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=self.build, env=env)
         except subprocess.TimeoutExpired as e:
             text = b"".join(filter(None, (e.stdout, e.stderr))).decode(errors="replace")
             return (failed_in(text) or test, "assertion") if ASSERTED.search(text) else (test, "time-out")
@@ -1545,8 +1568,9 @@ def path_of(program):
     return os.path.join("tests", folder, "test_" + name)
 
 
-def programs_of(tests):
-    return sorted({t.split()[0] for t in tests})
+def targets_of(tests):
+    fake = {"tests/libcuda.so.1" for t in tests if t.endswith(" cuda")}
+    return sorted(fake | {path_of(t.split()[0]) for t in tests})
 
 
 def main():
@@ -1563,7 +1587,7 @@ def main():
     bad = 0
     try:
         all_tests = sorted({t for _, _, tests in chosen.values() for t in tests})
-        why = tree.compile(programs_of(all_tests))
+        why = tree.compile(targets_of(all_tests))
         if why:
             print(why)
             return 2
@@ -1579,7 +1603,7 @@ def main():
                 print(f"{name:7}{'DOES NOT APPLY':24}{'':52}{what}", flush=True)
                 bad = 2
                 continue
-            why = tree.compile(programs_of(tests))
+            why = tree.compile(targets_of(tests))
             if why:
                 print(f"{name:7}{'DOES NOT BUILD':24}{'':52}{what}\n{why}", flush=True)
                 bad = 2
