@@ -169,12 +169,13 @@ struct gx_core {
 	uint64_t now_ns;    /* time of this turn */
 	struct submit_core *submit; /* submit.c's part */
 	struct {
-		struct note_in *head, *last; /* told, and not given back */
-		uint32_t taken;		     /* of these, by the last gx_poll() */
-		struct notes *turn;	     /* those that a turn looks after */
-		struct note_sink *sink;	     /* of a queue that takes them; NULL: none */
-		struct note_in *back;	     /* of a queue that was closed: told again, first */
-		bool polled;		     /* their poller is in the loop */
+		struct note_in *head, **end; /* told, and not given back */
+		uint32_t odd;		/* how many; and places of .comps that such ones left */
+		uint32_t taken;		/* of .head, by the last gx_poll() */
+		struct notes *turn;	/* those that a turn looks after */
+		struct note_sink *sink; /* of a queue that takes them; NULL: none */
+		struct note_in *back;	/* that another queue had: told again, first */
+		bool polled;		/* their poller is in the loop */
 	} notes;
 	struct help_board help; /* pieces of copies that other threads may do */
 	uint64_t stalls_seen;	/* ctl: stalls that core_watch() has seen */

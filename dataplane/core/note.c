@@ -108,7 +108,6 @@ bool notes_away(const struct gx_ep *ep)
 
 static bool notes_deliver(struct notes *n);
 static void note_give(struct gx_core *core, struct note_in *in);
-static void sink_put(struct note_sink *s, struct note_in *in);
 
 /* Return: nothing is left to tell the peer. */
 static bool notes_credit(struct notes *n)
@@ -137,17 +136,6 @@ static bool place_for_note(const struct gx_core *core)
 	return core->notes.sink ? core->notes.sink->out < NOTES_TOLD : core_comp_room(core);
 }
 
-/* Is there a place for the next note? A queue first takes over what lies in the core's; behind another
- * completion it cannot, and nothing waits for that. */
-static bool place_for_next(const struct gx_core *core)
-{
-	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
-	bool older = core->notes.sink && tail != core->comp_head &&
-		     core->comps[tail % GX_COMPS_MAX].note;
-
-	return !older && place_for_note(core);
-}
-
 static bool notes_turn(void *arg, uint64_t now_ns)
 {
 	struct gx_core *core = arg;
@@ -155,7 +143,7 @@ static bool notes_turn(void *arg, uint64_t now_ns)
 	struct note_in *in;
 	bool worked = false;
 
-	while ((in = core->notes.back) && place_for_next(core)) {
+	while ((in = core->notes.back) && place_for_note(core)) {
 		core->notes.back = in->next;
 		note_give(core, in);
 		worked = true;
@@ -236,29 +224,45 @@ static void note_given(struct gx_core *core, struct note_in *in)
 	notes_put(n);
 }
 
-/* Have the queue take a note over that lies in the core's, which perhaps nobody polls. False: none
- * does, or another completion lies before it. */
-static bool sink_takes_over(struct gx_core *core)
+/* No completion of the core's queue names its endpoint, which stays until the program gives it back. */
+static void note_hold(struct note_in *in)
+{
+	if (!in->away)
+		atomic_fetch_add_explicit(&in->of->away, 1, memory_order_relaxed);
+	in->away = true;
+}
+
+/* Take back what lies in the core's queue, which perhaps nobody polls: it is told again, first. */
+static void notes_withdraw(struct gx_core *core)
 {
 	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
-	struct gx_comp *comp = &core->comps[tail % GX_COMPS_MAX];
-	struct note_in **at = &core->notes.head, *in;
+	struct note_in **at = &core->notes.head;
 
-	if (tail == core->comp_head || !comp->note || !place_for_note(core))
-		return false;
 	for (uint32_t k = core->notes.taken; k; k--)
 		at = &(*at)->next;
-	in = *at;
-	*at = in->next;
-	if (!*at && core->notes.taken)
-		core->notes.last = GX_CONTAINER_OF(at, struct note_in, next);
-	comp->note = NULL;
-	comp->note_len = 0;
-	sink_put(core->notes.sink,
-		 in); /* it holds the endpoint before the completion does no more */
+	if (!*at)
+		return;
+	for (struct note_in *in = *at; in; in = in->next)
+		note_hold(in);
+	*core->notes.end = core->notes.back;
+	core->notes.back = *at;
+	*at = NULL;
+	core->notes.end = at;
+	for (uint32_t i = tail; i != core->comp_head; i++)
+		if (core->comps[i % GX_COMPS_MAX].note)
+			core->comps[i % GX_COMPS_MAX] = (struct gx_comp){0};
+	for (; tail != core->comp_head && !core->comps[tail % GX_COMPS_MAX].ep; tail++)
+		core->notes.odd--;
 	/* Pairs with the acquire in conn_quiet(). */
-	atomic_store_explicit(&core->comp_tail, tail + 1, memory_order_release);
-	return true;
+	atomic_store_explicit(&core->comp_tail, tail, memory_order_release);
+}
+
+void core_sink_begin(struct gx_core *core, struct note_sink *s)
+{
+	notes_withdraw(core);
+	core->notes.sink = s;
+	if (core->notes.back)
+		turn_on(core);
 }
 
 bool core_sink_turn(struct gx_core *core)
@@ -272,8 +276,6 @@ bool core_sink_turn(struct gx_core *core)
 		note_given(core, item);
 		worked = true;
 	}
-	while (gx_unlikely(core->notes.head != NULL) && sink_takes_over(core))
-		worked = true;
 	return worked;
 }
 
@@ -293,7 +295,7 @@ void core_sink_end(struct gx_core *core)
 		*end = item;
 		end = &(*end)->next;
 	}
-	*end = back; /* of an earlier queue; what this one had was before it */
+	*end = back; /* what the queue had is older */
 	core->notes.sink = NULL;
 	if (core->notes.back)
 		turn_on(core);
@@ -308,11 +310,16 @@ unsigned core_notes_poll(struct gx_core *core, struct gx_comp comps[], unsigned 
 		struct note_in *in = core->notes.head;
 
 		core->notes.head = in->next;
+		core->notes.odd--;
 		note_given(core, in);
 	}
 	for (; got < n && tail != core->comp_head; tail++) {
 		struct gx_comp *comp = &core->comps[tail % GX_COMPS_MAX];
 
+		if (!comp->ep) { /* a place that notes_withdraw() left */
+			core->notes.odd--;
+			continue;
+		}
 		comps[got++] = *comp;
 		core->notes.taken += comp->note != NULL;
 		comp->note = NULL;
@@ -330,9 +337,7 @@ static void sink_put(struct note_sink *s, struct note_in *in)
 {
 	void *item = in;
 
-	if (!in->away) /* no closed queue had it */
-		atomic_fetch_add_explicit(&in->of->away, 1, memory_order_relaxed);
-	in->away = true;
+	note_hold(in);
 	s->out++;
 	gx_ring_put(s->told, &item, 1);
 	gx_sleep_wake(s->sleep);
@@ -347,11 +352,11 @@ static void note_tell(struct gx_core *core, struct note_in *in)
 					  .note = note_in_at(in),
 					  .note_len = in->len});
 	in->next = NULL;
-	if (core->notes.head)
-		core->notes.last->next = in;
-	else
-		core->notes.head = in;
-	core->notes.last = in;
+	if (!core->notes.head)
+		core->notes.end = &core->notes.head;
+	*core->notes.end = in;
+	core->notes.end = &in->next;
+	core->notes.odd++;
 }
 
 static void note_give(struct gx_core *core, struct note_in *in)
@@ -362,10 +367,10 @@ static void note_give(struct gx_core *core, struct note_in *in)
 		note_tell(core, in);
 }
 
-/* Those of a closed queue come before all others. */
+/* Those that are told again come before all others. */
 static bool note_room(const struct gx_core *core)
 {
-	return !core->notes.back && place_for_next(core);
+	return !core->notes.back && place_for_note(core);
 }
 
 /* Tell of all that is whole and in turn. Return: false: the program has to take completions first. */

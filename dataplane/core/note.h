@@ -105,8 +105,10 @@ void core_notes_close(struct gx_core *core);
 /* -- poll core -- */
 
 void notes_fail(struct gx_ep *ep); /* notes that the program was not told of are dropped */
-/** core_sink_turn() - Take what the queue gives back. Return: there was some. core_sink_end(): the
- * queue is no more; what it has not taken goes to the core's own. */
+/** core_sink_begin() - A queue takes the notes, also those that lie in the core's own.
+ * core_sink_turn(): take what it gives back. Return: there was some. core_sink_end(): it is no more;
+ * what it has not taken goes to the core's own. */
+void core_sink_begin(struct gx_core *core, struct note_sink *s);
 bool core_sink_turn(struct gx_core *core);
 void core_sink_end(struct gx_core *core);
 /** core_notes_poll() - gx_poll() of the core's queue while the program may read notes. */

@@ -165,7 +165,7 @@ GX_EXPORT unsigned gx_poll(struct gx_queue *q, struct gx_comp comps[], unsigned 
 
 	if (!core)
 		return rings_poll(q, comps, n);
-	if (gx_unlikely(core->notes.head != NULL))
+	if (gx_unlikely(core->notes.odd))
 		return core_notes_poll(core, comps, n);
 	tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
 	while (got < n && tail != core->comp_head)

@@ -605,7 +605,7 @@ void submit_attach(struct gx_call *call)
 	l->next = s->lanes;
 	s->lanes = l;
 	if (l->q->notify)
-		l->core->notes.sink = &l->sink;
+		core_sink_begin(l->core, &l->sink);
 }
 
 /* The queue's thread uses the lane no more, so the core owns all requests. */
@@ -656,7 +656,6 @@ static bool submit_poll(void *arg, uint64_t now_ns)
 
 	if (gx_unlikely(core->notes.sink != NULL))
 		worked |= core_sink_turn(core);
-
 	s->turn++;
 	if (s->pend)
 		worked |= pend_run(s, now_ns);

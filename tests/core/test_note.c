@@ -6,6 +6,7 @@
 #include "sim/sim_rig.h"
 
 #include "core/note.h"
+#include "submit/queue.h"
 #include "submit/submit.h"
 
 #include <errno.h>
@@ -14,12 +15,13 @@
 
 #define BLOCK 4096u
 #define MANY  300
+#define IMM   77
 
 static uint8_t src[MANY * BLOCK];
 static struct gx_queue *queue; /* NULL: the core's */
 static struct gx_queue *sink;  /* of the receiver, with .notify; NULL: its core's queue */
 static unsigned nr_core;       /* notes that came by the core's */
-static unsigned nr_notes, nr_done, nr_failed;
+static unsigned nr_notes, nr_imm, nr_done, nr_failed;
 static unsigned seen[MANY + 1]; /* first word of each note */
 static uint8_t bytes[GX_NOTE_MAX];
 static uint32_t bytes_len;
@@ -33,8 +35,13 @@ static void on_comp(void *arg, int node, const struct gx_comp *comp)
 		nr_failed += comp->status != 0;
 		return;
 	}
-	nr_core++;
 	assert_int_equal(comp->kind, GX_COMP_NOTIFY);
+	if (comp->imm == IMM) {
+		assert_null(comp->note);
+		nr_imm++;
+		return;
+	}
+	nr_core++;
 	assert_non_null(comp->note);
 	assert_ptr_equal(gx_ep_conn(comp->ep), gx_ep_conn(rig->ep[1][0]));
 	bytes_len = comp->note_len;
@@ -67,7 +74,7 @@ static void note_rig(bool other, uint32_t loss_ppm)
 	if (other)
 		assert_int_equal(gx_queue_open(rig->gx[0], &opts, &queue), 0);
 	rig_fill(src, sizeof(src), 7);
-	nr_notes = nr_done = nr_failed = nr_core = 0;
+	nr_notes = nr_imm = nr_done = nr_failed = nr_core = 0;
 }
 
 /* As if both ends had had @n notes behind them. */
@@ -426,6 +433,95 @@ static void note__sink_takes_the_older_first(void **state)
 		assert_int_equal(seen[k], k);
 	until(&nr_done, 10);
 	note_end();
+}
+
+static void order_check(unsigned n)
+{
+	until(&nr_notes, n);
+	for (unsigned k = 0; k < n; k++)
+		assert_int_equal(seen[k], k);
+	until(&nr_done, n + nr_imm);
+}
+
+static void imm_post(void)
+{
+	struct gx_op op = put_of(0, NULL, 0);
+
+	op.flags = GX_OP_IMM;
+	op.imm = IMM;
+	op.len = 0;
+	post_wait(&op);
+	pass_unpolled(300);
+}
+
+/* An immediate lies between notes when a queue opens, and nobody polls the core's: the notes go to the
+ * queue, in order, and back to the core's when it @closes. The immediate stays, and comes once. */
+static void beside_an_immediate(bool first, bool closes)
+{
+	struct gx_core *core;
+	unsigned i = 0;
+
+	note_rig(false, 0);
+	core = rig->core[1];
+	if (!first) {
+		post_to(&i, 3);
+		pass_unpolled(300);
+	}
+	imm_post();
+	post_to(&i, 6);
+	pass_unpolled(300);
+	assert_int_equal(core->comp_head - atomic_load(&core->comp_tail), 7);
+	assert_int_equal(sink_open(&sink), 0);
+	pass_unpolled(50);
+	assert_int_equal(rig->ep[1][0]->notes->away, 6);
+	post_to(&i, 9);
+	pass_unpolled(300);
+	assert_int_equal(rig->ep[1][0]->notes->away, 9);
+	if (closes) {
+		sink_close_unpolled();
+		pass_unpolled(50);
+		assert_null(core->notes.back);
+	}
+	order_check(9);
+	assert_int_equal(nr_imm, 1);
+	assert_int_equal(nr_core, closes ? 9 : 0);
+	rig_pass(rig, MS);
+	assert_int_equal(core->notes.odd, 0);
+	note_end();
+}
+
+static void note__sink_beside_an_immediate(void **state)
+{
+	for (unsigned i = 0; i < 4; i++)
+		beside_an_immediate(i & 1, i & 2);
+}
+
+/* More lie in the core's queue than a queue may hold: the others stay behind these, also when it
+ * closes unpolled. */
+static void note__sink_takes_a_part(void **state)
+{
+	struct note_sink *s;
+	unsigned i = 0;
+
+	for (unsigned again = 0; again < 2; again++) {
+		note_rig(false, 0);
+		i = 0;
+		post_to(&i, 20);
+		pass_unpolled(300);
+		for (unsigned k = 0; k <= again; k++) {
+			assert_int_equal(sink_open(&sink), 0);
+			s = &sink->lane[0]->sink;
+			s->out = NOTES_TOLD - 3; /* as if other endpoints had so many */
+			pass_unpolled(50);
+			assert_int_equal(s->out, NOTES_TOLD);
+			sink_close_unpolled();
+		}
+		order_check(20);
+		assert_int_equal(nr_core, 20);
+		rig_pass(rig, MS);
+		assert_int_equal(rig->ep[1][0]->notes->away, 0);
+		note_end();
+	}
 }
 
 /* The program has one of three by the core's queue when it opens another: that stays its own, the
@@ -791,6 +887,8 @@ int main(int argc, char *argv[])
 		rig_test(note__sink_takes_over),
 		rig_test(note__sink_takes_the_older_first),
 		rig_test(note__sink_takes_what_was_not_taken),
+		rig_test(note__sink_beside_an_immediate),
+		rig_test(note__sink_takes_a_part),
 		rig_test(note__arm_while_held),
 		rig_test(note__given_back_wakes),
 		rig_test(note__sink_closes_no_room),

@@ -2,7 +2,7 @@
 /*
  * The notes of all endpoints of a context to one queue, on real threads: the receiver sleeps on the
  * queue's descriptor, gx's threads turn the cores. In one test the queue is closed and opened again,
- * while notes come: each comes once, by a queue or by its core's.
+ * while notes and immediates come: each comes once, by a queue or by its core's.
  */
 #include "gx/gx.h"
 
@@ -18,6 +18,8 @@
 #define CORES	2
 #define ROUNDS	3000u /* notes of each endpoint */
 #define WAIT_MS 20000
+#define IMM	77u
+#define IMMS	(ROUNDS / 10) /* on each endpoint, among the notes */
 #define KV_B	(CORES * ROUNDS * 8ul)
 
 struct note {
@@ -31,7 +33,7 @@ static struct gx_mem *kv;
 static char addr[32];
 static struct gx_conn *conn;
 static _Atomic uint8_t seen[CORES][ROUNDS];
-static _Atomic uint32_t nr_seen, nr_bad, nr_core;
+static _Atomic uint32_t nr_seen, nr_bad, nr_core, nr_imm;
 
 static atomic_bool is_up; /* the server's end */
 
@@ -81,6 +83,10 @@ static bool core_take(void *arg, uint64_t now_ns)
 
 	if (!gx_poll(gx_core_queue(gx_core(server, core)), &comp, 1))
 		return false;
+	if (comp.kind == GX_COMP_NOTIFY && comp.imm == IMM && !comp.note) {
+		atomic_fetch_add(&nr_imm, 1);
+		return true;
+	}
 	note_check(&comp, last[core]);
 	atomic_fetch_add(&nr_core, 1);
 	return true;
@@ -104,7 +110,7 @@ static int setup(void **state)
 		assert_int_equal(gx_core_start(gx_core(client, i)), 0);
 	}
 	memset((void *)seen, 0, sizeof(seen));
-	nr_seen = nr_bad = nr_core = 0;
+	nr_seen = nr_bad = nr_core = nr_imm = 0;
 	atomic_store(&is_up, false);
 	return 0;
 }
@@ -116,7 +122,8 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Post ROUNDS notes on each endpoint, every third with a put of its own for the bytes. */
+/* Post ROUNDS notes on each endpoint, every third with a put of its own for the bytes, and IMMS
+ * immediates. */
 static void *post_all(void *arg)
 {
 	static const uint32_t len[] = {8, 8, 308};
@@ -138,7 +145,7 @@ static void *post_all(void *arg)
 				   .token = region.token,
 				   .note = &n};
 
-		while (out == 64 || (i == CORES * ROUNDS && out)) {
+		while (out >= 64 || (i == CORES * ROUNDS && out)) {
 			k = gx_poll(q, comps, 64);
 			for (unsigned c = 0; c < k; c++)
 				atomic_fetch_add(&nr_bad, comps[c].status != 0);
@@ -158,6 +165,13 @@ static void *post_all(void *arg)
 		words[i % 64] = n.number + 1;
 		op.note_len = len[n.number % 3];
 		op.remote_off = (n.lane * ROUNDS + n.number) * 8ul;
+		while (gx_post(q, gx_conn_ep(conn, n.lane), &op, 1) != 1)
+			sched_yield();
+		out++;
+		if (n.number % 10)
+			continue;
+		op = (struct gx_op){.kind = GX_OP_PUT, .flags = GX_OP_IMM, .imm = IMM};
+		op.token = region.token;
 		while (gx_post(q, gx_conn_ep(conn, n.lane), &op, 1) != 1)
 			sched_yield();
 		out++;
@@ -191,6 +205,13 @@ static bool take_some(struct gx_queue *q, uint32_t last[CORES])
 	return true;
 }
 
+static void imms_check(void)
+{
+	for (unsigned i = 0; i < WAIT_MS && nr_imm < CORES * IMMS; i++)
+		usleep(1000);
+	assert_int_equal(nr_imm, CORES * IMMS);
+}
+
 static void sink__all(void **state)
 {
 	struct gx_queue *q = sink_open(), *second;
@@ -207,6 +228,7 @@ static void sink__all(void **state)
 	pthread_join(thread, NULL);
 	assert_int_equal(nr_bad, 0);
 	assert_int_equal(nr_core, 0);
+	imms_check();
 	while (gx_queue_close(q))
 		;
 	gx_conn_close(conn);
@@ -242,6 +264,7 @@ static void sink__closed_in_the_middle(void **state)
 	assert_int_equal(nr_bad, 0);
 	assert_int_equal(nr_seen, CORES * ROUNDS);
 	assert_int_equal(nr_core + by_queue, nr_seen);
+	imms_check();
 	assert_true(nr_core > 0);
 	assert_true(by_queue > 0);
 	gx_conn_close(conn);
