@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LOOP_INBOX_SIZE	     256	/* calls that the inbox holds */
 #define LOOP_CALLS_MAX	     16		/* calls run in one turn */
@@ -282,7 +283,7 @@ static void *loop_main(void *arg)
 	gx_thread_own = true;
 	loop->err = loop_thread_pin(loop->cpu);
 	/* Pairs with the acquire in loop_wait_started(): err is written before. */
-	atomic_store_explicit(&loop->started, true, memory_order_release);
+	atomic_store_explicit(&loop->started, gettid(), memory_order_release);
 	if (loop->err)
 		return NULL;
 	prctl(PR_SET_TIMERSLACK, 1ul); /* the default lengthens each sleep by up to 50 us */
@@ -330,7 +331,6 @@ int gx_loop_start(struct gx_loop *loop, const char *name)
 	if (loop->running)
 		return -EBUSY;
 	atomic_store_explicit(&loop->stop, false, memory_order_relaxed);
-	atomic_store_explicit(&loop->started, false, memory_order_relaxed);
 	loop->idle_since_ns = 0;
 	loop->last_cycles = 0;
 	loop->turn_ns = 0;
@@ -340,6 +340,7 @@ int gx_loop_start(struct gx_loop *loop, const char *name)
 	ret = loop_wait_started(loop);
 	if (ret) {
 		pthread_join(loop->thread, NULL);
+		atomic_store_explicit(&loop->started, 0, memory_order_relaxed);
 		return ret;
 	}
 	snprintf(short_name, sizeof(short_name), "%s", name);
@@ -356,6 +357,6 @@ void gx_loop_stop(struct gx_loop *loop)
 	atomic_store_explicit(&loop->stop, true, memory_order_release);
 	loop_unpark(loop);
 	pthread_join(loop->thread, NULL);
-	atomic_store_explicit(&loop->started, false, memory_order_relaxed);
+	atomic_store_explicit(&loop->started, 0, memory_order_relaxed);
 	loop->running = false;
 }

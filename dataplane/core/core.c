@@ -451,15 +451,15 @@ static void core_say_stall(const struct gx_core *core)
 			     : "program was busy elsewhere, was stopped, or had no CPU for it");
 }
 
-/* Before Linux 6.2 a change of its cpuset gives a thread all CPUs of that, for good. */
+/* Before Linux 6.2 a change of its cpuset gives a thread all CPUs of that, for good. Of gx's own alone:
+ * .turner_tid may still be a thread of the program. */
 static void core_pin(struct gx_core *core, uint64_t now_ns)
 {
-	int tid = atomic_load_explicit(&core->turner_tid, memory_order_relaxed);
+	int tid = atomic_load_explicit(&core->loop.started, memory_order_relaxed);
 	int cpu = core->loop.cpu;
 	cpu_set_t is, own;
 
-	if (now_ns - core->pin_ns < CORE_LOOK_NS || cpu < 0 || !tid ||
-	    !atomic_load_explicit(&core->loop.started, memory_order_relaxed))
+	if (now_ns - core->pin_ns < CORE_LOOK_NS || cpu < 0 || !tid)
 		return;
 	core->pin_ns = now_ns;
 	CPU_ZERO(&own);

@@ -70,7 +70,7 @@ struct gx_loop {
 	int err;		   /* -errno of a start that failed in the thread */
 	bool running;		   /* owner: control path */
 	_Atomic bool stop;
-	_Atomic bool started;
+	_Atomic int started;	   /* tid of the thread once it has started; 0: there is none */
 	pthread_mutex_t park_lock; /* of the two below; the owner takes it only to sleep */
 	pthread_cond_t park_cond;
 	_Atomic unsigned parked; /* the loop's thread sleeps, or is about to check whether it may */

@@ -5,9 +5,11 @@
  */
 #include "core/core.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +80,7 @@ static void core_watch__had_no_cpu(void **state)
 
 static void core_watch__had_no_cpu_of_its_own(void **state)
 {
-	core->loop.started = true;
+	core->loop.started = gettid();
 	core->loop.cpu = 7;
 	core_watch(gx, 5 * S);
 	if (core->wait.total_ns < 4)
@@ -139,7 +141,7 @@ static void core_watch__pins_again(void **state)
 	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
 	if (CPU_COUNT(&all) < 2)
 		skip();
-	core->loop.started = true;
+	core->loop.started = gettid();
 	core->loop.cpu = 0;
 	while (!CPU_ISSET((unsigned)core->loop.cpu, &all))
 		core->loop.cpu++;
@@ -153,9 +155,46 @@ static void core_watch__pins_again(void **state)
 	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
+static atomic_int own_tid;
+static atomic_bool own_ends;
+
+static void *own_main(void *arg)
+{
+	atomic_store(&own_tid, gettid());
+	while (!atomic_load(&own_ends))
+		usleep(1000);
+	return NULL;
+}
+
+/* gx_core_start() has made a thread, which has not turned yet: this one was the last to turn, and is
+ * the program's. */
+static void core_watch__pins_no_thread_of_the_program(void **state)
+{
+	cpu_set_t all, is;
+	pthread_t own;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	if (CPU_COUNT(&all) < 2)
+		skip();
+	while (!CPU_ISSET((unsigned)++core->loop.cpu, &all))
+		;
+	core_watch(gx, 3 * S); /* nor where it has made none */
+	assert_int_equal(pthread_create(&own, NULL, own_main, NULL), 0);
+	while (!(core->loop.started = atomic_load(&own_tid)))
+		usleep(1000);
+	core->turner = CORE_STARTING;
+	core_watch(gx, 5 * S);
+	assert_int_equal(sched_getaffinity(core->loop.started, sizeof(is), &is), 0);
+	assert_int_equal(CPU_COUNT(&is), 1);
+	assert_int_equal(sched_getaffinity(0, sizeof(is), &is), 0);
+	assert_true(CPU_EQUAL(&is, &all));
+	atomic_store(&own_ends, true);
+	pthread_join(own, NULL);
+}
+
 static void core_watch__its_cpu_is_gone(void **state)
 {
-	core->loop.started = true;
+	core->loop.started = gettid();
 	core->loop.cpu = CPU_SETSIZE - 1;
 	core_watch(gx, 5 * S);
 	assert_non_null(strstr(said, "core 0 has lost CPU 1023"));
@@ -168,6 +207,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(core_watch__pins_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(core_watch__pins_no_thread_of_the_program, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(core_watch__its_cpu_is_gone, setup, teardown),
 		cmocka_unit_test_setup_teardown(core_watch__had_no_cpu, setup, teardown),
 		cmocka_unit_test_setup_teardown(core_watch__had_no_cpu_of_its_own, setup, teardown),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The local link with memory of GPUs: two contexts of one process, both turned by this thread, on
- * the first GPU, or the first two. test_local_gpu cuda; exits 77 where there is no GPU, and says
- * why. Between processes: test_cli_gpu.py.
+ * the first GPU, or the first two. test_local_gpu cuda [FILTER]; exits 77 where there is no GPU, and
+ * says why. Between processes: test_cli_gpu.py.
  */
 #include "copy/dma.h"
 #include "local/link_local.h"
@@ -1045,6 +1045,8 @@ int main(int argc, char **argv)
 	int failed = 0;
 	struct gx *gx;
 
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
 	if (gx_open(&o, &gx))
 		return 1;
 	if (gx_gpu_open(gx, 0)) {
