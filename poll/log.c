@@ -73,12 +73,19 @@ GX_EXPORT int gx_log_format_parse(const char *name)
 	return name_find(log_format_name, GX_ARRAY_SIZE(log_format_name), name);
 }
 
+/* Another thread may have held it: in a child of fork() that one is not. */
+static void log_child(void)
+{
+	pthread_mutex_init(&log_lock, NULL);
+}
+
 /* A constructor: the environment never overwrites what the program sets. */
 static void __attribute__((constructor)) log_env_read(void)
 {
 	const char *level = getenv("GX_LOG"), *format = getenv("GX_LOG_FORMAT");
 	int v;
 
+	pthread_atfork(NULL, NULL, log_child);
 	v = format && *format ? gx_log_format_parse(format) : GX_LOG_TEXT;
 	if (v >= 0)
 		atomic_store_explicit(&log_format, v, memory_order_relaxed);

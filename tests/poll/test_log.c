@@ -17,6 +17,7 @@
 #include <jansson.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -467,6 +468,55 @@ static void log__full_disk(void **state)
 	close(fds[1]);
 }
 
+static int held[2]; /* pipes: a sink holds the log; it may go on */
+static int goes_on[2];
+
+static void sink_holds(void *arg, int level, const char *line)
+{
+	char c = 0;
+
+	assert_int_equal(write(held[1], &c, 1), 1);
+	assert_int_equal(read(goes_on[0], &c, 1), 1);
+}
+
+static void *log_main(void *arg)
+{
+	gx_warn("this thread holds the log");
+	return NULL;
+}
+
+/* Another thread is in a sink: a child has no such thread, and logs. */
+static void log__in_a_child(void **state)
+{
+	pthread_t thread;
+	int status = -1;
+	pid_t child;
+	char c = 0;
+
+	assert_int_equal(pipe(held) | pipe(goes_on), 0);
+	gx_log_sink(sink_holds, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, log_main, NULL), 0);
+	assert_int_equal(read(held[0], &c, 1), 1);
+	child = fork();
+	if (!child) {
+		gx_log_sink(NULL, NULL);
+		gx_warn("the child's line");
+		_exit(0);
+	}
+	for (unsigned i = 0; i < 20000 && !waitpid(child, &status, WNOHANG); i++)
+		usleep(1000);
+	if (status == -1)
+		kill(child, SIGKILL);
+	assert_int_equal(write(goes_on[1], &c, 1), 1);
+	pthread_join(thread, NULL);
+	gx_log_sink(NULL, NULL);
+	assert_int_equal(status, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		close(held[i]);
+		close(goes_on[i]);
+	}
+}
+
 static void log_level_parse__names(void **state)
 {
 	assert_int_equal(gx_log_level_parse("err"), GX_LOG_ERR);
@@ -495,6 +545,7 @@ int main(void)
 		cmocka_unit_test_teardown(log__json, stderr_back),
 		cmocka_unit_test_teardown(log__journal, stderr_back),
 		cmocka_unit_test_teardown(log__full_disk, stderr_back),
+		cmocka_unit_test_teardown(log__in_a_child, stderr_back),
 		cmocka_unit_test(log_level_parse__names),
 	};
 
