@@ -384,13 +384,15 @@ static bool gate_is_shut(struct sub_req *r)
 	if (r->counted)
 		return r->ahead;
 	r->ahead = 0;
-	for (uint32_t i = 0; i < l->q->depth; i++) {
+	for (uint32_t i = 0, left = l->nr_in - 1; i < l->q->depth && left; i++) {
 		const struct sub_req *other = &l->reqs[i];
 
 		/* The rest of an idle one is the thread's, which may be writing it. */
-		if (other->state == SUB_WAIT || other->state == SUB_POSTED)
-			r->ahead +=
-				other != r && other->ep == r->ep && other->op.kind != GX_OP_RECV;
+		if (other == r || other->state == SUB_IDLE)
+			continue;
+		left--;
+		r->ahead += other->state != SUB_PEND && other->ep == r->ep &&
+			    other->op.kind != GX_OP_RECV;
 	}
 	r->counted = true;
 	return r->ahead;
