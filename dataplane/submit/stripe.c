@@ -199,7 +199,8 @@ static void msg_notify(struct sub_msg *m, struct sub_req *r)
 	sub_lane_send(r->lane, &item, 1);
 }
 
-/* Send the note of *@at, which is ready, as a put without data on lane 0. */
+/* Send the note of *@at, which is ready, as a put without data on lane 0. One that was cancelled while
+ * it waited for its turn ends there, too late. */
 static void msg_note(struct gx_queue *q, struct sub_msg **at)
 {
 	struct sub_msg *m = *at;
@@ -214,6 +215,10 @@ static void msg_note(struct gx_queue *q, struct sub_msg **at)
 	struct sub_req *r = m->last->lane == l ? m->last : sub_req_get(l);
 	void *item = r;
 
+	if (m->cancelled) {
+		m->err = -ECANCELED;
+		op.deadline_ns = 1;
+	}
 	*at = m->note_next;
 	m->imm = false;
 	m->left = 1;

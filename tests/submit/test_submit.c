@@ -7,6 +7,7 @@
  */
 #include "sim/sim_rig.h"
 
+#include "submit/queue.h"
 #include "submit/submit.h"
 
 #include <errno.h>
@@ -958,6 +959,62 @@ static void striped__note_and_sleep(void **state)
 	rig_close(r);
 }
 
+static char notes[64];
+static unsigned notes_b;
+
+static void note_keep(void *arg, int node, const struct gx_comp *comp)
+{
+	assert_int_equal(node, 1);
+	assert_true(comp->note_len <= sizeof(notes) - notes_b);
+	memcpy(notes + notes_b, comp->note, comp->note_len);
+	notes_b += comp->note_len;
+}
+
+static const struct sub_msg *msg_of(uint64_t user)
+{
+	for (uint32_t i = 0; i < queue->depth; i++)
+		if (queue->msgs[i].op.user == user)
+			return &queue->msgs[i];
+	fail_msg("no message %u", (unsigned)user);
+	return NULL;
+}
+
+/* All bytes of a message are there, and its note waits for that of an earlier one: it is cancelled
+ * then. The peer has one note, of the first. */
+static void striped__note_of_a_cancelled(void **state)
+{
+	struct rig *r = lanes_rig(2);
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, BUF_B);
+
+	r->on_comp = note_keep;
+	notes_b = 0;
+	op.flags = GX_OP_NOTE;
+	op.note = "one ";
+	op.note_len = 4;
+	stripe(r, &op);
+	op.user = 2;
+	op.len = 2 * 65536;
+	op.note = "two ";
+	stripe(r, &op);
+	while (!msg_of(2)->last) {
+		assert_null(msg_of(1)->last);
+		assert_int_equal(take(), 0);
+		rig_turn(r);
+	}
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 2), 1);
+	until_comps(r, 2, SECOND);
+	expect(1, 0);
+	expect(2, -ECANCELED);
+	op.user = 3; /* the numbers of notes go on */
+	op.note = "tri ";
+	stripe(r, &op);
+	until_comps(r, 3, SECOND);
+	expect(3, 0);
+	submit_done(r);
+	assert_int_equal(notes_b, 8);
+	assert_memory_equal(notes, "one tri ", 8);
+}
+
 /* ---- fences and flushes ---- */
 
 static unsigned place_of(uint64_t user)
@@ -968,6 +1025,27 @@ static unsigned place_of(uint64_t user)
 static struct gx_op flush_of(uint64_t user)
 {
 	return (struct gx_op){.kind = GX_OP_FLUSH, .user = user};
+}
+
+/* A fence looks for operations until it has seen all that are under way, and not at each place of the
+ * queue. One behind these looks as if it were. */
+static void fence__looks_at_what_is_under_way(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op ahead = op_of(r, GX_OP_PUT, 1, 1 << 20), fenced = op_of(r, GX_OP_PUT, 2, 64);
+	struct sub_req *last = &queue->lane[0]->reqs[queue->depth - 1];
+
+	last->ep = r->ep[0][0];
+	last->state = SUB_POSTED;
+	fenced.flags = GX_OP_FENCE;
+	submit(r, &ahead);
+	submit(r, &fenced);
+	until_comps(r, 2, SECOND);
+	expect(1, 0);
+	expect(2, 0);
+	assert_int_equal(place_of(2), 1);
+	last->state = SUB_IDLE;
+	submit_done(r);
 }
 
 /* No byte of the fenced put is there before the put ahead is done; what is behind begins later. */
@@ -1297,6 +1375,8 @@ int main(int argc, char *argv[])
 		rig_test(stream__connection_ends),
 		rig_test(stream__of_the_cpu_backend),
 		rig_test(striped__note_and_sleep),
+		rig_test(striped__note_of_a_cancelled),
+		rig_test(fence__looks_at_what_is_under_way),
 		rig_test(fence__begins_after_what_is_ahead),
 		rig_test(fence__no_receive_counts),
 		rig_test(fence__what_it_waits_for),
