@@ -175,19 +175,6 @@ static int attach_run(void *arg)
 	return ret;
 }
 
-static int list_run(void *arg)
-{
-	struct gx_queue *q = arg;
-
-	if (q->notify && q->gx->notify)
-		return -EBUSY;
-	if (q->notify)
-		q->gx->notify = q;
-	q->next = q->gx->submits;
-	q->gx->submits = q;
-	return attach_run(q);
-}
-
 /* Control thread. If the core never heard of the lane, there is nothing to end. */
 static bool lane_ended(struct sub_lane *l, bool first)
 {
@@ -241,6 +228,31 @@ static int end_run(void *arg)
 		q->gx->notify = NULL;
 	submit_free(q);
 	return 0;
+}
+
+static int leave_run(void *arg)
+{
+	((struct gx_queue *)arg)->left = true;
+	return end_run(arg);
+}
+
+/* Cores that did not turn when a queue failed may have turned since. */
+static int list_run(void *arg)
+{
+	struct gx_queue *q = arg;
+
+	for (struct gx_queue *old = q->gx->submits, *next; old; old = next) {
+		next = old->next;
+		if (old->left)
+			end_run(old);
+	}
+	if (q->notify && q->gx->notify)
+		return -EBUSY;
+	if (q->notify)
+		q->gx->notify = q;
+	q->next = q->gx->submits;
+	q->gx->submits = q;
+	return attach_run(q);
 }
 
 bool submit_end_all(struct gx *gx)
@@ -313,7 +325,7 @@ GX_EXPORT int gx_queue_open(struct gx *gx, const struct gx_queue_opts *user, str
 		ret = gx_uring_run_wait(gx->uring, attach_run, q);
 	}
 	if (ret) { /* ends the lanes that cores know */
-		gx_uring_run_wait(gx->uring, end_run, q);
+		gx_uring_run_wait(gx->uring, leave_run, q);
 		return gx_fail(ret, "a core's inbox is full: does anybody turn it?");
 	}
 	*out = q;

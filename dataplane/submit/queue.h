@@ -97,6 +97,7 @@ struct gx_queue {
 	struct gx *gx;
 	struct gx_queue *next; /* ctl: in gx->submits */
 	bool closing;	       /* ctl */
+	bool left;	       /* ctl: gx_queue_open() failed, so nobody else closes it */
 	bool notify;	       /* frozen: it takes the notes of peers */
 	bool notes_last;       /* the next gx_poll() looks for them last */
 	uint32_t depth;	       /* frozen */

@@ -629,6 +629,43 @@ static void note__sink_closes(void **state)
 	note_end();
 }
 
+static void call_nothing(struct gx_call *call)
+{
+}
+
+/* On the control thread. */
+static int inbox_fill(void *arg)
+{
+	static struct gx_call nothing = {.fn = call_nothing};
+
+	while (!gx_loop_call(arg, &nothing))
+		;
+	return 0;
+}
+
+/* A core takes no more calls, so the queue is not to be had; another core knows of it already. When
+ * both have turned the next one may take the notes. */
+static void note__sink_fails_to_open(void **state)
+{
+	struct gx *gx;
+
+	rig = rig_open(&(struct rig_cfg){.sim = {.seed = 3}, .nr_cores = 2});
+	gx = rig->gx[1];
+	gx_uring_run_wait(gx->uring, inbox_fill, &gx->core[1]->loop);
+	assert_int_equal(sink_open(&sink), -EAGAIN);
+	assert_non_null(strstr(gx_error(), "inbox is full"));
+	assert_non_null(gx->submits); /* the first core has yet to let it go */
+	for (unsigned i = 0; i < 2; i++) {
+		rig_pass(rig, MS);
+		assert_int_equal(sink_open(&sink), 0);
+		assert_ptr_equal(gx->submits, sink);
+		assert_null(sink->next);
+		close_queue(sink);
+	}
+	sink = NULL;
+	rig_done(rig);
+}
+
 /* The core's queue is full when a queue closes: the notes wait for room there, none is lost, and
  * none overtakes. */
 static void note__sink_closes_no_room(void **state)
@@ -889,6 +926,7 @@ int main(int argc, char *argv[])
 		rig_test(note__sink_takes_what_was_not_taken),
 		rig_test(note__sink_beside_an_immediate),
 		rig_test(note__sink_takes_a_part),
+		rig_test(note__sink_fails_to_open),
 		rig_test(note__arm_while_held),
 		rig_test(note__given_back_wakes),
 		rig_test(note__sink_closes_no_room),
