@@ -66,20 +66,6 @@ int gx_loop_add(struct gx_loop *loop, const struct gx_poller *p)
 	return 0;
 }
 
-/* A poller may delete itself. The poller behind it then runs in the next turn. */
-int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg)
-{
-	for (unsigned i = 0; i < loop->nr_pollers; i++) {
-		if (loop->poller[i].fn != fn || loop->poller[i].arg != arg)
-			continue;
-		loop->nr_pollers--;
-		memmove(&loop->poller[i], &loop->poller[i + 1],
-			(loop->nr_pollers - i) * sizeof(loop->poller[0]));
-		return 0;
-	}
-	return -ENOENT;
-}
-
 /*
  * Called after a call was put or stop was set. Both sides change `parked`, so the later one sees
  * the earlier one's work. Either loop_park() sees the call or stop and does not sleep, or this

@@ -88,8 +88,6 @@ void nic_rules(const struct nic_sys *sys, const char *name, struct nic_rules *ou
  * Return: entries of the table; -EOPNOTSUPP: there is none; -errno.
  */
 int nic_rss(const struct nic_sys *sys, const char *name, uint64_t *queues, unsigned nr_words);
-/** nic_rss_first() - Have RSS spread over queues 0 to @nr - 1 alone. UNTRIED. */
-int nic_rss_first(const struct nic_sys *sys, const char *name, uint32_t nr);
 /** nic_rule_add() - Have packets of @flow arrive at @queue. Where the driver places no rule, it
  * comes to the last free place, behind the rules of others; another process must not add rules
  * at the same time. Return: the place of the rule, for nic_rule_del(); -ENOSPC: no place is free;

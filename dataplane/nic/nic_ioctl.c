@@ -165,26 +165,6 @@ int nic_rss(const struct nic_sys *sys, const char *name, uint64_t *queues, unsig
 	return ret ? ret : (int)nr;
 }
 
-int nic_rss_first(const struct nic_sys *sys, const char *name, uint32_t nr)
-{
-	struct ethtool_rxfh_indir none = {.cmd = ETHTOOL_GRXFHINDIR}, *table;
-	int ret = sys->ethtool(name, &none);
-	uint32_t entries = none.size;
-
-	if (ret || !nr || !entries || entries > IOCTL_TABLE_MAX)
-		return ret ? ret : nr ? -EOPNOTSUPP : -EINVAL;
-	table = calloc(1, sizeof(*table) + entries * sizeof(table->ring_index[0]));
-	if (!table)
-		return -ENOMEM;
-	table->cmd = ETHTOOL_SRXFHINDIR;
-	table->size = entries;
-	for (uint32_t i = 0; i < entries; i++)
-		table->ring_index[i] = i % nr;
-	ret = sys->ethtool(name, table);
-	free(table);
-	return ret;
-}
-
 /* ---- Flow rules ---- */
 
 void nic_rules(const struct nic_sys *sys, const char *name, struct nic_rules *out)

@@ -299,18 +299,6 @@ int nic_nl_rings(struct nic_nl *nl, uint16_t ethtool, int ifindex, struct nic_go
 	return nl_call(nl, msg, NIC_ASK_RINGS, got);
 }
 
-int nic_nl_rings_set(struct nic_nl *nl, uint16_t ethtool, int ifindex, bool thresh,
-		     struct nic_got *got)
-{
-	struct nlmsghdr *msg = nl_begin(nl, ethtool, ETHTOOL_MSG_RINGS_SET, 0);
-
-	nl_ethtool_header(msg, ifindex);
-	mnl_attr_put_u8(msg, ETHTOOL_A_RINGS_TCP_DATA_SPLIT, ETHTOOL_TCP_DATA_SPLIT_ENABLED);
-	if (thresh)
-		mnl_attr_put_u32(msg, NIC_RINGS_HDS_THRESH, 0);
-	return nl_call(nl, msg, NIC_ASK_DO, got);
-}
-
 int nic_nl_dev(struct nic_nl *nl, uint16_t netdev, int ifindex, struct nic_got *got)
 {
 	struct nlmsghdr *msg = nl_begin(nl, netdev, NIC_NETDEV_DEV_GET, 0);

@@ -66,9 +66,6 @@ void nic_nl_close(struct nic_nl *nl); /* NULL is fine */
 /** nic_nl_family() - -ENOENT: the kernel has no family @name. */
 int nic_nl_family(struct nic_nl *nl, const char *name, struct nic_got *got);
 int nic_nl_rings(struct nic_nl *nl, uint16_t ethtool, int ifindex, struct nic_got *got);
-/** nic_nl_rings_set() - Split headers off, from the first byte of payload on. UNTRIED. */
-int nic_nl_rings_set(struct nic_nl *nl, uint16_t ethtool, int ifindex, bool thresh,
-		     struct nic_got *got);
 int nic_nl_dev(struct nic_nl *nl, uint16_t netdev, int ifindex, struct nic_got *got);
 int nic_nl_queues(struct nic_nl *nl, uint16_t netdev, int ifindex, struct nic_got *got);
 int nic_nl_bind_rx(struct nic_nl *nl, uint16_t netdev, int ifindex, const uint32_t *queues,

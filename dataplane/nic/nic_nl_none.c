@@ -32,12 +32,6 @@ int nic_nl_rings(struct nic_nl *nl, uint16_t ethtool, int ifindex, struct nic_go
 	return -ENOSYS;
 }
 
-int nic_nl_rings_set(struct nic_nl *nl, uint16_t ethtool, int ifindex, bool thresh,
-		     struct nic_got *got)
-{
-	return -ENOSYS;
-}
-
 int nic_nl_dev(struct nic_nl *nl, uint16_t netdev, int ifindex, struct nic_got *got)
 {
 	return -ENOSYS;

@@ -12,10 +12,9 @@
 
 #define SWIFT_Q	       16 /* fraction bits of a window in packets */
 #define SWIFT_ONE      (1ull << SWIFT_Q)
-#define SWIFT_QUEUE_NS 25000		 /* of the target, above the least round trip */
-#define SWIFT_FLOWS    5		 /* flow scaling: so many least round trips more, at most */
-#define SWIFT_LOW      (SWIFT_ONE / 10)	 /* window: fs_min_cwnd 0.1, ... */
-#define SWIFT_HIGH     (100 * SWIFT_ONE) /* ... fs_max_cwnd */
+#define SWIFT_QUEUE_NS 25000		/* of the target, above the least round trip */
+#define SWIFT_FLOWS    5		/* flow scaling: so many least round trips more, at most */
+#define SWIFT_LOW      (SWIFT_ONE / 10) /* window: fs_min_cwnd 0.1, ... */
 #define SWIFT_MAX      (1024 * SWIFT_ONE)
 #define SWIFT_BETA_PCT 80
 #define SWIFT_CUT_PCT  50 /* in a round trip, at most */

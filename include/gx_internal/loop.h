@@ -82,10 +82,8 @@ struct gx_loop {
 int gx_loop_init(struct gx_loop *loop, int cpu, const struct gx_idle *idle);
 void gx_loop_fini(struct gx_loop *loop);
 
-/** gx_loop_add() / gx_loop_del() - From the owner, or before start. Return: 0, -ENOSPC / -ENOENT.
- */
+/** gx_loop_add() - From the owner, or before start. Return: 0, -ENOSPC. */
 int gx_loop_add(struct gx_loop *loop, const struct gx_poller *p);
-int gx_loop_del(struct gx_loop *loop, bool (*fn)(void *, uint64_t), void *arg);
 
 /** gx_loop_turn() - Run the inbox, then every poller once. Return: true if any did work. Counts
  * cycles. Counts a stall if the turn before was a second ago or more: that is not a peer's

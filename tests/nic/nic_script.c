@@ -55,9 +55,7 @@ void script_reset(void)
 				     .rules_room = 64,
 				     .rules_all_room = 64,
 				     .ntuple = NIC_HAS_ON,
-				     .gro_hw = NIC_HAS_ON,
-				     .set_split = -1,
-				     .set_thresh = -1};
+				     .gro_hw = NIC_HAS_ON};
 	nr_queue = 0;
 }
 
@@ -164,20 +162,6 @@ static void kernel_rings(const struct nlmsghdr *req)
 	answer_end(req, 0, NULL);
 }
 
-static void kernel_rings_set(const struct nlmsghdr *req)
-{
-	const struct nlattr *attr;
-
-	mnl_attr_for_each(attr, req, GENL_HDRLEN)
-	{
-		if (mnl_attr_get_type(attr) == ETHTOOL_A_RINGS_TCP_DATA_SPLIT)
-			script.set_split = mnl_attr_get_u8(attr);
-		if (mnl_attr_get_type(attr) == NIC_RINGS_HDS_THRESH)
-			script.set_thresh = (int)mnl_attr_get_u32(attr);
-	}
-	answer_end(req, script.rings_err, script.rings_text);
-}
-
 static void kernel_ethtool(const struct nlmsghdr *req, uint8_t op)
 {
 	const struct nlattr *head = mnl_nlmsg_get_payload_offset(req, GENL_HDRLEN), *index;
@@ -189,8 +173,6 @@ static void kernel_ethtool(const struct nlmsghdr *req, uint8_t op)
 	assert_int_equal(mnl_attr_get_u32(index), SCRIPT_INDEX);
 	if (op == ETHTOOL_MSG_RINGS_GET)
 		kernel_rings(req);
-	else if (op == ETHTOOL_MSG_RINGS_SET)
-		kernel_rings_set(req);
 	else
 		fail_msg("ethtool: operation %u", op);
 }
@@ -402,11 +384,6 @@ static int ethtool_table(struct ethtool_rxfh_indir *t)
 {
 	if (script.rss_err)
 		return script.rss_err;
-	if (t->cmd == ETHTOOL_SRXFHINDIR) {
-		assert_int_equal(t->size, SCRIPT_TABLE);
-		memcpy(script.table, t->ring_index, sizeof(script.table));
-		return 0;
-	}
 	for (uint32_t i = 0; i < t->size && i < SCRIPT_TABLE; i++)
 		t->ring_index[i] = i % script.rss_queues;
 	t->size = SCRIPT_TABLE;
@@ -542,7 +519,6 @@ static int script_ethtool(const char *name, void *cmd)
 		channels->max_combined = script.channels.combined_max;
 		return script.nr_channels ? 0 : -EOPNOTSUPP;
 	case ETHTOOL_GRXFHINDIR:
-	case ETHTOOL_SRXFHINDIR:
 		return ethtool_table(cmd);
 	case ETHTOOL_GSSET_INFO:
 	case ETHTOOL_GSTRINGS:

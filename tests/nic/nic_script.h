@@ -68,12 +68,10 @@ struct nic_script {
 	uint32_t bound[SCRIPT_QUEUES];
 	unsigned nr_bound;
 	int bound_fd;
-	int set_split, set_thresh; /* -1: not asked for */
 	uint32_t rule_queue, rule_place;
 	struct ethtool_rx_flow_spec rule; /* the last one added */
 	int nr_rules;			  /* added, and not taken away */
 	uint16_t rule_port;
-	uint32_t table[SCRIPT_TABLE];
 };
 
 extern struct nic_script script;

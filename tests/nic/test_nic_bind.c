@@ -163,24 +163,6 @@ static void bind__most_queues(void **state)
 	nic_unbind(b);
 }
 
-static void rings_set__asks(void **state)
-{
-	struct nic_got got;
-	struct nic_nl *nl;
-
-	assert_int_equal(nic_nl_open(&script_sys, &nl), 0);
-	assert_int_equal(nic_nl_family(nl, "ethtool", &got), 0);
-	assert_int_equal(nic_nl_rings_set(nl, got.family, SCRIPT_INDEX, true, &got), 0);
-	assert_int_equal(script.set_split, ETHTOOL_TCP_DATA_SPLIT_ENABLED);
-	assert_int_equal(script.set_thresh, 0);
-	script.rings_err = -EOPNOTSUPP;
-	script.rings_text = "setting TCP data split is not supported";
-	assert_int_equal(nic_nl_family(nl, "ethtool", &got), 0);
-	assert_int_equal(nic_nl_rings_set(nl, got.family, SCRIPT_INDEX, false, &got), -EOPNOTSUPP);
-	assert_string_equal(got.text, script.rings_text);
-	nic_nl_close(nl);
-}
-
 /* ---- this host's kernel ---- */
 
 /* The kernel ends a binding with the last descriptor of its socket, so a child has none. */
@@ -279,7 +261,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(bind__kernel_without, reset),
 		cmocka_unit_test_setup(bind__spoilt_answers, reset),
 		cmocka_unit_test_setup(bind__most_queues, reset),
-		cmocka_unit_test_setup(rings_set__asks, reset),
 		cmocka_unit_test(bind__not_of_a_child),
 	};
 

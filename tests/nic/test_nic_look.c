@@ -69,7 +69,6 @@ static void look__binds_nothing(void **state)
 	assert_int_equal(script.bound_fd, NIC_NO_FD);
 	assert_int_equal(script.nr_bound, 1);
 	assert_int_equal(script.bound[0], 15);
-	assert_int_equal(script.set_split, -1);
 	assert_int_equal(script.rule_queue, 0);
 }
 
@@ -199,16 +198,6 @@ static void look__wide_rss(void **state)
 	assert_int_equal(facts.rss_queues[2], 0);
 }
 
-static void rss_first__fills_the_table(void **state)
-{
-	assert_int_equal(nic_rss_first(&script_sys, SCRIPT_IF, 3), 0);
-	for (unsigned i = 0; i < SCRIPT_TABLE; i++)
-		assert_int_equal(script.table[i], i % 3);
-	assert_int_equal(nic_rss_first(&script_sys, SCRIPT_IF, 0), -EINVAL);
-	script.rss_err = -EPERM;
-	assert_int_equal(nic_rss_first(&script_sys, SCRIPT_IF, 3), -EPERM);
-}
-
 static void rule__there_and_back(void **state)
 {
 	struct nic_flow flow = {.dst_port = __builtin_bswap16(7501)};
@@ -305,7 +294,6 @@ int main(void)
 		cmocka_unit_test_setup(look__text_of_refusal, reset),
 		cmocka_unit_test_setup(look__spoilt_answers, reset),
 		cmocka_unit_test_setup(look__wide_rss, reset),
-		cmocka_unit_test_setup(rss_first__fills_the_table, reset),
 		cmocka_unit_test_setup(rule__there_and_back, reset),
 		cmocka_unit_test_setup(rule__named_place, reset),
 		cmocka_unit_test_setup(sweep__takes_its_own, reset),

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "packet/cc_rig.h"
+#include "packet/cc_state.h"
 
 #include <cmocka.h>
 

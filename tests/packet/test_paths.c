@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "packet/cc_rig.h"
+#include "packet/cc_state.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

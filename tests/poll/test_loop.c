@@ -46,12 +46,6 @@ static bool poll_b(void *arg, uint64_t now_ns)
 	return poll_mark('b', now_ns);
 }
 
-static bool poll_once(void *arg, uint64_t now_ns)
-{
-	gx_loop_del(trace.loop, poll_once, NULL);
-	return poll_mark('1', now_ns);
-}
-
 static int loop_setup(void **state)
 {
 	static struct gx_loop loop;
@@ -90,32 +84,6 @@ static void gx_loop_add__up_to_max(void **state)
 	for (unsigned i = 0; i < GX_LOOP_POLLERS_MAX; i++)
 		assert_int_equal(gx_loop_add(*state, &p), 0);
 	assert_int_equal(gx_loop_add(*state, &p), -ENOSPC);
-}
-
-static void gx_loop_del__keeps_order_of_others(void **state)
-{
-	add(*state, "1", poll_once);
-	add(*state, "a", poll_a);
-	add(*state, "b", poll_b);
-	assert_int_equal(gx_loop_del(*state, poll_once, NULL), 0);
-	gx_loop_turn(*state, NOW_NS);
-	assert_string_equal(trace.order, "ab");
-}
-
-static void gx_loop_del__not_there(void **state)
-{
-	add(*state, "a", poll_a);
-	assert_int_equal(gx_loop_del(*state, poll_b, NULL), -ENOENT);
-	assert_int_equal(gx_loop_del(*state, poll_a, &trace), -ENOENT);
-}
-
-static void gx_loop_del__from_poller_itself(void **state)
-{
-	add(*state, "1", poll_once);
-	add(*state, "a", poll_a);
-	gx_loop_turn(*state, NOW_NS);
-	gx_loop_turn(*state, NOW_NS);
-	assert_string_equal(trace.order, "1a");
 }
 
 static void gx_loop_turn__calls_in_order(void **state)
@@ -500,9 +468,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		LOOP_TEST(gx_loop_add__up_to_max),
-		LOOP_TEST(gx_loop_del__keeps_order_of_others),
-		LOOP_TEST(gx_loop_del__not_there),
-		LOOP_TEST(gx_loop_del__from_poller_itself),
 		LOOP_TEST(gx_loop_turn__calls_in_order),
 		LOOP_TEST(gx_loop_turn__says_whether_busy),
 		LOOP_TEST(gx_loop_turn__accounts_cycles),

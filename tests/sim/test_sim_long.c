@@ -6,6 +6,7 @@
  */
 #include "packet/cc.h"
 #include "sim/sim_rig.h"
+#include "packet/cc_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
