@@ -145,34 +145,37 @@ static int context_words(struct context *c, bool tell)
 static int conn_of(struct context *c, struct gx_conn *conn, struct conn **out)
 {
 	struct gx_conn_info info = GX_INIT(info);
+	uintptr_t number;
 
 	*out = NULL;
-	while (!gx_conn_user(conn)) {
+	while (!(number = (uintptr_t)gx_conn_user(conn))) {
 		if (gx_conn_info(conn, &info) || info.state == GX_CONN_STATE_DOWN)
 			return 0;
 		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 	}
 	if (context_words(c, false))
 		return -1;
-	*out = conn_find(c, (uintptr_t)gx_conn_user(conn));
+	*out = conn_find(c, number);
 	return 0;
 }
 
+/* First of all the copy: whatever else makes an object may run code of Python, which may poll. */
 int context_note(struct context *c, const struct gx_comp *comp)
 {
-	struct conn *k;
-	PyObject *t;
-	int ret = conn_of(c, gx_ep_conn(comp->ep), &k);
+	PyObject *text = PyBytes_FromStringAndSize(comp->note, (Py_ssize_t)comp->note_len), *t;
+	struct conn *k = NULL;
+	int ret = text ? conn_of(c, gx_ep_conn(comp->ep), &k) : -1;
 
-	if (ret || !k)
-		return ret;
-	if (PyList_Size(c->notes) >= NOTES_MAX) {
+	Py_IncRef((PyObject *)k);
+	if (k && PyList_Size(c->notes) >= NOTES_MAX) {
 		c->flooded = true;
-		return 0;
+	} else if (k) {
+		t = Py_BuildValue("(OO)", k, text);
+		ret = t ? PyList_Append(c->notes, t) : -1;
+		Py_XDECREF(t);
 	}
-	t = Py_BuildValue("(Oy#)", k, (const char *)comp->note, (Py_ssize_t)comp->note_len);
-	ret = t ? PyList_Append(c->notes, t) : -1;
-	Py_XDECREF(t);
+	Py_DecRef((PyObject *)k);
+	Py_XDECREF(text);
 	return ret;
 }
 

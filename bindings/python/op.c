@@ -6,29 +6,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POLL 64
-
 /* ---- Ends ---- */
 
+/* May run code of Python, which may close the context, and with it ends @o. */
 static void op_let_go(struct op *o)
 {
-	for (Py_ssize_t i = 0; i < o->nr_places; i++)
-		place_close(&o->places[i]);
-	free(o->places);
+	struct place *places = o->places;
+	Py_ssize_t n = o->nr_places;
+
 	o->places = NULL;
 	o->nr_places = 0;
+	for (Py_ssize_t i = 0; i < n; i++)
+		place_close(&places[i]);
+	free(places);
 }
 
 void op_end(struct op *o, int status)
 {
 	if (status && !o->status)
 		o->status = status;
-	op_let_go(o);
 	o->done = true;
 	o->ctx->nr_ended++;
 	*o->prev = o->next;
 	if (o->next)
 		o->next->prev = o->prev;
+	op_let_go(o);
 	Py_DECREF(o); /* of the context */
 }
 
@@ -90,8 +92,10 @@ static void notes_post(struct context *c)
 		o->note_due = false;
 		o->noting = true;
 		c->nr_due--;
-		if (ret < 0)
+		if (ret < 0) {
 			op_end(o, ret);
+			next = c->ops;
+		}
 	}
 }
 
@@ -112,23 +116,23 @@ static int comp_take(struct context *c, const struct gx_comp *comp)
 	if (comp->status || !o->note || !o->get || o->noting) {
 		op_end(o, comp->status);
 	} else {
-		op_let_go(o);
 		o->note_due = true;
 		c->nr_due++;
+		op_let_go(o);
 	}
 	return 0;
 }
 
+/* One at a time: code of Python that an end runs, or a thread that it lets go on, may poll too, or close
+ * the context. */
 int context_poll(struct context *c)
 {
-	struct gx_comp comps[POLL];
+	struct gx_comp comp;
 	int ret = 0;
-	unsigned n;
 
 	turn_core(c);
-	while (c->queue && (n = gx_poll(c->queue, comps, POLL)))
-		for (unsigned i = 0; i < n; i++)
-			ret |= comp_take(c, &comps[i]);
+	while (c->queue && gx_poll(c->queue, &comp, 1))
+		ret |= comp_take(c, &comp);
 	if (c->nr_due)
 		notes_post(c);
 	return ret;

@@ -92,6 +92,16 @@ class Owner(bytearray):
     pass
 
 
+class Ending(bytearray):
+    """Runs a call when it goes."""
+    def __init__(self, size, call):
+        super().__init__(size)
+        self.call = call
+
+    def __del__(self):
+        self.call()
+
+
 class Tensor:
     """Bytes by DLPack, as strict as the array API standard: keywords alone, a stream for a GPU alone, and a capsule of the version asked for."""
     CAPSULE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(("PyCapsule_New", ctypes.pythonapi))
@@ -572,6 +582,53 @@ class Pair(unittest.TestCase):
             self.conn.put_many([(part.addr, 8), Closer(part.free)], self.region, [0, 0])
         with self.assertRaises(BufferError):
             self.conn.put_many([b"12345678", Closer(self.near.close)], self.region, [0, 0])
+
+    def test_end_that_closes(self):
+        """An operation that ends lets go of memory whose own end closes the context, while others are under way."""
+        port = self.far.listen("127.0.0.1:0")
+        for kind in ("put", "get"):
+            near = gx.Context(self.cores)
+            conn = near.connect(f"127.0.0.1:{port}")
+            region, call = conn.region(self.pages.key()), getattr(conn, kind)
+            ops = [call(Ending(64, near.close), region, notify=b"note" if kind == "get" else None)]
+            ops += [call(bytearray(64), region) for _ in range(20)]
+            ends = []
+            for op in ops:
+                try:
+                    ends.append(op.wait(20))
+                except gx.Canceled:
+                    ends.append("canceled")
+            self.assertEqual(ends[0], 64 if kind == "put" else "canceled")
+            self.assertLessEqual(set(ends), {64, "canceled"})
+            with self.assertRaises(gx.Closed):
+                near.notifications()
+
+    def test_end_that_polls(self):
+        """Notifications stay whole and in order where the end of an operation takes some."""
+        until = time.monotonic() + 60
+
+        def take(n):
+            while len(got) < n and time.monotonic() < until:
+                got.extend(text for _, text in self.near.notifications())
+
+        mark = self.near.alloc(8)
+        back = self.far.accept(5)
+        where, texts = back.region(mark.key()), [b"%d" % i * 100 for i in range(300)]
+        for turn in range(4):  # gx_poll() gives ends or notes first, in turns
+            got, word = [], b"round %d." % turn
+            op = self.conn.put(Ending(64, lambda: take(200)), self.region)
+            for text in texts[:50]:
+                back.notify(text)
+            back.put(word, where)
+            for text in texts[50:]:
+                back.notify(text)
+            while bytes(mark) != word and time.monotonic() < until:
+                self.far.notifications()
+            op.wait(20)
+            take(300)
+            self.assertEqual(got, texts)
+            for _ in range(turn):
+                self.near.notifications()
 
     def test_dlpack(self):
         """By the keywords of the standard, of both ages."""
