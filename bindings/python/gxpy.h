@@ -29,6 +29,25 @@ struct word {
 	bool down;
 };
 
+/* DLPack, as far as it is used here. place.c also reads that of 1.0. */
+struct dl_tensor {
+	void *data;
+	int32_t device_type, device_id;
+	int32_t ndim;
+	uint8_t code, bits;
+	uint16_t lanes;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+};
+
+struct dl_managed {
+	struct dl_tensor t;
+	void *ctx;
+	void (*deleter)(struct dl_managed *);
+};
+
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
+
 /* Where bytes lie, and what keeps them there. Closed by place_close(). */
 struct place {
 	uint64_t addr, len;
@@ -79,7 +98,7 @@ struct memory {
 	uint64_t addr, len;
 	int device;
 	bool ours;	/* of gx_mem_alloc() */
-	unsigned views; /* buffers of it that Python holds */
+	unsigned views; /* buffers and DLPack tensors of it that Python holds */
 	uint64_t top;	/* where the furthest of those up to this one in .mems ends */
 };
 

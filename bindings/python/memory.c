@@ -274,6 +274,98 @@ static void memory_releasebuffer(PyObject *self, Py_buffer *view)
 	((struct memory *)self)->views--;
 }
 
+/* ---- For torch, cupy and numpy, which see it in place ---- */
+
+/* A tensor of DLPack over a memory, which it holds as a buffer does. */
+struct tensor {
+	struct dl_managed dl;
+	struct memory *m;
+	int64_t len;
+};
+
+/* By any thread, also one that outlives Python. */
+static void tensor_end(struct dl_managed *dl)
+{
+	struct tensor *t = dl->ctx;
+	PyGILState_STATE gil;
+
+	if (!Py_IsInitialized())
+		return;
+	gil = PyGILState_Ensure();
+	t->m->views--;
+	Py_DECREF(t->m);
+	free(t);
+	PyGILState_Release(gil);
+}
+
+/* Who takes the tensor out of the capsule renames that. */
+static void capsule_end(PyObject *cap)
+{
+	if (PyCapsule_IsValid(cap, "dltensor"))
+		tensor_end(PyCapsule_GetPointer(cap, "dltensor"));
+}
+
+static PyObject *memory_dlpack_device(PyObject *self, PyObject *unused)
+{
+	int device = ((struct memory *)self)->device;
+
+	return Py_BuildValue("(ii)", device < 0 ? DL_CPU : DL_CUDA, device < 0 ? 0 : device);
+}
+
+/* As before DLPack 1.0, which all read. No stream waits: an operation is done when its bytes are there. */
+static PyObject *memory_dlpack(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
+	PyObject *here = memory_dlpack_device(self, NULL), *where = here, *copy = NULL, *any, *cap;
+	struct memory *m = (struct memory *)self;
+	bool ok =
+		here &&
+		PyArg_ParseTupleAndKeywords(args, kw, "|$OOOO", names, &any, &any, &where, &copy) &&
+		!memory_check(m);
+	struct tensor *t = ok ? calloc(1, sizeof(*t)) : NULL;
+
+	if (ok && ((where != Py_None && PyObject_RichCompareBool(here, where, Py_EQ) != 1) ||
+		   copy == Py_True || m->place.readonly)) {
+		PyErr_SetString(PyExc_BufferError,
+				"gx lends this memory where it is, to be written too");
+		ok = false;
+	}
+	Py_XDECREF(here);
+	cap = ok && t ? PyCapsule_New(&t->dl, "dltensor", capsule_end) : NULL;
+	if (!cap) {
+		free(t);
+		return ok && !t ? PyErr_NoMemory() : NULL;
+	}
+	t->len = (int64_t)m->len;
+	t->dl.t =
+		(struct dl_tensor){.data = (void *)(uintptr_t)m->addr, .ndim = 1, .shape = &t->len};
+	t->dl.t.code = 1; /* unsigned */
+	t->dl.t.bits = 8;
+	t->dl.t.lanes = 1;
+	t->dl.t.device_type = m->device < 0 ? DL_CPU : DL_CUDA;
+	t->dl.t.device_id = m->device < 0 ? 0 : m->device;
+	t->dl.ctx = t;
+	t->dl.deleter = tensor_end;
+	t->m = m;
+	m->views++;
+	Py_IncRef(self);
+	return cap;
+}
+
+static PyObject *memory_cuda(PyObject *self, void *unused)
+{
+	struct memory *m = (struct memory *)self;
+
+	if (m->device < 0) {
+		PyErr_SetString(PyExc_AttributeError, "this memory is the host's");
+		return NULL;
+	}
+	if (memory_check(m))
+		return NULL;
+	return Py_BuildValue("{s:(K),s:s,s:(KO),s:i}", "shape", m->len, "typestr", "|u1", "data",
+			     m->addr, m->place.readonly ? Py_True : Py_False, "version", 3);
+}
+
 static int memory_traverse(PyObject *self, visitproc visit, void *arg)
 {
 	struct memory *m = (struct memory *)self;
@@ -330,8 +422,13 @@ static PyMethodDef memory_methods[] = {
 	 "Share by name, before peers connect."},
 	{"key", (PyCFunction)(void (*)(void))memory_key, METH_VARARGS | METH_KEYWORDS,
 	 "A key for a part of it: 64 bytes."},
+	{"__dlpack__", (PyCFunction)(void (*)(void))memory_dlpack, METH_VARARGS | METH_KEYWORDS,
+	 NULL},
+	{"__dlpack_device__", memory_dlpack_device, METH_NOARGS, NULL},
 	{NULL},
 };
+static PyGetSetDef memory_getset[] = {{"__cuda_array_interface__", memory_cuda, NULL, NULL, NULL},
+				      {NULL}};
 static PyMemberDef memory_members[] = {
 	{"addr", T_ULONGLONG, offsetof(struct memory, addr), READONLY, NULL},
 	{"nbytes", T_ULONGLONG, offsetof(struct memory, len), READONLY, NULL},
@@ -341,6 +438,7 @@ static PyMemberDef memory_members[] = {
 static PyType_Slot memory_slots[] = {
 	{Py_tp_methods, memory_methods},
 	{Py_tp_members, memory_members},
+	{Py_tp_getset, memory_getset},
 	{Py_tp_traverse, memory_traverse},
 	{Py_tp_clear, memory_clear},
 	{Py_tp_dealloc, memory_dealloc},

@@ -5,17 +5,6 @@
 
 #include <string.h>
 
-/* DLPack 0.x and 1.x, as far as they are read here. */
-struct dl_tensor {
-	void *data;
-	int32_t device_type, device_id;
-	int32_t ndim;
-	uint8_t code, bits;
-	uint16_t lanes;
-	int64_t *shape, *strides;
-	uint64_t byte_offset;
-};
-
 struct dl_versioned {
 	uint32_t major, minor;
 	void *ctx;
@@ -24,13 +13,6 @@ struct dl_versioned {
 	struct dl_tensor t;
 };
 
-struct dl_managed {
-	struct dl_tensor t;
-	void *ctx;
-	void (*deleter)(struct dl_managed *);
-};
-
-enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3 };
 enum { DL_HANDLE = 3 }; /* a type of elements: pointers of the program */
 
 int u64_of(PyObject *o, void *out)

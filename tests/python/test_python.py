@@ -647,6 +647,38 @@ class Pair(unittest.TestCase):
         with self.assertRaisesRegex(BufferError, "DLPack 2"):
             self.conn.put(Tensor(addr, 8, major=2), self.region)
 
+    def test_memory_by_dlpack(self):
+        """Memory of gx as others see it: a capsule, or the tensor taken out of it, keeps it."""
+        get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+        rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
+        mem, taken = self.near.alloc(100), ctypes.create_string_buffer(b"used_dltensor")
+        self.assertEqual(mem.__dlpack_device__(), (1, 0))
+        self.assertFalse(hasattr(mem, "__cuda_array_interface__"))
+        cap = mem.__dlpack__(stream=None, max_version=(1, 0), dl_device=(1, 0), copy=False)
+        at = get(cap, b"dltensor")
+        whole = (ctypes.c_uint64 * 8).from_address(at)  # struct DLManagedTensor
+        t = Tensor.DL.from_address(at - Tensor.DL.data.offset)
+        self.assertEqual((t.data, list(t.device), t.ndim, t.code, t.bits, t.lanes, t.strides, t.offset),
+                         (mem.addr, [1, 0], 1, 1, 8, 1, None, 0))
+        self.assertEqual(ctypes.c_int64.from_address(t.shape).value, 100)
+        with self.assertRaises(BufferError):
+            mem.free()
+        with self.assertRaises(BufferError):
+            self.near.close()
+        rename(cap, taken)
+        del cap
+        with self.assertRaises(BufferError):
+            mem.free()
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p)(whole[7])(at)  # without the GIL
+        cap = mem.__dlpack__()
+        del cap
+        mem.free()
+        for call in (lambda: mem.__dlpack__(), lambda: self.pages.__dlpack__(copy=True),
+                     lambda: self.pages.__dlpack__(dl_device=(2, 0)), lambda: self.near.register(b"readonly").__dlpack__(),
+                     lambda: self.pages.__dlpack__(1)):
+            with self.assertRaises((BufferError, ValueError, TypeError)):
+                call()
+
     def test_dlpack_of_a_gpu(self):
         """Its stream goes by keyword: nothing of the GPU is used before."""
         for kind in (Tensor, OldTensor):
@@ -954,6 +986,8 @@ class Program(unittest.TestCase):
                             "    region, data = conn.region(pages.key()), os.urandom(4096)\n"
                             "    tensor = Tensor(gpu.addr, 4096, device=(2, 0))\n"
                             "    memoryview(pages)[:] = data\n"
+                            "    assert gpu.__dlpack_device__() == (2, 0) and gpu.__dlpack__(stream=1)\n"
+                            "    assert gpu.__cuda_array_interface__ == {'shape': (4096,), 'typestr': '|u1', 'data': (gpu.addr, False), 'version': 3}\n"
                             "    mem = near.register(tensor)\n"
                             "    conn.get(tensor, region).wait(20)\n"
                             "    memoryview(pages)[:] = bytes(4096)\n"
