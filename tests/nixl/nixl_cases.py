@@ -4,10 +4,14 @@
 
 usage: nixl_cases.py [CASE...]
 """
+import ctypes
 import gc
+import json
 import multiprocessing
 import os
+import pathlib
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -15,6 +19,10 @@ import time
 
 import numpy as np
 from nixl_node import Agent, Node
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+
+import tasks  # noqa: E402
 
 FULL = bool(os.environ.get("GX_TEST_FULL"))
 RNG = np.random.default_rng(int(os.environ.get("GX_TEST_SEED", "26")))
@@ -105,7 +113,7 @@ def case_ways():
         for port in ("udp", "tcp"):
             case_lists_short({"port": port, "require": port, "cores": "2", "key": key if port == "tcp" else ""})
     for options in ({"require": "verbs"}, {"requires": "local"}, {"cores": "0"}, {"port": "nosuch"}, {"key": "/no/such.key"},
-                    {"insecure": "maybe"}, {"port": "tcp@0.0.0.0"}):
+                    {"insecure": "maybe"}, {"port": "tcp@0.0.0.0"}, {"copy": "cpu"}, {"sms": "all"}):
         try:
             Agent("alone", options)
         except Exception:  # pylint: disable=broad-except
@@ -118,6 +126,35 @@ def case_lists_short(options):
     check_move(left, right, "WRITE", blocks_random(300, 1 << 18, 512), 1 << 18)
     check_move(left, right, "READ", blocks_random(300, 1 << 18, 512), 1 << 18)
     stop(left, right)
+
+
+def look(options):
+    """An agent that registers memory of the fake GPU. Prints the widest launch, and how many streams were made."""
+    agent, cuda = Agent("alone", options), ctypes.CDLL("libcuda.so.1")
+    context, at, len_b = ctypes.c_void_p(), ctypes.c_uint64(), 1 << 20
+    for ret in (cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), cuda.cuCtxSetCurrent(context),
+                cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(len_b))):
+        same(ret, 0, "the fake driver")
+    agent.agent.register_memory(agent.agent.get_reg_descs([(at.value, len_b, 0, "")], "VRAM"))
+    print(cuda.fake_cuda_seen(0), cuda.fake_cuda_seen(1))
+
+
+def case_gpu_options():
+    """Who copies, and on how many SMs, comes to the driver."""
+    fake = os.environ.get("GX_TEST_NIXL_FAKE")
+    if not fake:
+        return
+
+    def seen(**options):
+        done = subprocess.run([sys.executable, __file__, "look", json.dumps(options)], env={**os.environ, "LD_LIBRARY_PATH": fake, "GX_FAKE_CUDA": "1"},
+                              capture_output=True, text=True, timeout=120)
+        same(done.returncode, 0, done.stderr)
+        return [int(word) for word in done.stdout.split()]
+
+    auto, resident, engines = seen(copy="auto"), seen(copy="resident"), seen(copy="ce")
+    same(auto, seen(), "the default")
+    same(auto[1] > resident[1] > engines[1], True, f"streams for auto, resident, ce: {auto[1]}, {resident[1]}, {engines[1]}")
+    same((seen(sms="3")[0], seen(sms="21", copy="ce")[0]), (3, 21), "SMs")
 
 
 def case_notes():
@@ -332,7 +369,7 @@ def case_fork():
     left.add(right.meta())
     left.prepare("x", "WRITE", "here", "right", there, [(0, 0, 1 << 16)])
     same(left.run("x"), "DONE")
-    time.sleep(0.2)  # the sanitizer's allocator does not like a fork beside threads that are at work
+    tasks.all_asleep()
     child = os.fork()
     if not child:
         status = 1
@@ -369,6 +406,9 @@ CASES = {name[5:]: case for name, case in sorted(globals().items()) if name.star
 
 
 def main(args):
+    if args[:1] == ["look"]:
+        look(json.loads(args[1]))
+        return 0
     failed = 0
     for name in args or CASES:
         begin = time.monotonic()

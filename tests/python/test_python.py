@@ -999,10 +999,10 @@ class Program(unittest.TestCase):
     def test_fork_makes_its_own(self):
         """A child that lets the parent's objects go, makes its own, and ends as a program does."""
         for cores in (None, []):
-            p = self.run_python("-c", "import gc, gx, os, time\n"
+            p = self.run_python("-c", "import gc, gx, os, tasks\n"
                                 f"g = [gx.Context({cores}) for _ in range(3)]\n"
                                 "m = g[0].alloc(4096)\n"
-                                "time.sleep(0.2)  # the sanitizer's allocator does not like a fork beside threads that are at work\n"
+                                "tasks.all_asleep()\n"
                                 "pid = os.fork()\n"
                                 "if not pid:\n"
                                 "    g[1] = g[2] = m = None\n"
