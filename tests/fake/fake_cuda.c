@@ -867,6 +867,15 @@ static unsigned hold_begin(struct CUstream_st *stream, const struct gx_load_args
 	return 0;
 }
 
+/* No driver has it. @what: 0: thread blocks of the widest launch; 1: streams that were made. */
+unsigned fake_cuda_seen(unsigned what);
+static _Atomic unsigned seen[2];
+
+FAKE unsigned fake_cuda_seen(unsigned what)
+{
+	return seen[what];
+}
+
 FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
 			     unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
 			     unsigned shared_b, struct CUstream_st *stream, void **params,
@@ -885,6 +894,7 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 					 .load = *(struct gx_load_args *)params[0]});
 	if (planned() || !grid_x || grid_x > 132)
 		return 700;
+	seen[0] = GX_MAX(seen[0], grid_x);
 	if ((uintptr_t)function == 2)
 		return op_add(stream, (struct fake_op){.kind = OP_WORD,
 						       .dst = *(void **)params[0],
@@ -912,18 +922,18 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 /* Launches that may all be under way at once count in memory of their own. */
 static void overlap_check(bool overlaps, const struct gx_unpack_args *args)
 {
-	static _Thread_local const void *seen[256];
+	static _Thread_local const void *met[256];
 	static _Thread_local unsigned nr;
 
 	if (!overlaps)
 		nr = 0;
 	for (unsigned i = 0; i < nr; i++)
-		if (seen[i] == args->counter) {
+		if (met[i] == args->counter) {
 			fprintf(stderr, "fake CUDA: two of %u launches share counters\n", nr + 1);
 			abort();
 		}
 	if (nr < 256)
-		seen[nr++] = args->counter;
+		met[nr++] = args->counter;
 }
 
 FAKE unsigned cuLaunchKernelEx(const struct CUlaunchConfig_st *config, struct CUfunc_st *function,
@@ -1429,6 +1439,7 @@ FAKE unsigned cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned f
 		return GX_CU_ERROR_OUT_OF_MEMORY;
 	*stream = calloc(1, sizeof(**stream));
 	(*stream)->ctx = current;
+	seen[1]++;
 	return 0;
 }
 

@@ -51,6 +51,8 @@ def main(args):
     if not refuses_old(build):
         return 1
     env = {**os.environ, "NIXL_LOG_LEVEL": "FATAL"}
+    if (build / "tests/libcuda.so.1").exists():
+        env["GX_TEST_NIXL_FAKE"] = str(build / "tests")
     if env.get("GX_TEST_NIXL_PRELOAD"):  # the address sanitizer; what Python itself leaves is not ours
         env |= {"LD_PRELOAD": env["GX_TEST_NIXL_PRELOAD"], "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0"}
     return subprocess.run([python, HERE / "nixl_cases.py", *args[1:]], env=env).returncode
