@@ -57,12 +57,8 @@ int conn_wait(struct conn *k, double timeout)
 	do {
 		struct gx_conn *conn = k->conn;
 
-		if (context_check(c))
+		if (conn_check(k))
 			return -1;
-		if (!conn) {
-			fail(-ENOTCONN, "the connection was closed", GX_REASON_CLOSED);
-			return -1;
-		}
 		c->busy++;
 		Py_BEGIN_ALLOW_THREADS
 		ret = gx_conn_wait(conn, 20 * MS_NS);
@@ -115,15 +111,26 @@ static PyObject *conn_enter(PyObject *self, PyObject *unused)
 	return self;
 }
 
-static PyObject *conn_exit(PyObject *self, PyObject *args)
+int key_of(PyObject *o, void *out)
 {
-	return conn_close(self, NULL);
+	struct gx_key *key = out;
+	const char *bytes;
+	Py_ssize_t len;
+
+	if (!PyArg_Parse(o, "y#;a key is bytes, and a region's name is a str", &bytes, &len))
+		return 0;
+	if (len == sizeof(key->bytes))
+		memcpy(key->bytes, bytes, sizeof(key->bytes));
+	else
+		fail(-EINVAL, "a key has 64 bytes", GX_REASON_NONE);
+	return len == sizeof(key->bytes);
 }
 
 static PyObject *conn_region(PyObject *self, PyObject *what)
 {
 	struct conn *k = (struct conn *)self;
 	struct region *r;
+	struct gx_key key;
 	int ret;
 
 	if (conn_check(k))
@@ -132,29 +139,15 @@ static PyObject *conn_region(PyObject *self, PyObject *what)
 	if (!r)
 		return NULL;
 	r->r.size = sizeof(r->r);
-	if (PyBytes_Check(what)) {
-		struct gx_key key;
-
-		if (PyBytes_Size(what) == sizeof(key.bytes)) {
-			memcpy(key.bytes, PyBytes_AsString(what), sizeof(key.bytes));
-			ret = gx_conn_key(k->conn, &key, &r->r);
-			if (ret)
-				fail_call(ret);
-		} else {
-			ret = -EINVAL;
-			fail(ret, "a key has 64 bytes", GX_REASON_NONE);
-		}
-	} else if (PyUnicode_Check(what)) {
+	if (PyUnicode_Check(what)) {
 		const char *name = PyUnicode_AsUTF8AndSize(what, NULL);
 
 		ret = name ? gx_conn_region(k->conn, name, 0, &r->r) : -EINVAL;
-		if (ret && name)
-			fail_call(ret);
 	} else {
-		ret = -EINVAL;
-		PyErr_SetString(PyExc_TypeError,
-				"a region is named by a key (bytes) or a name (str)");
+		ret = key_of(what, &key) ? gx_conn_key(k->conn, &key, &r->r) : -EINVAL;
 	}
+	if (ret && !PyErr_Occurred())
+		fail_call(ret);
 	if (ret)
 		Py_CLEAR(r);
 	return (PyObject *)r;
@@ -222,37 +215,22 @@ static int conn_clear(PyObject *self)
 	return 0;
 }
 
-static void conn_dealloc(PyObject *self)
-{
-	PyTypeObject *t = Py_TYPE(self);
-
-	PyObject_GC_UnTrack(self);
-	conn_clear(self);
-	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
-	Py_DECREF(t);
-}
-
-#define KW(fn) ((PyCFunction)(void (*)(void))(fn))
 static PyMethodDef conn_methods[] = {
 	{"close", conn_close, METH_NOARGS, "End the connection; operations under way fail."},
 	{"__enter__", conn_enter, METH_NOARGS, NULL},
-	{"__exit__", conn_exit, METH_VARARGS, NULL},
+	{"__exit__", conn_close, METH_VARARGS, NULL},
 	{"region", conn_region, METH_O, "The peer's region of a key (bytes) or of a name (str)."},
 	{"notify", conn_notify, METH_VARARGS, "A notification without data."},
 	{"info", conn_info, METH_NOARGS, "What was agreed, and why: a dict."},
-	{"put", KW(conn_put), METH_VARARGS | METH_KEYWORDS,
-	 "Put memory into a region of the peer."},
-	{"get", KW(conn_get), METH_VARARGS | METH_KEYWORDS,
-	 "Get memory out of a region of the peer."},
-	{"put_many", KW(conn_put_many), METH_VARARGS | METH_KEYWORDS,
-	 "Many puts with one completion."},
-	{"get_many", KW(conn_get_many), METH_VARARGS | METH_KEYWORDS,
-	 "Many gets with one completion."},
+	{"put", KW(conn_put), "Put memory into a region of the peer."},
+	{"get", KW(conn_get), "Get memory out of a region of the peer."},
+	{"put_many", KW(conn_put_many), "Many puts with one completion."},
+	{"get_many", KW(conn_get_many), "Many gets with one completion."},
 	{NULL},
 };
 static PyType_Slot conn_slots[] = {
-	{Py_tp_methods, conn_methods}, {Py_tp_traverse, conn_traverse}, {Py_tp_clear, conn_clear},
-	{Py_tp_dealloc, conn_dealloc}, {Py_tp_repr, conn_repr},		{0, NULL},
+	{Py_tp_methods, conn_methods},	 {Py_tp_traverse, conn_traverse}, {Py_tp_clear, conn_clear},
+	{Py_tp_dealloc, object_dealloc}, {Py_tp_repr, conn_repr},	  {0, NULL},
 };
 PyType_Spec conn_spec = {
 	"gx.Connection", sizeof(struct conn), 0,

@@ -209,21 +209,6 @@ static int cpus_of(PyObject *cores, int *cpus)
 	return (int)n;
 }
 
-/* Return: false: raised. */
-static bool copy_by(const char *name, struct gx_gpu_opts *gpu)
-{
-	static const char *const names[] = {"auto", "ce", "resident"};
-
-	for (unsigned i = 0; name && i < 3; i++)
-		if (!strcmp(name, names[i])) {
-			gpu->copy = (enum gx_copy_by)i;
-			return true;
-		}
-	if (name)
-		PyErr_SetString(PyExc_ValueError, "copy is auto, ce or resident");
-	return !name;
-}
-
 /* @own: the core has no thread of gx. */
 static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 {
@@ -244,7 +229,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"cores",	"port",	    "server", "insecure", "bind_host",
 				"peer_timeout", "key_file", "copy",   "sms",	  NULL};
-	const char *key_file = NULL, *copy = NULL;
+	const char *key_file = NULL;
 	struct gx_gpu_opts gpu = GX_INIT(gpu);
 	struct gx_auth_opts auth = GX_INIT(auth);
 	struct gx_port_name port = {0};
@@ -252,12 +237,12 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	int cpus[CORES_MAX], n, server = 1, insecure = 0, ret;
 	PyObject *cores = NULL;
 	struct context *c;
+	uint32_t copy = GX_COPY_AUTO;
 	double timeout = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzdzzO&", names, &cores, &port.name,
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzdzO&O&", names, &cores, &port.name,
 					 &server, &insecure, &o.bind_host, &timeout, &key_file,
-					 &copy, u32_of, &gpu.sms) ||
-	    !copy_by(copy, &gpu))
+					 u32_of, &copy, u32_of, &gpu.sms))
 		return NULL;
 	n = cpus_of(cores, cpus);
 	if (n < 0)
@@ -292,6 +277,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	auth.key_files = &key_file;
 	auth.nr_key_files = 1;
 	o.auth = key_file ? &auth : NULL;
+	gpu.copy = (enum gx_copy_by)copy;
 	o.gpu = &gpu;
 	o.on_conn = on_conn;
 	o.arg = c;
@@ -326,19 +312,6 @@ static bool context_is_viewed(const struct context *c)
 	return false;
 }
 
-/* Arrays over its memory may be read until the process ends: the mapping stays, and gx with it. */
-static void context_leave(struct context *c, struct gx *gx)
-{
-	Py_IncRef((PyObject *)c); /* of on_conn() */
-	gx_listen_stop(gx);
-	if (context_words(c, false))
-		PyErr_Clear();
-	for (Py_ssize_t i = 0; i < PyList_Size(c->conns); i++)
-		gx_conn_close(((struct conn *)PyList_GetItem(c->conns, i))->conn);
-	for (unsigned i = 0; i < gx_nr_cores(gx); i++)
-		gx_core_stop(gx_core(gx, i));
-}
-
 /* Nothing of gx is under way when this returns. */
 static void context_end(struct context *c)
 {
@@ -360,8 +333,15 @@ static void context_end(struct context *c)
 	if (!viewed)
 		gx_close(gx);
 	Py_END_ALLOW_THREADS
+	/* Arrays over its memory may be read until the process ends: the mapping stays, and gx with it. */
+	if (viewed && context_words(c, false))
+		PyErr_Clear();
+	for (Py_ssize_t i = 0; viewed && i < PyList_Size(c->conns); i++)
+		gx_conn_close(((struct conn *)PyList_GetItem(c->conns, i))->conn);
+	for (unsigned i = 0; viewed && i < gx_nr_cores(gx); i++)
+		gx_core_stop(gx_core(gx, i));
 	if (viewed)
-		context_leave(c, gx);
+		Py_IncRef((PyObject *)c); /* of on_conn() */
 	else
 		eventfd_write(c->lost_fd, LOST_END);
 	while (c->ops)
@@ -466,11 +446,6 @@ static PyObject *context_enter(PyObject *self, PyObject *unused)
 		return NULL;
 	Py_IncRef((PyObject *)self);
 	return self;
-}
-
-static PyObject *context_exit(PyObject *self, PyObject *args)
-{
-	return context_close(self, NULL);
 }
 
 static PyObject *context_register(PyObject *self, PyObject *obj)
@@ -687,15 +662,10 @@ static PyObject *context_withdraw(PyObject *self, PyObject *args)
 {
 	struct context *c = (struct context *)self;
 	struct gx_key key;
-	const char *bytes;
-	Py_ssize_t len;
 	int ret;
 
-	if (!PyArg_ParseTuple(args, "y#", &bytes, &len) || context_check(c))
+	if (!PyArg_ParseTuple(args, "O&", key_of, &key) || context_check(c))
 		return NULL;
-	if (len != sizeof(key.bytes))
-		return fail(-EINVAL, "a key has 64 bytes", GX_REASON_NONE);
-	memcpy(key.bytes, bytes, sizeof(key.bytes));
 	c->busy++;
 	Py_BEGIN_ALLOW_THREADS
 	ret = gx_key_withdraw(c->gx, &key);
@@ -733,21 +703,16 @@ static PyObject *context_describe(PyObject *self, PyObject *unused)
 						     : context_text((struct context *)self, false);
 }
 
-#define KW(fn) ((PyCFunction)(void (*)(void))(fn))
 static PyMethodDef context_methods[] = {
 	{"close", context_close, METH_NOARGS,
 	 "End everything. Operations under way fail with Canceled."},
 	{"__enter__", context_enter, METH_NOARGS, NULL},
-	{"__exit__", context_exit, METH_VARARGS, NULL},
 	{"register", context_register, METH_O,
 	 "Register memory of an object, which lives until free()."},
-	{"alloc", KW(context_alloc), METH_VARARGS | METH_KEYWORDS,
-	 "Memory of gx: host, or of a GPU."},
+	{"alloc", KW(context_alloc), "Memory of gx: host, or of a GPU."},
 	{"listen", context_listen, METH_VARARGS, "Accept peers at HOST:PORT; returns the port."},
-	{"connect", KW(context_connect), METH_VARARGS | METH_KEYWORDS,
-	 "Connect, and wait until it is up."},
-	{"accept", KW(context_accept), METH_VARARGS | METH_KEYWORDS,
-	 "The next peer that has connected."},
+	{"connect", KW(context_connect), "Connect, and wait until it is up."},
+	{"accept", KW(context_accept), "The next peer that has connected."},
 	{"notifications", context_notifications, METH_NOARGS,
 	 "Those that came: a list of (Connection, bytes)."},
 	{"withdraw", context_withdraw, METH_VARARGS,

@@ -133,9 +133,13 @@ struct op {
 extern PyTypeObject *context_type, *memory_type, *conn_type, *region_type, *op_type;
 extern PyType_Spec context_spec, memory_spec, conn_spec, region_spec, op_spec;
 
-/* errors.c: raise the class of gx/_errors.py for -errno @ret, and return NULL. */
+/* Of a method that takes keywords: the function and its flags. */
+#define KW(fn) ((PyCFunction)(void (*)(void))(fn)), METH_VARARGS | METH_KEYWORDS
+
+/* module.c: raise the class of gx/_errors.py for -errno @ret, and return NULL. */
 PyObject *fail(int ret, const char *text, enum gx_reason reason);
-PyObject *fail_call(int ret); /* with gx_error() */
+PyObject *fail_call(int ret);	     /* with gx_error() */
+void object_dealloc(PyObject *self); /* by its tp_clear */
 
 /* context.c */
 int context_check(struct context *c); /* 0; -1: closed, or of a parent process, and raised */
@@ -188,5 +192,6 @@ int conn_check(struct conn *k); /* -1: closed, or gone, and raised */
 int conn_look(const struct conn *k, struct gx_conn_info *info); /* -1: closed; nothing raised */
 int conn_wait(struct conn *k, double timeout); /* until it is up; -1: it is not, and raised */
 void list_drop(PyObject *list, PyObject *o);
+int key_of(PyObject *o, void *out); /* for "O&"; 0: raised */
 
 #endif

@@ -397,16 +397,6 @@ static int memory_clear(PyObject *self)
 	return 0;
 }
 
-static void memory_dealloc(PyObject *self)
-{
-	PyTypeObject *t = Py_TYPE(self);
-
-	PyObject_GC_UnTrack(self);
-	memory_clear(self);
-	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
-	Py_DECREF(t);
-}
-
 static PyObject *memory_repr(PyObject *self)
 {
 	struct memory *m = (struct memory *)self;
@@ -418,12 +408,9 @@ static PyObject *memory_repr(PyObject *self)
 static PyMethodDef memory_methods[] = {
 	{"free", memory_free, METH_NOARGS,
 	 "Withdraw all keys, deregister, let the owner go. Blocks until nobody reaches it."},
-	{"share", (PyCFunction)(void (*)(void))memory_share, METH_VARARGS | METH_KEYWORDS,
-	 "Share by name, before peers connect."},
-	{"key", (PyCFunction)(void (*)(void))memory_key, METH_VARARGS | METH_KEYWORDS,
-	 "A key for a part of it: 64 bytes."},
-	{"__dlpack__", (PyCFunction)(void (*)(void))memory_dlpack, METH_VARARGS | METH_KEYWORDS,
-	 NULL},
+	{"share", KW(memory_share), "Share by name, before peers connect."},
+	{"key", KW(memory_key), "A key for a part of it: 64 bytes."},
+	{"__dlpack__", KW(memory_dlpack), NULL},
 	{"__dlpack_device__", memory_dlpack_device, METH_NOARGS, NULL},
 	{NULL},
 };
@@ -441,7 +428,7 @@ static PyType_Slot memory_slots[] = {
 	{Py_tp_getset, memory_getset},
 	{Py_tp_traverse, memory_traverse},
 	{Py_tp_clear, memory_clear},
-	{Py_tp_dealloc, memory_dealloc},
+	{Py_tp_dealloc, object_dealloc},
 	{Py_tp_repr, memory_repr},
 	{Py_bf_getbuffer, memory_getbuffer},
 	{Py_bf_releasebuffer, memory_releasebuffer},

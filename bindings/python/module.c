@@ -21,6 +21,16 @@ PyObject *fail_call(int ret)
 	return fail(ret, gx_error(), GX_REASON_NONE);
 }
 
+void object_dealloc(PyObject *self)
+{
+	PyTypeObject *t = Py_TYPE(self);
+
+	PyObject_GC_UnTrack(self);
+	((inquiry)PyType_GetSlot(t, Py_tp_clear))(self);
+	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
+	Py_DECREF(t);
+}
+
 static PyObject *close_all(PyObject *self, PyObject *unused)
 {
 	context_close_all();

@@ -441,26 +441,15 @@ static int op_clear(PyObject *self)
 {
 	struct op *o = (struct op *)self;
 
+	op_let_go(o);
 	Py_CLEAR(o->conn);
 	Py_CLEAR(o->ctx);
 	Py_CLEAR(o->note);
 	return 0;
 }
 
-static void op_dealloc(PyObject *self)
-{
-	PyTypeObject *t = Py_TYPE(self);
-
-	PyObject_GC_UnTrack(self);
-	op_let_go((struct op *)self);
-	op_clear(self);
-	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
-	Py_DECREF(t);
-}
-
 static PyMethodDef op_methods[] = {
-	{"wait", (PyCFunction)(void (*)(void))op_wait, METH_VARARGS | METH_KEYWORDS,
-	 "Block until it is done; the bytes moved."},
+	{"wait", KW(op_wait), "Block until it is done; the bytes moved."},
 	{NULL},
 };
 static PyMemberDef op_members[] = {
@@ -470,7 +459,7 @@ static PyGetSetDef op_getset[] = {{"done", op_done, NULL, "Has it ended, well or
 static PyType_Slot op_slots[] = {
 	{Py_tp_methods, op_methods}, {Py_tp_getset, op_getset},
 	{Py_tp_members, op_members}, {Py_tp_traverse, op_traverse},
-	{Py_tp_clear, op_clear},     {Py_tp_dealloc, op_dealloc},
+	{Py_tp_clear, op_clear},     {Py_tp_dealloc, object_dealloc},
 	{Py_am_await, op_await},     {0, NULL},
 };
 PyType_Spec op_spec = {"gx.Op", sizeof(struct op), 0,

@@ -13,6 +13,7 @@ from ._errors import (Canceled, Closed, Denied, Error, Forked, NotFound, OutOfRa
 from ._gx import Connection, Memory, Op, Region, __version__
 
 PUT, GET = 1, 2
+COPIES = {None: 0, "auto": 0, "ce": 1, "resident": 2}
 
 
 def _keep(ref, fd):
@@ -32,8 +33,10 @@ def _keep(ref, fd):
 class Context(_gx.Context):
     """gx in this process: cores, one queue, memory and connections."""
 
-    def __new__(cls, *args, on_lost=None, **kw):
-        self = super().__new__(cls, *args, **kw)
+    def __new__(cls, *args, on_lost=None, copy=None, **kw):
+        if copy not in COPIES:
+            raise ValueError("copy is auto, ce or resident")
+        self = super().__new__(cls, *args, copy=COPIES[copy], **kw)
         self.on_lost = on_lost
         threading.Thread(target=_keep, args=(weakref.ref(self), self._lost_fd), name="gx-lost", daemon=True).start()
         return self
