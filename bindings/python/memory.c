@@ -276,33 +276,25 @@ static void memory_releasebuffer(PyObject *self, Py_buffer *view)
 
 /* ---- For torch, cupy and numpy, which see it in place ---- */
 
-/* A tensor of DLPack over a memory, which it holds as a buffer does. */
-struct tensor {
-	struct dl_managed dl;
-	struct memory *m;
-	int64_t len;
-};
-
 /* By any thread, also one that outlives Python. */
-static void tensor_end(struct dl_managed *dl)
+static void dlpack_end(struct dl_managed *dl)
 {
-	struct tensor *t = dl->ctx;
 	PyGILState_STATE gil;
 
 	if (!Py_IsInitialized())
 		return;
 	gil = PyGILState_Ensure();
-	t->m->views--;
-	Py_DECREF(t->m);
-	free(t);
+	((struct memory *)dl->ctx)->views--;
+	Py_DecRef(dl->ctx);
 	PyGILState_Release(gil);
+	free(dl);
 }
 
 /* Who takes the tensor out of the capsule renames that. */
 static void capsule_end(PyObject *cap)
 {
 	if (PyCapsule_IsValid(cap, "dltensor"))
-		tensor_end(PyCapsule_GetPointer(cap, "dltensor"));
+		dlpack_end(PyCapsule_GetPointer(cap, "dltensor"));
 }
 
 static PyObject *memory_dlpack_device(PyObject *self, PyObject *unused)
@@ -312,41 +304,36 @@ static PyObject *memory_dlpack_device(PyObject *self, PyObject *unused)
 	return Py_BuildValue("(ii)", device < 0 ? DL_CPU : DL_CUDA, device < 0 ? 0 : device);
 }
 
-/* As before DLPack 1.0, which all read. No stream waits: an operation is done when its bytes are there. */
+/* As before DLPack 1.0, which all read. No stream waits: an operation is done when its bytes are
+ * there. */
 static PyObject *memory_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
-	PyObject *here = memory_dlpack_device(self, NULL), *where = here, *copy = NULL, *any, *cap;
+	PyObject *where = Py_None, *copy = NULL, *any, *cap;
 	struct memory *m = (struct memory *)self;
-	bool ok =
-		here &&
-		PyArg_ParseTupleAndKeywords(args, kw, "|$OOOO", names, &any, &any, &where, &copy) &&
-		!memory_check(m);
-	struct tensor *t = ok ? calloc(1, sizeof(*t)) : NULL;
+	int type = m->device < 0 ? DL_CPU : DL_CUDA, id = m->device < 0 ? 0 : m->device;
+	int want_type = type, want_id = id;
+	struct dl_managed *dl;
 
-	if (ok && ((where != Py_None && PyObject_RichCompareBool(here, where, Py_EQ) != 1) ||
-		   copy == Py_True || m->place.readonly)) {
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|$OOOO", names, &any, &any, &where, &copy) ||
+	    (where != Py_None && !PyArg_Parse(where, "(ii)", &want_type, &want_id)) ||
+	    memory_check(m))
+		return NULL;
+	if (want_type != type || want_id != id || copy == Py_True || m->place.readonly) {
 		PyErr_SetString(PyExc_BufferError,
 				"gx lends this memory where it is, to be written too");
-		ok = false;
+		return NULL;
 	}
-	Py_XDECREF(here);
-	cap = ok && t ? PyCapsule_New(&t->dl, "dltensor", capsule_end) : NULL;
+	dl = calloc(1, sizeof(*dl));
+	cap = dl ? PyCapsule_New(dl, "dltensor", capsule_end) : PyErr_NoMemory();
 	if (!cap) {
-		free(t);
-		return ok && !t ? PyErr_NoMemory() : NULL;
+		free(dl);
+		return NULL;
 	}
-	t->len = (int64_t)m->len;
-	t->dl.t =
-		(struct dl_tensor){.data = (void *)(uintptr_t)m->addr, .ndim = 1, .shape = &t->len};
-	t->dl.t.code = 1; /* unsigned */
-	t->dl.t.bits = 8;
-	t->dl.t.lanes = 1;
-	t->dl.t.device_type = m->device < 0 ? DL_CPU : DL_CUDA;
-	t->dl.t.device_id = m->device < 0 ? 0 : m->device;
-	t->dl.ctx = t;
-	t->dl.deleter = tensor_end;
-	t->m = m;
+	*dl = (struct dl_managed){{(void *)(uintptr_t)m->addr, type, id, 1, .code = 1, .bits = 8,
+				   .lanes = 1, .shape = (int64_t *)&m->len},
+				  m,
+				  dlpack_end};
 	m->views++;
 	Py_IncRef(self);
 	return cap;
