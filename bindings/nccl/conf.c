@@ -207,22 +207,6 @@ static bool conf_key(struct conf *c)
 	return false;
 }
 
-static bool conf_link(struct conf *c)
-{
-	static const char *const links[] = {"packet", "local", "tcp"};
-	const char *text = conf_text("GX_NCCL_LINK");
-
-	/* The program may write over its environment later. */
-	c->link = NULL;
-	for (unsigned i = 0; text && i < sizeof(links) / sizeof(links[0]); i++)
-		if (!strcmp(text, links[i]))
-			c->link = links[i];
-	if (!text || c->link)
-		return true;
-	say_warn("GX_NCCL_LINK=%.40s: say packet, local or tcp", text);
-	return false;
-}
-
 /* One of @words, @n of them, which @say lists; unset: *out stays. */
 static bool conf_word(const char *name, const char *const words[], unsigned n, const char *say,
 		      unsigned *out)
@@ -239,6 +223,17 @@ static bool conf_word(const char *name, const char *const words[], unsigned n, c
 	else
 		say_warn("%s=%.40s: say %s", name, text, say);
 	return i < n;
+}
+
+static bool conf_link(struct conf *c)
+{
+	static const char *const links[] = {"packet", "local", "tcp", NULL};
+	unsigned link = 3;
+	bool good = conf_word("GX_NCCL_LINK", links, link, "packet, local or tcp", &link);
+
+	/* Not the environment's text, which the program may write over later. */
+	c->link = links[link];
+	return good;
 }
 
 /* ---- Pulls ---- */
