@@ -79,29 +79,31 @@ int conn_wait(struct conn *k, double timeout)
 	return ret ? -1 : 0;
 }
 
-void list_drop(PyObject *list, PyObject *o)
+void conn_end(struct conn *k)
 {
+	struct gx_conn *conn = k->conn;
+	PyObject *list = k->ctx->conns;
+
+	if (!conn || !k->ctx->gx || k->ctx->closing)
+		return;
+	k->conn = NULL;
+	gx_conn_close(conn);
 	for (Py_ssize_t i = PyList_Size(list); i-- > 0;)
-		if (PyList_GetItem(list, i) == o && PyList_SetSlice(list, i, i + 1, NULL))
+		if (PyList_GetItem(list, i) == (PyObject *)k &&
+		    PyList_SetSlice(list, i, i + 1, NULL))
 			PyErr_Clear();
 }
 
 static PyObject *conn_close(PyObject *self, PyObject *unused)
 {
 	struct conn *k = (struct conn *)self;
-	struct gx_conn *conn;
 
 	if (!k->conn)
 		Py_RETURN_NONE;
 	if (context_check(k->ctx))
 		return NULL;
 	context_linger(k->ctx);
-	conn = k->conn;
-	if (!conn || !k->ctx->gx || k->ctx->closing) /* another thread was faster */
-		Py_RETURN_NONE;
-	k->conn = NULL;
-	gx_conn_close(conn);
-	list_drop(k->ctx->conns, self);
+	conn_end(k); /* if no other thread was faster */
 	Py_RETURN_NONE;
 }
 

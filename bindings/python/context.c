@@ -518,12 +518,7 @@ static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 	if (k->down) /* it was passed over */
 		eventfd_write(c->lost_fd, 1);
 	if (ret) {
-		PyObject *type, *value, *trace, *done;
-
-		PyErr_Fetch(&type, &value, &trace);
-		done = PyObject_CallMethod((PyObject *)k, "close", NULL);
-		Py_XDECREF(done);
-		PyErr_Restore(type, value, trace);
+		conn_end(k);
 		Py_CLEAR(k);
 	}
 	return (PyObject *)k;

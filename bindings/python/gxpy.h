@@ -191,7 +191,7 @@ struct conn *conn_make(struct context *c, struct gx_conn *conn, uintptr_t number
 int conn_check(struct conn *k); /* -1: closed, or gone, and raised */
 int conn_look(const struct conn *k, struct gx_conn_info *info); /* -1: closed; nothing raised */
 int conn_wait(struct conn *k, double timeout); /* until it is up; -1: it is not, and raised */
-void list_drop(PyObject *list, PyObject *o);
-int key_of(PyObject *o, void *out); /* for "O&"; 0: raised */
+void conn_end(struct conn *k);		       /* closes it here */
+int key_of(PyObject *o, void *out);	       /* for "O&"; 0: raised */
 
 #endif
