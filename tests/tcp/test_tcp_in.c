@@ -5,6 +5,7 @@
  */
 #include "tcp/tcp_conn.h"
 #include "tcp/tcp_pair.h"
+#include "tcp/tcp_turn.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -442,6 +443,36 @@ static void cancel__long_after(void **state)
 	pair_free(p);
 }
 
+/* What a key named goes while a message to it is under way. The refused message stays until its last
+ * frame, and a later pass over what died looks at it. */
+static void refused__forgets_memory_that_goes(void **state)
+{
+	struct pair *p = pair_new(1);
+	struct side *b = &p->side[1];
+	struct drop first = {.want = 1, .first = 1, .upto = 1},
+		    next = {.want = 2, .first = 2, .upto = 2};
+	struct gx_mem *part = malloc(sizeof(*part));
+
+	assert_non_null(part);
+	*part = b->mem;
+	part->token = TOKEN + 1;
+	atomic_store(&b->gx->region[1], part);
+	RAW(p, 0, {.type = TCP_DATA, .token = TOKEN + 1, .len = 2 * CHUNK_B, .plen = CHUNK_B});
+	assert_ptr_equal(b->e->in[0].mem, part);
+	atomic_store(&b->gx->region[1], NULL);
+	atomic_store(&part->dead, true);
+	link_tcp_drop(tcp_core(b->core), &first);
+	assert_int_equal(b->e->in[0].state, TCP_IN_REFUSED);
+	assert_int_equal(first.upto, 1); /* nothing holds it */
+	assert_null(b->e->in[0].mem);
+	free(part);
+	link_tcp_drop(tcp_core(b->core), &next);
+	assert_int_equal(next.upto, 2);
+	assert_int_equal(b->e->rx.nr_in, 1);
+	assert_int_equal(side_fault(p, 1), 0);
+	pair_free(p);
+}
+
 /* A frame that says of itself that it is void counts, and its message never lands. */
 static void data__void(void **state)
 {
@@ -603,6 +634,7 @@ int main(void)
 		cmocka_unit_test(peer__floods),
 		cmocka_unit_test(cancel__before_its_data),
 		cmocka_unit_test(cancel__long_after),
+		cmocka_unit_test(refused__forgets_memory_that_goes),
 		cmocka_unit_test(data__void),
 		cmocka_unit_test(data__bad_trailer),
 		cmocka_unit_test(data__of_no_region),
