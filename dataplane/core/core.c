@@ -202,6 +202,31 @@ void core_denied(struct gx_ep *ep)
 	atomic_fetch_add_explicit(&ep->denied, 1, memory_order_relaxed);
 }
 
+int core_region_ask(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, uint64_t len,
+		    struct gx_mem **out)
+{
+	struct gx_core *core = ep->core;
+	struct gx_mem *mem = core_region_at(core->gx, token);
+	uint32_t at = token & CORE_TOKEN_INDEX;
+
+	if (!mem && token == CORE_TOKEN_NOTES)
+		mem = core_notes_mem(ep);
+	if (!mem && at >= atomic_load_explicit(&core->gx->region_top, memory_order_relaxed))
+		return -ENOENT;
+	if (!mem || (mem->until_ns && core->now_ns >= mem->until_ns)) {
+		gx_stat_add(&core->loop.stats, GX_STAT_STALE, 1);
+		return -ESTALE;
+	}
+	if (!core_may(ep->conn, mem, access)) {
+		core_denied(ep);
+		return -EACCES;
+	}
+	if (off > mem->len || len > mem->len - off)
+		return -ERANGE;
+	*out = mem;
+	return 0;
+}
+
 int core_struct_take(const char *name, void *own, size_t own_b, const void *user)
 {
 	char why[GX_STRUCT_TEXT_MAX];

@@ -120,7 +120,8 @@ struct drop {
 	uint32_t upto;	/* the core holds nothing that died up to here */
 	bool alone; /* the thread that frees does the core's part: no turn sends or takes packets */
 	bool parts; /* all that died are parts, which no operation of this process names */
-	bool unused; /* no operation, and no message that comes in, refers to what died */
+	bool unused; /* no operation on packets or tcp, and no message that comes in, refers to what
+			died. Others are not counted, as few can be under way: their links walk them */
 	bool again;  /* not the first turn of the pass */
 	bool more;   /* out: there are endpoints to look at in the next turn */
 	struct mem_names died;
@@ -189,7 +190,8 @@ struct gx_core {
 	_Atomic uint32_t dropped; /* nothing on this core refers to memory that died up to this
 				     value of gx->drops. Read by any */
 	uint32_t drop_seen;	  /* gx->drops when the core last looked */
-	uint32_t drop_own;	  /* up to where its own thread was, which alone knows new lanes */
+	uint32_t drop_own;	  /* up to where its own thread was, which alone knows new lanes;
+				     not gx->drops: a turn has a pass to make */
 	struct drop drop;	  /* the last pass */
 	/* Operations, and messages that come in, by memory; [0]: of none. */
 	uint32_t uses[1 + CORE_USES];
@@ -468,29 +470,17 @@ bool core_may(const struct gx_conn *c, const struct gx_mem *mem, unsigned access
 void core_denied(struct gx_ep *ep);
 
 /** core_region() - Check a region that the peer of @ep names. Is there one with this token, may that
- * peer do @access to it now, and is [@off, @off + @len) inside? Return: 0, -ENOENT, -ESTALE, -EACCES,
- * -ERANGE. */
+ * peer do @access to it now, and is [@off, @off + @len) inside? core_region_ask() is for all that is not
+ * plain, so that most messages pay for no more. Return: 0, -ENOENT, -ESTALE, -EACCES, -ERANGE. */
+int core_region_ask(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, uint64_t len,
+		    struct gx_mem **out);
 static inline int core_region(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off,
 			      uint64_t len, struct gx_mem **out)
 {
-	struct gx_core *core = ep->core;
-	struct gx_mem *mem = core_region_at(core->gx, token);
-	uint32_t at = token & CORE_TOKEN_INDEX;
+	struct gx_mem *mem = core_region_at(ep->core->gx, token);
 
-	if (gx_unlikely(!mem) && token == CORE_TOKEN_NOTES)
-		mem = core_notes_mem(ep);
-	if (gx_unlikely(!mem) &&
-	    at >= atomic_load_explicit(&core->gx->region_top, memory_order_relaxed))
-		return -ENOENT;
-	if (gx_unlikely(!mem || (mem->until_ns && core->now_ns >= mem->until_ns))) {
-		gx_stat_add(&core->loop.stats, GX_STAT_STALE, 1);
-		return -ESTALE;
-	}
-	if (gx_unlikely(!(mem->access & access & ep->access) || mem->only) &&
-	    !core_may(ep->conn, mem, access)) {
-		core_denied(ep);
-		return -EACCES;
-	}
+	if (gx_unlikely(!mem || mem->until_ns || mem->only || !(mem->access & access & ep->access)))
+		return core_region_ask(ep, token, access, off, len, out);
 	if (off > mem->len || len > mem->len - off)
 		return -ERANGE;
 	*out = mem;
@@ -655,10 +645,8 @@ int core_dropper_add(struct gx_core *core, void (*fn)(void *arg, struct drop *d)
 void core_drop(struct gx_core *core);
 static inline bool core_drop_due(const struct gx_core *core)
 {
-	/* Pairs with the release in drop_tell(). A pass after one of another thread is no news. */
-	return atomic_load_explicit(&core->gx->drops, memory_order_acquire) !=
-		       atomic_load_explicit(&core->dropped, memory_order_relaxed) ||
-	       core->drop.more;
+	/* Pairs with the release in drop_tell(). */
+	return atomic_load_explicit(&core->gx->drops, memory_order_acquire) != core->drop_own;
 }
 /** core_enter() - May this thread touch the state of @core? If so, no other turns it until
  * core_leave(@was). */

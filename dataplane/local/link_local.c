@@ -63,7 +63,7 @@ void link_local_drop(void *link, struct drop *d)
 		local_dma_reap(l, l->core->now_ns);
 		local_dma_kick(l, l->core->now_ns);
 	}
-	for (unsigned i = 0; i < l->nr_live && !d->unused; i++)
+	for (unsigned i = 0; i < l->nr_live && !d->parts; i++)
 		local_ops_drop(l->live[i], d);
 }
 

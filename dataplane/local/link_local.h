@@ -23,7 +23,6 @@
 /* An operation that was not done at once. owner: core */
 struct local_op {
 	uint8_t kind;
-	uint16_t use; /* core_use() of mem */
 	uint32_t flags;
 	int status;		/* not 0: the operation ends with it, and copies no more bytes */
 	struct gx_route *route; /* for core_report() */

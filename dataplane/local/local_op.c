@@ -15,7 +15,6 @@
 
 void local_op_report(struct local_ep *e, const struct local_op *op)
 {
-	core_unuse(e->pkt.ep.core, op->use);
 	core_report(&(struct core_end){.ep = &e->pkt.ep,
 				       .route = op->route,
 				       .op = op->kind,

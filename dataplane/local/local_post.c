@@ -41,8 +41,8 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 	return *out && *theirs;
 }
 
-static void op_fill(struct local_ep *e, struct local_op *op, const struct gx_op *user,
-		    struct gx_route *route, struct local_map *m, char *theirs)
+static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_route *route,
+		    struct local_map *m, char *theirs)
 {
 	char *mine = user->mem ? user->mem->addr + user->off : user->addr;
 	bool put = user->kind == GX_OP_PUT;
@@ -65,7 +65,6 @@ static void op_fill(struct local_ep *e, struct local_op *op, const struct gx_op 
 		.token = user->token,
 		.off = user->remote_off,
 		.imm = user->imm};
-	core_use(e->pkt.ep.core, user->mem, &op->use);
 	if (m->live) /* the control thread ends the mapping when it is 0 again */
 		atomic_fetch_add_explicit(&m->users, 1, memory_order_relaxed);
 }
@@ -144,7 +143,7 @@ static int post_dma(struct local_ep *e, const struct gx_op *user, struct local_m
 
 	if (e->nr_dma == LOCAL_DMA)
 		return -EAGAIN;
-	op_fill(e, op, user, route, m, theirs);
+	op_fill(op, user, route, m, theirs);
 	op->dma = dma;
 	op->pair = op_pair(e, user, m);
 	e->nr_dma++;
@@ -198,7 +197,7 @@ int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *rout
 	if (e->tail - e->head == LOCAL_OPS)
 		return -EAGAIN;
 	op = &e->ops[e->tail++ % LOCAL_OPS];
-	op_fill(e, op, user, route, m, theirs);
+	op_fill(op, user, route, m, theirs);
 	ep->core->comps_due += core_comps(op->flags);
 	if (op->deadline_ns)
 		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);

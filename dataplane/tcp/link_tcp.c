@@ -24,7 +24,7 @@
 
 /* ---- posting ---- */
 
-static void op_fill(struct tcp_ep *e, struct tcp_op *op, const struct gx_op *user,
+static void op_fill(struct tcp_ep *e, struct tcp_op *restrict op, const struct gx_op *restrict user,
 		    struct gx_route *route)
 {
 	bool names = user->kind == GX_OP_PUT || user->kind == GX_OP_GET;
@@ -35,9 +35,12 @@ static void op_fill(struct tcp_ep *e, struct tcp_op *op, const struct gx_op *use
 		op->flags &= ~GX_OP_LOCAL;
 	op->user = user->user;
 	op->route = route;
-	op->at = user->mem ? user->mem->addr + user->off : user->addr;
+	op->at = user->addr;
 	op->mem = user->mem;
-	core_use(e->ep.core, user->mem, &op->use);
+	if (user->mem) {
+		op->at = user->mem->addr + user->off;
+		core_use(e->ep.core, user->mem, &op->use);
+	}
 	op->gpu = user->len ? tcp_gpu_of(e->link, user->mem) : NULL;
 	op->bare = user->kind == GX_OP_PUT && user->len && tcp_bare_region(e, user->token);
 	op->len = user->len;
@@ -92,6 +95,7 @@ static int op_start(struct tcp_ep *e, uint32_t i)
 static int tcp_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route)
 {
 	struct tcp_ep *e = tcp_of(ep);
+	struct tcp_op *op;
 	uint32_t i;
 	int ret;
 
@@ -109,13 +113,14 @@ static int tcp_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 	i = tcp_op_alloc(e);
 	if (i == TCP_NONE)
 		return -EAGAIN;
-	op_fill(e, &e->ops[i], user, route);
-	ep->core->comps_due += tcp_op_comps(&e->ops[i]);
+	op = &e->ops[i];
+	op_fill(e, op, user, route);
+	ep->core->comps_due += tcp_op_comps(op);
 	if (user->deadline_ns)
 		e->timer.deadline_ns = GX_MIN(e->timer.deadline_ns, user->deadline_ns);
 	ret = op_start(e, i);
 	if (ret) {
-		ep->core->comps_due -= tcp_op_comps(&e->ops[i]);
+		ep->core->comps_due -= tcp_op_comps(op);
 		tcp_op_free(e, i);
 	}
 	return ret;

@@ -260,7 +260,6 @@ static int open_region(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_i
 		return -EIO;
 	m->dst = mem->addr + f->off;
 	m->mem = mem;
-	core_use(e->ep.core, mem, &m->use);
 	m->gpu = tcp_gpu_of(e->link, mem);
 	return 0;
 }
@@ -286,14 +285,15 @@ static int open_slot(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in 
 	m->op = s->op;
 	m->dst = op->at;
 	m->mem = op->mem;
-	core_use(e->ep.core, op->mem, &m->use);
 	m->gpu = op->gpu;
 	return 0;
 }
 
 /* The first DATA frame of a message. Return: 0, or why it is refused. */
-static int in_open(struct tcp_ep *e, struct tcp_in *m, const struct tcp_frame *f)
+static int in_open(struct tcp_ep *e, struct tcp_in *restrict m, const struct tcp_frame *restrict f)
 {
+	int ret;
+
 	m->opened = true;
 	m->len = f->len;
 	m->token = f->token;
@@ -303,7 +303,9 @@ static int in_open(struct tcp_ep *e, struct tcp_in *m, const struct tcp_frame *f
 	m->hidden = f->flags & TCP_F_HIDDEN;
 	m->leased = f->flags & TCP_F_LEASE;
 	m->nr_chunks = tcp_nr_chunks(e, f->len);
-	return f->flags & TCP_F_SLOT ? open_slot(e, f, m) : open_region(e, f, m);
+	ret = f->flags & TCP_F_SLOT ? open_slot(e, f, m) : open_region(e, f, m);
+	core_use(e->ep.core, m->mem, &m->use);
+	return ret;
 }
 
 /* CANCEL came by socket 0 before the first DATA frame by another. An operation of ours may wait for

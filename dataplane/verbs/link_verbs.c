@@ -171,7 +171,7 @@ static void link_verbs_drop(void *link, struct drop *d)
 {
 	struct link_verbs *l = link;
 
-	for (unsigned i = 0; i < l->nr_live && !d->unused; i++)
+	for (unsigned i = 0; i < l->nr_live && !(d->parts && d->unused); i++)
 		verbs_drop(&l->live[i]->lane, d);
 }
 

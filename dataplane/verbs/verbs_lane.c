@@ -59,7 +59,6 @@ static inline void op_clear(struct verbs_op *op)
 	op->used = true;
 	op->queued = op->redone = op->has_seq = op->pull = false;
 	op->place = 0;
-	op->use = 0;
 	op->status = 0;
 	op->posted_b = 0;
 	op->data_out = op->note_out = op->data_redo = 0;
@@ -78,7 +77,6 @@ static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struc
 	op = &l->op[l->free[--l->nr_free]];
 	op_clear(op);
 	op_fill(op, user, route, r, reg_of(user->mem));
-	core_use(l->core, user->mem, &op->use);
 	op->is_inline = is_inline;
 	op->ways = ways;
 	l->nr_ops++;
@@ -124,7 +122,6 @@ bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
 				.rkey = p->rkey,
 				.ways = ways,
 				.len = p->len};
-	core_use(l->core, p->mem, &op->use);
 	l->nr_ops++;
 	l->nr_pulls++;
 	op_queue(l, op);

@@ -53,8 +53,7 @@ struct verbs_op {
 	bool pull;	/* of a send of the peer: a get without completions of its own */
 	uint32_t place; /* pull: the message's, for lane->pull_ended() */
 	uint32_t flags;
-	int status;   /* not 0: the operation ends with it when nothing of it is out */
-	uint16_t use; /* core_use() of mem */
+	int status; /* not 0: the operation ends with it when nothing of it is out */
 	struct gx_route *route;
 	uint64_t user, tag, deadline_ns;
 	const struct gx_mem *mem; /* NULL: not registered, and inline */

@@ -41,7 +41,6 @@ void op_try_end(struct verbs_lane *l, struct verbs_op *op)
 	if (op->has_seq)
 		l->seq_busy[op->tell.seq % VERBS_SEQS] = false;
 	l->free[l->nr_free++] = (uint16_t)(op - l->op);
-	core_unuse(l->core, op->use);
 	l->nr_ops--;
 	if (op->pull) {
 		l->nr_pulls--;
