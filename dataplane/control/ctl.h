@@ -131,8 +131,7 @@ struct ctl_conn {
 	bool own_up;   /* this end has sent UP */
 	bool peer_up;  /* the peer has */
 	bool parsing;  /* conn_parse() reads from in */
-	bool near;     /* the peer's address is this host's. Server: not known in TLS */
-	bool loopback; /* it is of loopback */
+	bool loopback; /* the peer's address is */
 	/* Server: the client has shown its user on the Unix socket, and we serve that user. Client:
 	 * the server knows our user. */
 	bool proven;
@@ -247,8 +246,6 @@ struct ctl {
 int ctl_addr_resolve(const char *addr, bool passive, struct ctl_addr out[CTL_ADDRS_MAX]);
 void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room);
 bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::1 */
-/* Loopback, or an address of one of this network namespace's interfaces. */
-bool ctl_addr_is_own(const struct sockaddr_storage *sa);
 /* The bytes of the IP address; of IPv4 within IPv6 the IPv4 address. Return: their number; 0: no
  * IP. */
 unsigned ctl_addr_bytes(const struct sockaddr *sa, uint8_t b[16]);

@@ -7,7 +7,6 @@
 #include "control/ctl.h"
 
 #include <errno.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -129,21 +128,4 @@ unsigned ctl_addr_bytes(const struct sockaddr *sa, uint8_t b[16])
 	}
 	memcpy(b, ip6, 16);
 	return 16;
-}
-
-bool ctl_addr_is_own(const struct sockaddr_storage *sa)
-{
-	struct ifaddrs *list, *i;
-	uint8_t want[16], has[16];
-	unsigned n = ctl_addr_bytes((const struct sockaddr *)sa, want);
-	bool own = false;
-
-	if (ctl_addr_is_loopback(sa))
-		return true;
-	if (!n || getifaddrs(&list))
-		return true; /* unknown: then the client must show its user */
-	for (i = list; i && !own; i = i->ifa_next)
-		own = i->ifa_addr && ctl_addr_bytes(i->ifa_addr, has) == n && !memcmp(want, has, n);
-	freeifaddrs(list);
-	return own;
 }

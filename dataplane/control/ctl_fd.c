@@ -142,7 +142,7 @@ static const char *nobody_why(uid_t uid, const char *them, char *buf, size_t roo
 		return NULL;
 	snprintf(buf, room,
 		 "uid %u is each user that the user namespace here does not map, so whose process "
-		 "the %s is cannot be told: run both in one, not as uid %u",
+		 "the %s is cannot be told: run both in one, not as uid %u, or show a key",
 		 uid, them, uid);
 	return buf;
 }
@@ -183,19 +183,21 @@ static void stranger_refuse(struct ctl *ctl, int fd, const struct ucred *cred)
 	const char *nobody = nobody_why(cred->uid, "client", e.text, sizeof(e.text));
 
 	if (!nobody)
-		snprintf(e.text, sizeof(e.text),
-			 "the server runs as uid %u and serves its own user only, over every port: "
-			 "start it with gx_opts.allow_uids %u",
-			 geteuid(), cred->uid);
+		snprintf(
+			e.text, sizeof(e.text),
+			"the server runs as uid %u and serves no other user without a key: show it "
+			"one (gx_auth_opts.key_file), or start it with gx_opts.allow_uids %u",
+			geteuid(), cred->uid);
 	ctl_bad(ctl, "a process of uid %u, pid %d, came to the Unix socket", cred->uid,
 		(int)cred->pid); /* counted by when it hears of it */
 	send(fd, ctl->frame, gx_hello_error_put(ctl->frame, &e), MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (nobody && ctl_may_log(&ctl->refused_rate))
 		gx_warn("pid %d was refused: %s", (int)cred->pid, nobody);
 	else if (!nobody && ctl_may_log(&ctl->refused_rate))
-		gx_warn("a process of uid %u, pid %d, was refused: to serve that user, start with "
-			"gx_opts.allow_uids %u",
-			cred->uid, (int)cred->pid, cred->uid);
+		gx_log(auth_serves(ctl->gx) ? GX_LOG_INFO : GX_LOG_WARN,
+		       "a process of uid %u, pid %d, was refused without a key: to serve that user, "
+		       "start with gx_opts.allow_uids %u",
+		       cred->uid, (int)cred->pid, cred->uid);
 	stranger_close(fd);
 }
 
@@ -325,6 +327,15 @@ static int refuse_answer(void)
 			 "the server's answer on the Unix socket is not for this client");
 }
 
+/* What lets us in is no user: then only memory is not shared. @text: why; behind a colon, what to do. */
+static void prove_needless(struct ctl_pass *p, const char *text)
+{
+	struct ctl_conn *cc = p->cc;
+
+	pass_close(p);
+	prove_without(cc, "%.*s", (int)strcspn(text, ":"), text);
+}
+
 /* The answer is no nonce, so it must be an ERROR. */
 static void prove_refused(struct ctl_pass *p, uint32_t len)
 {
@@ -335,8 +346,10 @@ static void prove_refused(struct ctl_pass *p, uint32_t len)
 	if (len < 8 || gx_hello_frame(p->answer, &type, &body) || type != GX_HELLO_ERROR ||
 	    body != len - 8 || gx_hello_error_get(p->answer + 8, body, &e))
 		pass_fail(p, refuse_answer());
-	else
+	else if (!p->cc->tls && !p->ctl->gx->opts.insecure)
 		pass_fail(p, gx_refuse(e.reason, e.err, "%s", e.text));
+	else
+		prove_needless(p, e.text);
 }
 
 static void prove_recv_done(struct gx_io *io, int res)

@@ -20,11 +20,6 @@ static void stranger_drop(struct ctl_conn *cc, const char *why)
 
 static void client_let_in(struct ctl_conn *cc)
 {
-	struct sockaddr_storage sa;
-	socklen_t len = sizeof(sa);
-
-	cc->near = cc->loopback || getpeername(cc->fd, (struct sockaddr *)&sa, &len) ||
-		   ctl_addr_is_own(&sa);
 	ctl_conn_tune(cc);
 	ctl_conn_goto(cc, CTL_HELLO);
 }

@@ -30,7 +30,7 @@ static void conn_lost(struct ctl_conn *cc, int res)
 	if (state == CTL_UP)
 		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET, "peer %s is gone",
 			  ctl_conn_peer(cc));
-	else if (!cc->server && state == CTL_HELLO && !res && !cc->near && !cc->tls)
+	else if (!cc->server && state == CTL_HELLO && !res && !cc->loopback && !cc->tls)
 		conn_down(
 			c, GX_REASON_INSECURE, -EPERM,
 			"peer %s closed the connection without a word, as gx does where it serves "
@@ -372,9 +372,9 @@ void ctl_conn_start(struct ctl_conn *cc)
 					.addr_len = a->len,
 					.done = conn_connect_done,
 					.arg = cc};
-		cc->near = cc->loopback = ctl_addr_is_loopback(&a->sa);
+		cc->loopback = ctl_addr_is_loopback(&a->sa);
 		/* May fail. The server sends data only to the address that it sees. */
-		if (!cc->near && cc->ctl->bind.sa.ss_family == a->sa.ss_family)
+		if (!cc->loopback && cc->ctl->bind.sa.ss_family == a->sa.ss_family)
 			(void)bind(cc->fd, (struct sockaddr *)&cc->ctl->bind.sa, cc->ctl->bind.len);
 		gx_uring_submit(cc->ctl->gx->uring, &cc->rx);
 		return;

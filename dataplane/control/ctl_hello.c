@@ -302,7 +302,7 @@ static uint32_t connect_integrity(const struct ctl_conn *cc)
 
 	if (opts->packet->integrity != GX_INTEGRITY_MODE_AUTO)
 		return opts->packet->integrity - GX_INTEGRITY_MODE_NONE;
-	if (cc->conn->secret && !(lanes_port(cc)->caps.flags & GX_PORT_LOCAL))
+	if (cc->conn->secret && !(cc->proven && lanes_port(cc)->caps.flags & GX_PORT_LOCAL))
 		return GX_INTEGRITY_GCM;
 	return lanes_port(cc)->caps.flags & GX_PORT_LOSSLESS ? GX_INTEGRITY_NONE : GX_INTEGRITY_CRC;
 }
@@ -422,7 +422,7 @@ static int connect_send(struct ctl_conn *cc)
 /* If the server may be on this host, show it our user, whatever port we take. */
 static int client_hello_take(struct ctl_conn *cc)
 {
-	if (cc->conn->peer.unix_name[0] && (cc->near || cc->conn->same_host)) {
+	if (cc->conn->peer.unix_name[0] && (cc->loopback || cc->conn->same_host)) {
 		ctl_conn_goto(cc, CTL_PROVE);
 		return ctl_fd_prove(cc);
 	}
@@ -457,6 +457,11 @@ int ctl_hello_accept_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len
 
 	if (gx_hello_lanes_get(body, len, &s->remote) || !accept_is_valid(&s->local, &s->remote))
 		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed ACCEPT");
+	if (!cc->proven && !cc->tls && !cc->ctl->gx->opts.insecure)
+		return gx_refuse(
+			GX_REASON_INSECURE, -EPERM,
+			"the server serves in clear whoever comes, and did not show that it "
+			"is on this host: set gx_opts.insecure here, too, or show a key");
 	lanes_agree(cc->conn, &s->remote);
 	ret = ctl_tls_meet(cc, s->remote.half);
 	if (!ret)
@@ -561,16 +566,17 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 	return NULL;
 }
 
-/* May this client connect? One rule for all ports: a process of this host must have shown its user,
- * and we must serve that user. A key, or gx_opts.insecure, has let the others in. */
+/* May this client connect? One rule for all ports: a key, or gx_opts.insecure, lets it in from anywhere.
+ * Without, it must have shown that it is of a user of this host whom we serve. */
 static int connect_is_allowed(const struct ctl_conn *cc)
 {
-	if (cc->proven || !cc->near)
+	if (cc->proven || cc->tls || cc->ctl->gx->opts.insecure)
 		return 0;
 	return gx_refuse(GX_REASON_USER, -EPERM,
 			 "the client came from an address of the server's host and did not show on "
-			 "the Unix socket @%.64s whose process it is: is a proxy or a tunnel "
-			 "between them, or has a sandbox hidden the socket?",
+			 "the Unix socket @%.64s that it is of a user who is served: is a proxy or "
+			 "a tunnel between them, or has a sandbox hidden the socket? A key "
+			 "(gx_auth_opts.key_file) does without",
 			 cc->ctl->unix_name);
 }
 

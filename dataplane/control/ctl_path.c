@@ -73,12 +73,17 @@ static bool way_is_alike(const struct ctl_conn *cc, const struct gx_hello_way *a
 }
 
 /* A port that reaches one host only is for ends on one host; at the server, for one that has shown
- * its user. */
+ * its user, or else for one that shares no memory: such a port loses packets. */
+static bool flags_reach(const struct ctl_conn *cc, uint32_t flags)
+{
+	return !(flags & GX_PORT_LOCAL) || (cc->server && cc->proven) ||
+	       (cc->conn->same_host && !(cc->server && flags & GX_PORT_LOSSLESS));
+}
+
 static bool port_reaches(const struct ctl_conn *cc, unsigned own, unsigned peer)
 {
-	uint32_t flags = cc->ctl->gx->port[own].port->caps.flags | cc->conn->peer.ports[peer].flags;
-
-	return !(flags & GX_PORT_LOCAL) || (cc->server ? cc->proven : cc->conn->same_host);
+	return flags_reach(cc, cc->ctl->gx->port[own].port->caps.flags |
+				       cc->conn->peer.ports[peer].flags);
 }
 
 static int port_refuse_far(const char *name)
@@ -147,7 +152,7 @@ static int ways_choose(const struct ctl_conn *cc, struct ctl_path *p)
 
 /* ---- Keys ---- */
 
-/* The ends know one another by a key, and are on two hosts. */
+/* The ends know one another by a key alone: on two hosts, or of two users. */
 static bool needs_seal(const struct ctl_conn *cc)
 {
 	return cc->tls && !cc->proven;
@@ -404,7 +409,7 @@ static int check_port(const struct ctl_conn *cc, const char *name, struct ctl_pa
 		;
 	if (i == gx->nr_ports)
 		return gx_refuse(GX_REASON_NO_PORT, -ENODEV, "the server has no port %s", name);
-	if ((gx->port[i].port->caps.flags & GX_PORT_LOCAL) && !cc->proven)
+	if (!flags_reach(cc, gx->port[i].port->caps.flags))
 		return port_refuse_far(name);
 	p->port = i;
 	return 0;

@@ -56,7 +56,7 @@ static void hello_links_fill(const struct ctl_conn *cc, struct gx_hello *h)
  * HELLO says nothing of this process, and once more, with its regions, when that is done. */
 static bool hello_is_twice(const struct ctl_conn *cc)
 {
-	return cc->near && !cc->tls && !cc->ctl->gx->opts.insecure;
+	return cc->loopback && !cc->tls && !cc->ctl->gx->opts.insecure;
 }
 
 static void hello_fill(const struct ctl_conn *cc, struct gx_hello *h)

@@ -487,7 +487,8 @@ static int udp_peer_connect(struct gx_port_queue *gq, uint32_t index,
 	if (!udp_is_from(raddr)) {
 		gx_port_why_set(
 			"port udp: the client's packets would come from another address than its "
-			"connection: give it gx_opts.bind_host, the one that the server sees");
+			"connection: give it gx_opts.bind_host, the one that the server sees, or "
+			"take link tcp, as behind a proxy");
 		return -EPERM;
 	}
 	peer->to[GX_HALF_DATA] = peer->to[GX_HALF_CTL] = name;

@@ -135,7 +135,8 @@ struct gx_opts {
 	unsigned nr_allow_uids; /* of .allow_uids */
 	const unsigned
 		*allow_uids;   /* users of this host, besides our own. gx serves their processes
-				       over every port and shares memory with them. The
+				       over every port and shares memory with them; others need
+				       a key, or .insecure at both ends, and share none. The
 				       kernel's overflow uid, 65534, is refused in a user
 				       namespace that does not map all users: there it is
 				       everybody */

@@ -100,7 +100,7 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	local->port.len = 4;
 	memcpy(local->port.b, "addr", 4);
 	local->port.fd =
-		c->gx->port[c->port].port->caps.flags & GX_PORT_LOCAL ? f->lane_fd[lane] : -1;
+		c->gx->port[c->port].port->caps.flags & GX_PORT_LOSSLESS ? f->lane_fd[lane] : -1;
 	return 0;
 }
 

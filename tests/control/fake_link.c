@@ -16,14 +16,6 @@ bool fake_quiet;
 _Atomic int fake_proof;
 _Atomic unsigned fake_asked, fake_taken;
 
-void fake_reset(void)
-{
-	fake_fit = "switched off";
-	fake_quiet = true;
-	fake_proof = 0;
-	fake_asked = fake_taken = 0;
-}
-
 static const char *local_fits(struct gx_link_path *path)
 {
 	path->quiet = fake_quiet;
@@ -72,7 +64,7 @@ static int socks_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 }
 
 static struct gx_link_conn_ops local_ops, socks_ops, named_ops;
-static const struct gx_link packet = {
+static struct gx_link packet = {
 	.name = "packet",
 	.id = GX_LINK_PACKET,
 	.port = GX_LINK_PORT_ANY,
@@ -116,6 +108,20 @@ static const struct gx_link verbs = {
 	.mem = &link_none_mem_ops,
 	.conn = &named_ops,
 };
+
+void fake_seals(bool seals)
+{
+	packet.seals = seals;
+}
+
+void fake_reset(void)
+{
+	fake_fit = "switched off";
+	fake_quiet = true;
+	fake_proof = 0;
+	fake_asked = fake_taken = 0;
+	fake_seals(false);
+}
 
 const struct gx_link *const gx_links[GX_LINKS] = {
 	[GX_LINK_PACKET] = &packet,

@@ -13,6 +13,7 @@ extern _Atomic int fake_proof;	    /* link verbs: what prove() returns */
 extern _Atomic unsigned fake_asked; /* calls of it */
 extern _Atomic unsigned fake_taken; /* bytes that take() was given, all links */
 
+void fake_seals(bool seals); /* link packet; not since fake_reset() */
 void fake_reset(void);
 
 #endif

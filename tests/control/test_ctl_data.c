@@ -223,6 +223,7 @@ static int raw_server_tcp(int *listener, const struct gx_connect_opts *opts,
 	uint32_t len;
 	int peer;
 
+	CTL_SET(client, gx.opts.insecure, false);
 	*listener = raw_listen_at(addr);
 	client_connect(addr, opts);
 	peer = raw_accept(*listener);
@@ -234,6 +235,7 @@ static int raw_server_tcp(int *listener, const struct gx_connect_opts *opts,
 	assert_int_equal(gx_hello_lanes_get(b, len, l), 0);
 	assert_int_equal(l->link, GX_LINK_TCP);
 	l->chunk_b -= l->chunk_b % l->quantum;
+	CTL_SET(client, gx.opts.insecure, true); /* this server has no Unix socket */
 	return peer;
 }
 

@@ -6,13 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <fcntl.h>
+#include <net/if.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <sys/ioctl.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "control/ctl_rig.h"
+#include "control/ctl_hand.h"
 #include "gx_internal/user.h"
 
 static void fd__strangers(void **state)
@@ -311,6 +315,189 @@ static void fd__not_shown(void **state)
 	server_lives(addr);
 }
 
+/* Whoever comes is served, and still shares no memory. */
+static void fd__not_shown_to_an_insecure_server(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	struct gx_hello_lanes l;
+	uint32_t len;
+	char addr[32];
+	int port = server_listen(addr);
+
+	CTL_SET(server, gx.opts.insecure, true);
+	CTL_SET(server, ports[1].caps.flags, GX_PORT_LOCAL);
+	for (unsigned i = 0; i < 3; i++) { /* udp, shm, memory mapped */
+		int fd = raw_connect(port);
+
+		assert_true(raw_send(fd, b, raw_hello(b, GX_HELLO_VERSION)));
+		assert_int_equal(raw_recv_any(fd, b, &len), GX_HELLO_HELLO);
+		raw_lanes_fill(&l, i ? "shm" : "udp");
+		l.link = i == 2 ? GX_LINK_LOCAL : GX_LINK_PACKET;
+		assert_true(raw_send(fd, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l)));
+		if (i)
+			raw_recv_error(fd, -ENODEV, GX_REASON_OTHER_HOST, "one host only");
+		else
+			assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_ACCEPT);
+		close(fd);
+	}
+}
+
+/* ---- Another user's client, and one behind a forwarder ---- */
+
+enum { CAME_UP, CAME_IN_CLEAR, NOT_SHOWN, NOT_SERVED, ODD = 100 };
+
+struct comer {
+	int port; /* the server's */
+	bool key, insecure, far;
+};
+
+/* How it went, as the client sees it. */
+static int comer_result(void)
+{
+	for (unsigned i = 0; i < WAIT_S * 100 && !client->nr_up && !client->nr_down; i++)
+		sleep_ms(10);
+	if (client->nr_up) {
+		const struct gx_conn *c = client->up;
+		bool sealed = c->agreed.integrity == GX_INTEGRITY_GCM;
+
+		if (strcmp(c->agreed.port, "udp") || sealed != !!c->secret)
+			return ODD;
+		return CAME_UP;
+	}
+	if (client->reason == GX_REASON_INSECURE)
+		return CAME_IN_CLEAR;
+	if (client->reason != GX_REASON_USER)
+		return ODD + 1;
+	return strstr(client->text, "that it is of a user who is served") ? NOT_SHOWN
+	       : strstr(client->text, "opts.allow_uids 65534")		  ? NOT_SERVED
+									  : ODD + 2;
+}
+
+static int comer_comes(const struct comer *c, const char *addr)
+{
+	server = client = fake_open("comer"); /* the rig asks both */
+	client->gx.opts.insecure = c->insecure;
+	client->ports[1].caps.flags = c->far ? 0 : GX_PORT_LOCAL;
+	if (c->key)
+		hand_key(&client->own, "kv", hand_secret);
+	client_connect(addr, NULL);
+	return comer_result();
+}
+
+static bool nobody_enter(void)
+{
+	return !setuid(NOBODY);
+}
+
+static int comer_direct(const void *arg)
+{
+	const struct comer *c = arg;
+	char addr[32];
+
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", c->port);
+	return comer_comes(c, addr);
+}
+
+static int server_netns;
+
+/* A network of its own, where the server's Unix socket is not. */
+static bool netns_enter(void)
+{
+	struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+	bool ok;
+	int fd;
+
+	server_netns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (unshare(CLONE_NEWNET))
+		return false;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	ok = !ioctl(fd, SIOCSIFFLAGS, &lo);
+	close(fd);
+	return ok;
+}
+
+struct forward {
+	int fd, port; /* listens at the client's loopback; of the server's */
+};
+
+static void *forward_main(void *arg)
+{
+	const struct forward *f = arg;
+	static uint8_t b[4096];
+	struct pollfd p[2] = {{.events = POLLIN}, {.events = POLLIN}};
+
+	p[0].fd = accept(f->fd, NULL, NULL);
+	if (setns(server_netns, CLONE_NEWNET))
+		return NULL;
+	p[1].fd = raw_connect(f->port);
+	while (poll(p, 2, -1) > 0) {
+		for (unsigned i = 0; i < 2; i++) {
+			ssize_t n = p[i].revents ? recv(p[i].fd, b, sizeof(b), 0) : 0;
+
+			if (p[i].revents && (n <= 0 || !raw_send(p[!i].fd, b, (size_t)n)))
+				return NULL;
+		}
+	}
+	return NULL;
+}
+
+static int comer_by_forward(const void *arg)
+{
+	const struct comer *c = arg;
+	static struct forward f;
+	pthread_t thread;
+	char addr[32];
+
+	f.port = c->port;
+	f.fd = raw_listen_at(addr);
+	if (pthread_create(&thread, NULL, forward_main, &f))
+		return ODD + 3;
+	return comer_comes(c, addr);
+}
+
+/* A key, or both ends without care, let in from anywhere; nothing else does that. */
+static void comers(bool far, const int expected[5])
+{
+	static const struct {
+		bool key, client_insecure, server_insecure;
+	} ways[] = {{true}, {false}, {false, true}, {false, false, true}, {false, true, true}};
+	char addr[32];
+	struct comer c = {.port = server_listen(addr), .far = far};
+
+	hand_key(&server->served, "kv", hand_secret);
+	fake_seals(true);
+	CTL_SET(server, ports[1].caps.flags, far ? 0 : GX_PORT_LOCAL);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(ways); i++) {
+		int ret;
+
+		c.key = ways[i].key;
+		c.insecure = ways[i].client_insecure;
+		CTL_SET(server, gx.opts.insecure, ways[i].server_insecure);
+		ret = in_process(far ? netns_enter : nobody_enter,
+				 far ? comer_by_forward : comer_direct, &c);
+		if (ret == 255)
+			skip();
+		if (ret != expected[i])
+			fail_msg("way %u: %d, and not %d", i, ret, expected[i]);
+	}
+}
+
+static void fd__another_users_client(void **state)
+{
+	static const int expected[] = {CAME_UP, NOT_SERVED, NOT_SHOWN, NOT_SERVED, CAME_UP};
+
+	if (geteuid())
+		skip();
+	comers(false, expected);
+}
+
+static void fd__client_behind_a_forwarder(void **state)
+{
+	static const int expected[] = {CAME_UP, NOT_SHOWN, NOT_SHOWN, CAME_IN_CLEAR, CAME_UP};
+
+	comers(true, expected);
+}
+
 static void alarm_ignore(int signo)
 {
 }
@@ -594,6 +781,9 @@ int main(void)
 		TEST(fd__client_of_no_mapped_user),
 		TEST(fd__server_of_no_mapped_user),
 		TEST(fd__not_shown),
+		TEST(fd__not_shown_to_an_insecure_server),
+		TEST(fd__another_users_client),
+		TEST(fd__client_behind_a_forwarder),
 		TEST(fd__strangers_descriptors_that_linger),
 		TEST(fd__silent_ones),
 		TEST(fd__uid_of_the_server),

@@ -188,15 +188,6 @@ static void hand_must_hear(struct hand *h, int err, enum gx_reason reason, const
 	assert_int_equal(hand_recv(h, b, &len), -ESHUTDOWN); /* nothing was cut off */
 }
 
-static int far_run(void *arg)
-{
-	struct fake *f = arg;
-
-	for (struct ctl_conn *cc = f->gx.ctl->conns; cc; cc = cc->next)
-		cc->near = false;
-	return 0;
-}
-
 /* From another host nothing is taken that would go back in clear. */
 static void hand__nothing_in_clear(void **state)
 {
@@ -210,27 +201,54 @@ static void hand__nothing_in_clear(void **state)
 	port = server_listen(addr);
 	hand_client(&h, port);
 	hand_lanes_fill(&l, "udp");
-	gx_uring_run_wait(server->gx.uring, far_run, server);
 	hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
 	hand_must_hear(&h, -EOPNOTSUPP, GX_REASON_AUTH, "in clear");
 	hand_close(&h);
 	assert_int_equal(server->nr_opened, 0);
 }
 
-/* With the key, and no proof of the user: no. */
-static void hand__must_prove(void **state)
+/* A key is enough for what is sealed, also on loopback. Only memory is shared with nobody who has not
+ * shown its user. */
+static void hand__key_without_a_user(void **state)
 {
+	static const struct {
+		const char *port;
+		enum gx_link_id link;
+		enum gx_integrity integrity;
+		int err;
+		enum gx_reason reason;
+		const char *says;
+	} asks[] = {
+		{"udp", GX_LINK_PACKET, GX_INTEGRITY_GCM, 0, 0, NULL},
+		{"udp", GX_LINK_PACKET, GX_INTEGRITY_MAC, 0, 0, NULL},
+		{"udp", GX_LINK_PACKET, GX_INTEGRITY_CRC, -EOPNOTSUPP, GX_REASON_AUTH, "in clear"},
+		{"shm", GX_LINK_PACKET, GX_INTEGRITY_GCM, -ENODEV, GX_REASON_OTHER_HOST,
+		 "one host"},
+		{"shm", GX_LINK_LOCAL, GX_INTEGRITY_NONE, -EOPNOTSUPP, GX_REASON_AUTH, "in clear"},
+	};
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	static struct hand h;
 	struct gx_hello_lanes l;
 	char addr[32];
+	uint32_t len;
+	int port;
 
 	hand_keys();
-	hand_client(&h, server_listen(addr));
-	hand_lanes_fill(&l, "udp");
-	hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
-	hand_must_hear(&h, -EPERM, GX_REASON_USER, "did not show on the Unix socket");
-	hand_close(&h);
+	fake_seals(true);
+	CTL_SET(server, ports[1].caps.flags, GX_PORT_LOCAL);
+	port = server_listen(addr);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(asks); i++) {
+		hand_client(&h, port);
+		hand_lanes_fill(&l, asks[i].port);
+		l.link = asks[i].link;
+		l.integrity = asks[i].integrity;
+		hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
+		if (asks[i].says)
+			hand_must_hear(&h, asks[i].err, asks[i].reason, asks[i].says);
+		else
+			assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_ACCEPT);
+		hand_close(&h);
+	}
 }
 
 /* A byte of TLS at a time, frames of 64 KiB. */
@@ -461,7 +479,7 @@ int main(void)
 		TEST(key__server_closes),
 		TEST(key__not_a_tls_server),
 		TEST(hand__nothing_in_clear),
-		TEST(hand__must_prove),
+		TEST(hand__key_without_a_user),
 		TEST(hand__slow),
 		TEST(hand__cut_off),
 		TEST(hand__data),
