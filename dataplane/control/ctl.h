@@ -443,6 +443,7 @@ void ctl_stats_close(struct ctl *ctl);
 
 /** ctl_look_print() - Add connections that are up and operations of queues, for Prometheus. */
 void ctl_look_print(struct gx *gx, struct gx_text *text);
+const char *ctl_integrity_text(unsigned mode); /* enum gx_integrity */
 
 /* -- ctl_run.c; the thread of gx_open() and gx_close() -- */
 

@@ -222,9 +222,15 @@ static void put_label(struct gx_text *t, const char *before, const char *value)
 	put_text(t, value);
 }
 
-static void infos_print(struct gx_text *t, const struct conn_look all[], unsigned n)
+const char *ctl_integrity_text(unsigned mode)
 {
 	static const char *const integrity[] = {"none", "crc32c", "mac", "gcm"};
+
+	return mode < GX_ARRAY_SIZE(integrity) ? integrity[mode] : "unknown";
+}
+
+static void infos_print(struct gx_text *t, const struct conn_look all[], unsigned n)
+{
 	char key[32], peer[128], *number;
 
 	put_head(
@@ -232,8 +238,6 @@ static void infos_print(struct gx_text *t, const struct conn_look all[], unsigne
 		"a connection that is up; integrity: how its packets are guarded; key: by which the ends know one another",
 		"gauge");
 	for (unsigned i = 0; i < n; i++) {
-		unsigned mode = all[i].c->agreed.integrity;
-
 		conn_ahead(all, i, n);
 		label_copy(key, sizeof(key), all[i].c->auth);
 		put_text(t, "gx_connection_info");
@@ -244,8 +248,7 @@ static void infos_print(struct gx_text *t, const struct conn_look all[], unsigne
 			*number = 0;
 		put_label(t, ",peer=\"", peer);
 		put_label(t, "\",link=\"", all[i].c->link->name);
-		put_label(t, "\",integrity=\"",
-			  mode < GX_ARRAY_SIZE(integrity) ? integrity[mode] : "unknown");
+		put_label(t, "\",integrity=\"", ctl_integrity_text(all[i].c->agreed.integrity));
 		put_label(t, "\",key=\"", key);
 		put_text(t, "\"} 1\n");
 	}

@@ -86,16 +86,11 @@ static void paths_print(const struct gx_conn *c, struct gx_text *text)
 /* A line for each peer that is up: by what it may connect, and how its packets are guarded. */
 static void peers_print(const struct gx *gx, struct gx_text *text)
 {
-	static const char *const integrity[] = {"none", "crc32c", "mac", "gcm"};
-
 	for (const struct gx_conn *c = gx->conns; c; c = c->next) {
 		if (conn_state(c) != GX_CONN_STATE_UP)
 			continue;
 		core_say(text, "peer %s: link %s, integrity %s, %s%s\n", c->peer_name,
-			 c->link->name,
-			 c->agreed.integrity < GX_ARRAY_SIZE(integrity)
-				 ? integrity[c->agreed.integrity]
-				 : "unknown",
+			 c->link->name, ctl_integrity_text(c->agreed.integrity),
 			 c->auth[0]	? "key "
 			 : c->same_host ? "this host"
 					: "insecure",

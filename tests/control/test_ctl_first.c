@@ -251,6 +251,36 @@ static void hand__key_without_a_user(void **state)
 	}
 }
 
+/* The server's mode is the least. */
+static void hand__less_than_the_servers_integrity(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	static struct hand h;
+	struct gx_hello_lanes l;
+	char addr[32];
+	uint32_t len;
+	int port;
+
+	hand_keys();
+	fake_seals(true);
+	port = server_listen(addr);
+	for (int own = GX_INTEGRITY_MODE_AUTO; own <= GX_INTEGRITY_MODE_GCM; own++) {
+		CTL_SET(server, gx.groups.packet.integrity, own);
+		for (int mode = GX_INTEGRITY_MAC; mode <= GX_INTEGRITY_GCM; mode++) {
+			hand_client(&h, port);
+			hand_lanes_fill(&l, "udp");
+			l.integrity = (uint8_t)mode;
+			hand_send(&h, b, gx_hello_lanes_put(b, GX_HELLO_CONNECT, &l));
+			if (own == GX_INTEGRITY_MODE_GCM && mode == GX_INTEGRITY_MAC)
+				hand_must_hear(&h, -EOPNOTSUPP, GX_REASON_OPTIONS,
+					       "integrity mac, and the server no less than gcm");
+			else
+				assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_ACCEPT);
+			hand_close(&h);
+		}
+	}
+}
+
 /* A byte of TLS at a time, frames of 64 KiB. */
 static void hand__slow(void **state)
 {
@@ -480,6 +510,7 @@ int main(void)
 		TEST(key__not_a_tls_server),
 		TEST(hand__nothing_in_clear),
 		TEST(hand__key_without_a_user),
+		TEST(hand__less_than_the_servers_integrity),
 		TEST(hand__slow),
 		TEST(hand__cut_off),
 		TEST(hand__data),

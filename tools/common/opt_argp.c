@@ -113,7 +113,9 @@ static const struct argp_option gx_options[] = {
 	 OPT_GX_GROUP},
 	{"sms", OPT_GX_SMS, "N", 0, "SMs of this end's GPU that unpacking may use", OPT_GX_GROUP},
 	{"integrity", OPT_GX_INTEGRITY, "MODE", 0,
-	 "none, crc32c, or with a key mac or gcm; default: by port", OPT_GX_GROUP},
+	 "none, crc32c, or with a key mac or gcm; default: by port. A server with a key takes no "
+	 "less from other hosts",
+	 OPT_GX_GROUP},
 	{"crc-by", OPT_GX_CRC_BY, "WHO", 0,
 	 "Who checks the CRC of payload that comes in: cpu (on arrival), copy (the kernel or CPU "
 	 "that copies it), "

@@ -303,7 +303,9 @@ static void gxd_describe(struct gxd *d)
 			gx_log(GX_LOG_INFO, "%s", line);
 	free(text);
 	opt_cpus_text(&d->opts.cpus, cpus, sizeof(cpus));
-	gx_log(GX_LOG_INFO, "gxd %s: pid %d, CPUs %s", gx_version(), (int)getpid(), cpus);
+	gx_log(GX_LOG_INFO, "gxd %s: pid %d, CPUs %s, integrity %s%s", gx_version(), (int)getpid(),
+	       cpus, opt_integrity_text(d->opts.gx.packet.integrity),
+	       d->opts.gx.packet.integrity ? " at least from other hosts with a key" : "");
 	gxd_client_host(d->opts.listen, host, sizeof(host));
 	opt_shell(d->opts.regions[0].opt.name, name, sizeof(name));
 	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, name,
