@@ -7,7 +7,6 @@
 #include "auth/auth_tls.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <stdlib.h>
@@ -24,8 +23,7 @@ struct auth_tls_ctx {
 struct auth_tls {
 	SSL *ssl;
 	BIO *in, *out; /* the SSL's */
-	OSSL_LIB_CTX *lib;
-	bool server, wiped;
+	bool server;
 	char name[AUTH_TLS_NAME_MAX];
 	const uint8_t *secret; /* the caller's, or the stranger's */
 };
@@ -222,39 +220,15 @@ static int client_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size
 	return *out != NULL;
 }
 
-/* Both are SHA-256's size. */
-static void object_wipe(void *object, const uint8_t *what)
-{
-	uint8_t *b = object;
-	size_t n = b ? malloc_usable_size(b) : 0;
-
-	for (size_t i = 0; i + AUTH_SECRET_B <= n; i++)
-		if (!memcmp(b + i, what, AUTH_SECRET_B))
-			explicit_bzero(b + i, AUTH_SECRET_B);
-}
-
-/* OpenSSL keeps the secret in its session, and TLS's early secret, a hash that is as good as it, there
- * and in the SSL: until the end, and in memory that it has freed. It has no call to wipe these, and no
- * use for them once the handshake is over. So they are looked for, unless its objects are of an
- * allocator of the program. */
-static void secret_wipe(struct auth_tls *t)
+/* The secret of OpenSSL's session has done its work. TLS's early secret, which is made of it, stays:
+ * docs/security.md says what that is worth. */
+static void session_wipe(struct auth_tls *t)
 {
 	static const uint8_t zero[AUTH_SECRET_B];
-	void *(*get)(size_t, const char *, int);
-	uint8_t early[AUTH_SECRET_B];
-	size_t len = 0;
+	SSL_SESSION *s = SSL_get_session(t->ssl);
 
-	t->wiped = true;
-	CRYPTO_get_mem_functions(&get, NULL, NULL);
-	if (get != CRYPTO_malloc)
-		return;
-	object_wipe(SSL_get0_session(t->ssl), t->secret);
-	if (EVP_Q_mac(t->lib, "HMAC", NULL, "SHA256", NULL, zero, sizeof(zero), t->secret,
-		      AUTH_SECRET_B, early, sizeof(early), &len)) {
-		object_wipe(SSL_get0_session(t->ssl), early);
-		object_wipe(t->ssl, early);
-	}
-	explicit_bzero(early, sizeof(early));
+	if (s)
+		SSL_SESSION_set1_master_key(s, zero, sizeof(zero));
 }
 
 /* ---- Open and close ---- */
@@ -310,7 +284,6 @@ struct auth_tls *auth_tls_new(struct auth_tls_ctx *ctx, bool server, const char 
 	if (!t)
 		return NULL;
 	t->server = server;
-	t->lib = ctx->lib;
 	memccpy(t->name, name, 0, sizeof(t->name) - 1);
 	t->secret = secret ? secret : ctx->stranger;
 	t->ssl = SSL_new(ctx->ssl);
@@ -337,8 +310,6 @@ void auth_tls_free(struct auth_tls *t)
 {
 	if (!t)
 		return;
-	if (t->ssl)
-		secret_wipe(t);
 	SSL_free(t->ssl);
 	free(t);
 }
@@ -386,14 +357,17 @@ int auth_tls_step(struct auth_tls *t)
 
 	ERR_clear_error();
 	ret = SSL_do_handshake(t->ssl);
-	if (ret == 1) { /* by the secret, and no other way? */
-		secret_wipe(t);
-		return SSL_session_reused(t->ssl) ? 1 : -EPROTO;
+	if (ret == 1 && !SSL_session_reused(t->ssl))
+		return -EPROTO; /* not by the secret */
+	if (ret != 1) {
+		ret = tls_error(t, ret);
+		if (ret)
+			return ret == -ESHUTDOWN ? -EPROTO : ret;
+		ret = t->server && BIO_pending(t->out);
 	}
-	ret = tls_error(t, ret);
-	if (ret)
-		return ret == -ESHUTDOWN ? -EPROTO : ret;
-	return t->server && BIO_pending(t->out);
+	if (ret == 1)
+		session_wipe(t);
+	return ret;
 }
 
 int auth_tls_read(struct auth_tls *t, uint8_t *b, size_t room)
@@ -402,8 +376,6 @@ int auth_tls_read(struct auth_tls *t, uint8_t *b, size_t room)
 
 	ERR_clear_error();
 	ret = SSL_read(t->ssl, b, (int)room);
-	if (!t->wiped && SSL_is_init_finished(t->ssl))
-		secret_wipe(t);
 	if (ret <= 0)
 		ret = tls_error(t, ret);
 	if (ret >= 0 && BIO_pending(t->out) > OUT_MAX_B)
