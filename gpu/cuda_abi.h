@@ -144,6 +144,7 @@ enum { GX_CU_WRITE_VALUE_DEFAULT = 0 };
 /* A handle that means another stream on each thread; CUstreamCaptureStatus, CUstreamCaptureMode */
 #define GX_CU_STREAM_PER_THREAD ((uintptr_t)2)
 enum { GX_CU_CAPTURE_NONE = 0 };
+enum { GX_CU_LIMIT_STACK_SIZE = 0 };
 enum { GX_CU_CAPTURE_GLOBAL = 0, GX_CU_CAPTURE_THREAD_LOCAL = 1, GX_CU_CAPTURE_RELAXED = 2 };
 
 /*
@@ -160,6 +161,10 @@ enum { GX_CU_CAPTURE_GLOBAL = 0, GX_CU_CAPTURE_THREAD_LOCAL = 1, GX_CU_CAPTURE_R
 	X(cuDeviceGetAttribute, (int *value, unsigned attribute, int device))                      \
 	X(cuDevicePrimaryCtxRetain, (struct CUctx_st * *ctx, int device))                          \
 	X(cuDevicePrimaryCtxRelease_v2, (int device))                                              \
+	X(cuCtxCreate_v2, (struct CUctx_st * *ctx, unsigned flags, int device))                    \
+	X(cuCtxDestroy_v2, (struct CUctx_st * ctx))                                                \
+	X(cuCtxPopCurrent_v2, (struct CUctx_st * *ctx))                                            \
+	X(cuCtxSetLimit, (unsigned limit, size_t value))                                           \
 	X(cuCtxGetCurrent, (struct CUctx_st * *ctx))                                               \
 	X(cuCtxSetCurrent, (struct CUctx_st * ctx))                                                \
 	X(cuThreadExchangeStreamCaptureMode, (unsigned *mode))                                     \

@@ -443,8 +443,8 @@ void cuda_device_free(struct cuda_gpu *g, void *ptr)
 
 /*
  * A registration holds for all GPUs of the process: the second GPU to map an arena finds it
- * registered. It ends with the context that it was made in, and the GPU that made it may be closed
- * before the others. So the registration holds that context.
+ * registered. All are made in a context of their own, since the driver's end of one waits for all
+ * work in its context, and launches there wait with it.
  *
  * Callers' ranges overlap as they like: a tensor within a buffer, a buffer around tensors. Each has
  * an entry of its own, and holds all registrations that it lies in; what is between these is
@@ -460,15 +460,14 @@ struct cuda_map {
 struct cuda_reg {
 	struct cuda_reg *next;
 	uint8_t *ptr, *end;
-	unsigned maps;	      /* that hold it */
-	struct CUctx_st *ctx; /* of .device, held: the registration ends with it */
-	int device;
-	bool foreign; /* the program registered it, or has it from the driver, and ends that */
-	bool stays;   /* a GPU may still use it: it is never unregistered */
+	unsigned maps; /* that hold it */
+	bool foreign;  /* the program registered it, or has it from the driver, and ends that */
+	bool stays;    /* a GPU may still use it: it is never unregistered */
 };
 
 static struct cuda_map *map_list;
 static struct cuda_reg *reg_list;
+static struct CUctx_st *reg_ctx; /* while there are registrations */
 static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void map_round(uint8_t *ptr, size_t len, struct cuda_map *map)
@@ -542,12 +541,32 @@ static void reg_free(struct cuda_reg *r)
 	while (*at != r)
 		at = &(*at)->next;
 	*at = r->next;
-	cu.cuDevicePrimaryCtxRelease_v2(r->device);
 	free(r);
+	if (reg_list)
+		return;
+	cu.cuCtxDestroy_v2(reg_ctx);
+	reg_ctx = NULL;
 }
 
-/* @g's context is current. The driver says that memory of cuMemHostAlloc(), as PyTorch's pinned
- * tensors are, is an invalid value. */
+/* Makes the registrations' context current. No kernel runs in it: with the smallest stack it takes 264
+ * MiB of an H200 in place of 524. */
+static int reg_enter(struct cuda_gpu *g)
+{
+	struct CUctx_st *made;
+	int ret;
+
+	if (reg_ctx)
+		return CUDA_TRY(cuCtxSetCurrent, reg_ctx);
+	ret = CUDA_TRY(cuCtxCreate_v2, &made, 0, g->gpu.device);
+	if (ret)
+		return ret;
+	cu.cuCtxSetLimit(GX_CU_LIMIT_STACK_SIZE, 16);
+	cu.cuCtxPopCurrent_v2(&reg_ctx); /* it lay above @g's on the thread's stack of contexts */
+	return CUDA_TRY(cuCtxSetCurrent, reg_ctx);
+}
+
+/* @g's context is current, also behind it. The driver says that memory of cuMemHostAlloc(), as
+ * PyTorch's pinned tensors are, is an invalid value. */
 static int reg_add(struct cuda_gpu *g, uint8_t *ptr, uint8_t *end, struct cuda_reg **out)
 {
 	struct cuda_reg *r = calloc(1, sizeof(*r));
@@ -556,8 +575,8 @@ static int reg_add(struct cuda_gpu *g, uint8_t *ptr, uint8_t *end, struct cuda_r
 
 	if (!r)
 		return -ENOMEM;
-	*r = (struct cuda_reg){.ptr = ptr, .end = end, .device = g->gpu.device};
-	ret = CUDA_TRY(cuDevicePrimaryCtxRetain, &r->ctx, r->device);
+	*r = (struct cuda_reg){.ptr = ptr, .end = end};
+	ret = reg_enter(g);
 	if (ret) {
 		free(r);
 		return ret;
@@ -566,6 +585,7 @@ static int reg_add(struct cuda_gpu *g, uint8_t *ptr, uint8_t *end, struct cuda_r
 	reg_list = r;
 	res = cu.cuMemHostRegister_v2(ptr, (size_t)(end - ptr),
 				      GX_CU_HOST_PORTABLE | GX_CU_HOST_DEVICEMAP);
+	cu.cuCtxSetCurrent(g->ctx);
 	r->foreign = res == GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED ||
 		     res == GX_CU_ERROR_INVALID_VALUE;
 	ret = r->foreign ? 0 : cuda_try(res, "cuMemHostRegister");
@@ -589,7 +609,7 @@ static bool regs_put(const uint8_t *ptr, const uint8_t *end, bool lost)
 		ours &= !r->stays;
 		if (--r->maps || r->stays)
 			continue;
-		cu.cuCtxSetCurrent(r->ctx); /* the registration's */
+		cu.cuCtxSetCurrent(reg_ctx);
 		if (!r->foreign)
 			cu.cuMemHostUnregister(r->ptr);
 		reg_free(r);

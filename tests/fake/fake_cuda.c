@@ -74,7 +74,8 @@ GX_CUDA_API(FAKE_PROTOTYPE)
 
 static struct fake_op ring[FAKE_OPS_MAX];
 static _Atomic uint64_t queued, finished;
-static _Thread_local struct CUctx_st *current;
+static _Thread_local struct CUctx_st *current, *below[8]; /* a stack; .current is its top */
+static _Thread_local unsigned nr_below;
 static struct {
 	uint8_t *ptr;
 	size_t len;
@@ -780,6 +781,38 @@ FAKE unsigned cuDevicePrimaryCtxRelease_v2(int device)
 	return contexts[device].refs < 0 ? 201 : 0;
 }
 
+FAKE unsigned cuCtxCreate_v2(struct CUctx_st **ctx, unsigned flags, int device)
+{
+	if (planned())
+		return GX_CU_ERROR_OUT_OF_MEMORY;
+	if (current)
+		below[nr_below++] = current;
+	current = *ctx = calloc(1, sizeof(**ctx));
+	current->device = device;
+	return 0;
+}
+
+FAKE unsigned cuCtxPopCurrent_v2(struct CUctx_st **ctx)
+{
+	*ctx = current;
+	current = nr_below ? below[--nr_below] : NULL;
+	return 0;
+}
+
+FAKE unsigned cuCtxSetLimit(unsigned limit, size_t value)
+{
+	return current ? 0 : 201;
+}
+
+FAKE unsigned cuCtxDestroy_v2(struct CUctx_st *ctx)
+{
+	ranges_end(ctx);
+	if (current == ctx)
+		cuCtxPopCurrent_v2(&current);
+	free(ctx);
+	return 0;
+}
+
 FAKE unsigned cuCtxGetCurrent(struct CUctx_st **ctx)
 {
 	*ctx = current;
@@ -799,7 +832,10 @@ FAKE unsigned cuCtxGetDevice(int *device)
 
 FAKE unsigned cuCtxSetCurrent(struct CUctx_st *ctx)
 {
-	current = ctx;
+	if (ctx)
+		current = ctx;
+	else
+		cuCtxPopCurrent_v2(&current);
 	return 0;
 }
 
@@ -1342,6 +1378,8 @@ FAKE unsigned cuPointerGetAttribute(void *value, unsigned attribute, unsigned lo
 		memcpy(value, &range[at].id, sizeof(uint64_t));
 	else if (attribute == GX_CU_POINTER_DEVICE)
 		memcpy(value, &range[at].device, sizeof(int));
+	else if (attribute == 1) /* CU_POINTER_ATTRIBUTE_CONTEXT */
+		memcpy(value, &range[at].ctx, sizeof(range[at].ctx));
 	else if (attribute == GX_CU_POINTER_IS_MANAGED)
 		memset(value, 0, sizeof(unsigned));
 	else if (attribute == GX_CU_POINTER_MEMPOOL)

@@ -36,6 +36,7 @@ static struct {
 	unsigned (*range)(unsigned long long *base, size_t *len, unsigned long long ptr);
 	unsigned (*retain)(struct CUctx_st **ctx, int device);
 	unsigned (*set_current)(struct CUctx_st *ctx);
+	unsigned (*get_current)(struct CUctx_st **ctx);
 } drv;
 
 static char *pages(size_t len)
@@ -133,6 +134,20 @@ static int teardown(void **state)
 }
 
 /* ---- host memory ---- */
+
+/* Where its end would wait for the work of cores, and launches of cores with it. */
+static void host_map__not_among_the_work(void **state)
+{
+	struct CUctx_st *is = NULL, *now = NULL;
+	char *a = *state;
+
+	map_ok(a, MB);
+	assert_int_equal(drv.attribute(&is, 1 /* CU_POINTER_ATTRIBUTE_CONTEXT */, (uintptr_t)a), 0);
+	assert_true(is && is != vmm_drv.ctx);
+	unmap(a, MB);
+	assert_int_equal(drv.get_current(&now), 0);
+	assert_ptr_equal(now, vmm_drv.ctx);
+}
 
 static void host_map__around_a_hole(void **state)
 {
@@ -560,6 +575,7 @@ static void drv_find(void)
 	drv.range = common_cuda_symbol("cuMemGetAddressRange_v2");
 	drv.retain = common_cuda_symbol("cuDevicePrimaryCtxRetain");
 	drv.set_current = common_cuda_symbol("cuCtxSetCurrent");
+	drv.get_current = common_cuda_symbol("cuCtxGetCurrent");
 }
 
 static int group_setup(void **state)
@@ -591,6 +607,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(driver__says),
+		TEST(host_map__not_among_the_work),
 		TEST(host_map__around_a_hole),
 		TEST(host_map__halves_and_the_whole),
 		TEST(host_map__halves),
