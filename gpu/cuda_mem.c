@@ -617,38 +617,29 @@ static bool regs_put(const uint8_t *ptr, const uint8_t *end, bool lost)
 	return ours;
 }
 
-/* Hold what is registered at @at, up to @end; else register what is there up to the next one. */
-static int reg_hold(struct cuda_gpu *g, uint8_t *at, uint8_t *end, struct cuda_reg **out)
-{
-	struct cuda_reg *r = reg_next(at, end);
-	int ret = 0;
-
-	if (!r || r->ptr > at) {
-		ret = reg_add(g, at, r ? r->ptr : end, &r);
-	} else if (r->stays || !map_covers(at, GX_MIN(end, r->end))) {
-		/* The pages may be others than the program has now. */
-		gx_gpu_why_set(r->stays ? "a GPU has not finished with memory that was there before"
-					: "of memory that was there before a part is registered");
-		ret = -EOPNOTSUPP;
-	}
-	if (!ret) {
-		r->maps++;
-		*out = r;
-	}
-	return ret;
-}
-
-/* @first, @last: the caller's bytes in these pages. */
+/* Hold what is registered there, and register what is between. @first, @last: the caller's bytes in
+ * these pages. */
 static int regs_get(struct cuda_gpu *g, const struct cuda_map *map, uint8_t *first, uint8_t *last)
 {
 	uint8_t *at = map->ptr;
-	struct cuda_reg *r;
 	int ret = 0;
 
 	while (!ret && at < map->end) {
-		ret = reg_hold(g, at, map->end, &r);
+		struct cuda_reg *r = reg_next(at, map->end);
+
+		if (!r || r->ptr > at) {
+			ret = reg_add(g, at, r ? r->ptr : map->end, &r);
+		} else if (r->stays || !map_covers(at, GX_MIN(map->end, r->end))) {
+			/* The pages may be others than the program has now. */
+			gx_gpu_why_set(
+				r->stays
+					? "a GPU has not finished with memory that was there before"
+					: "of memory that was there before a part is registered");
+			ret = -EOPNOTSUPP;
+		}
 		if (ret)
 			break;
+		r->maps++;
 		ret = reg_check(r, GX_MAX(first, r->ptr), GX_MIN(last, r->end - 1));
 		at = GX_MIN(map->end, r->end);
 	}
