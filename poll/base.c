@@ -101,36 +101,27 @@ int gx_random(void *buf, size_t len)
 #define UIDS_ALL     UINT32_MAX /* (uid_t)-1 is no user */
 #define OVERFLOW_UID 65534u	/* the kernel's default */
 
-static unsigned overflow_uid(void)
+/* The sum of the numbers that @fmt finds. 0: it cannot be read. */
+static uint64_t file_sum(const char *path, const char *fmt)
 {
-	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
-	unsigned uid;
+	FILE *f = fopen(path, "re");
+	uint64_t all = 0;
+	unsigned n;
 
-	if (!f || fscanf(f, "%u", &uid) != 1)
-		uid = OVERFLOW_UID;
+	while (f && fscanf(f, fmt, &n) == 1)
+		all += n;
 	if (f)
 		fclose(f);
-	return uid;
+	return all;
 }
 
 /* Ranges of a map do not overlap. One of a part of the users may have the overflow uid too: then the
  * kernel's answer has two meanings. */
-static bool all_users_are_mapped(void)
-{
-	FILE *f = fopen("/proc/self/uid_map", "re");
-	uint64_t all = 0;
-	unsigned n;
-
-	while (f && fscanf(f, "%*u %*u %u", &n) == 1)
-		all += n;
-	if (f)
-		fclose(f);
-	return all >= UIDS_ALL;
-}
-
 bool gx_uid_is_nobody(unsigned uid)
 {
-	return uid == overflow_uid() && !all_users_are_mapped();
+	uint64_t overflow = file_sum("/proc/sys/kernel/overflowuid", "%u") ?: OVERFLOW_UID;
+
+	return uid == overflow && file_sum("/proc/self/uid_map", "%*u %*u %u") < UIDS_ALL;
 }
 
 bool gx_uid_is_own(unsigned uid)

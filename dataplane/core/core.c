@@ -492,14 +492,11 @@ static void core_pin(struct gx_core *core, uint64_t now_ns)
 	if (sched_getaffinity(tid, sizeof(is), &is) || CPU_EQUAL(&is, &own)) {
 		core->unpinned = false;
 	} else if (!sched_setaffinity(tid, sizeof(own), &own)) {
-		gx_warn("core %u had lost CPU %d, as by a change of its cpuset, and is pinned to "
-			"it again",
-			core->index, cpu);
+		gx_warn("core %u had lost CPU %d, and is pinned to it again", core->index, cpu);
 	} else if (!core->unpinned) {
 		core->unpinned = true;
-		gx_warn("core %u has lost CPU %d, and cannot be pinned to it again (%s): it shares "
-			"CPUs with other work, so give its cpuset that CPU",
-			core->index, cpu, strerror(errno));
+		gx_warn("core %u has lost CPU %d (%s): give its cpuset that CPU", core->index, cpu,
+			strerror(errno));
 	}
 }
 

@@ -221,8 +221,6 @@ void local_keys_gpu(struct gx_conn *c)
 		unsigned at = i % LOCAL_KEY_PAGE;
 		uint64_t token = page ? page->asked[at] : 0;
 
-		if (!page)
-			i |= LOCAL_KEY_PAGE - 1;
 		if (!token || atomic_load_explicit(&page->map[at], memory_order_relaxed))
 			continue;
 		page->asked[at] = 0;

@@ -196,8 +196,7 @@ GX_EXPORT int gx_queue_arm(struct gx_queue *q)
 		return gx_core_arm(q->core);
 	if (!q->sleep.is_open)
 		return gx_fail(-EINVAL, "gx_queue_fd() comes before gx_queue_arm()");
-	if (q->notes && sub_notes_due(q)) /* gx_poll() sends them */
-		return 1;
+	sub_notes_send(q);
 	gx_sleep_arm(&q->sleep);
 	for (unsigned i = 0; i < q->nr_lanes; i++)
 		if (!gx_ring_empty(q->lane[i]->back) || (q->notify && lane_has_notes(q->lane[i]))) {

@@ -194,7 +194,6 @@ unsigned sub_reqs_cancel(struct gx_queue *q, const struct sub_msg *msg, const st
 /** sub_msg_back() - A part is back. Return: true: the message has ended, and @comp is its
  * completion. */
 bool sub_msg_back(struct gx_queue *q, struct sub_req *r, struct gx_comp *comp);
-void sub_notes_send(struct gx_queue *q);      /* those of messages whose turn it is */
-bool sub_notes_due(const struct gx_queue *q); /* would it send one? */
+void sub_notes_send(struct gx_queue *q); /* those of messages whose turn it is */
 
 #endif

@@ -201,7 +201,7 @@ static void msg_notify(struct sub_msg *m, struct sub_req *r)
 
 /* Send the note of *@at, which is ready, as a put without data on lane 0. One that was cancelled while
  * it waited for its turn ends there, too late. */
-static void msg_note(struct gx_queue *q, struct sub_msg **at)
+static bool msg_note(struct gx_queue *q, struct sub_msg **at)
 {
 	struct sub_msg *m = *at;
 	struct gx_ep *ep = m->ep->conn->ep[0];
@@ -215,6 +215,8 @@ static void msg_note(struct gx_queue *q, struct sub_msg **at)
 	struct sub_req *r = m->last->lane == l ? m->last : sub_req_get(l);
 	void *item = r;
 
+	if (!r)
+		return false;
 	if (m->cancelled) {
 		m->err = -ECANCELED;
 		op.deadline_ns = 1;
@@ -226,34 +228,19 @@ static void msg_note(struct gx_queue *q, struct sub_msg **at)
 	if (r != m->last)
 		sub_req_put(m->last);
 	sub_lane_send(l, &item, 1);
-}
-
-/* Is it the turn of its note, and is there a request for it? */
-static bool note_may_go(const struct gx_queue *q, const struct sub_msg *m)
-{
-	const struct sub_lane *l = q->lane[m->ep->conn->ep[0]->core->index];
-
-	return note_first(q, m->ep->conn) == m && m->last && (m->last->lane == l || l->nr_free);
+	return true;
 }
 
 void sub_notes_send(struct gx_queue *q)
 {
 	struct sub_msg **at = &q->notes;
 
-	while (*at)
-		if (note_may_go(q, *at))
-			msg_note(q, at);
-		else
+	while (*at) {
+		const struct sub_msg *m = *at;
+
+		if (note_first(q, m->ep->conn) != m || !m->last || !msg_note(q, at))
 			at = &(*at)->note_next;
-}
-
-bool sub_notes_due(const struct gx_queue *q)
-{
-	const struct sub_msg *m = q->notes;
-
-	while (m && !note_may_go(q, m))
-		m = m->note_next;
-	return m;
+	}
 }
 
 /* It failed, so there is no note of it. */

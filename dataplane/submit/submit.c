@@ -191,13 +191,6 @@ static bool wait_post(struct submit_core *s, struct sub_wait **at)
 	return ret != -EAGAIN;
 }
 
-static void wait_there(struct submit_core *s, struct sub_wait *w)
-{
-	w->there = true;
-	if (!w->req)
-		mark_put(s->marks, w->mark);
-}
-
 static bool waits_run(struct submit_core *s, uint64_t now_ns)
 {
 	struct sub_wait **at = &s->head;
@@ -206,8 +199,11 @@ static bool waits_run(struct submit_core *s, uint64_t now_ns)
 	while (*at) {
 		struct sub_wait *w = *at;
 
-		if (!w->there && mark_there(w->marks, w->mark, now_ns))
-			wait_there(s, w);
+		if (!w->there && mark_there(w->marks, w->mark, now_ns)) {
+			w->there = true;
+			if (!w->req)
+				mark_put(s->marks, w->mark);
+		}
 		if (w->op.deadline_ns && w->op.deadline_ns <= now_ns)
 			wait_fail(s, at, -ETIMEDOUT);
 		else if (w->there)

@@ -671,7 +671,7 @@ MUTANTS = {
     "NT24": ("a queue's thread sleeps though its program holds notes",
             [("dataplane/submit/comps.c", "return l->sink.taken ||", "return")], ["note note__arm"]),
     "NT25": ("a note that waits for its striped message keeps the thread awake",
-            [("dataplane/submit/comps.c", "if (q->notes && sub_notes_due(q))", "if (q->notes)")], ["submit striped__note"]),
+            [("dataplane/submit/comps.c", "\tsub_notes_send(q);\n\tgx_sleep_arm", "\tif (q->notes)\n\t\treturn 1;\n\tgx_sleep_arm")], ["submit striped__note"]),
     "NT26": ("a note of a closed queue counts twice in the next",
             [("dataplane/core/note.c", "\tif (!in->away)\n", "\tif (in)\n")], ["note note__sink_takes_over"]),
     "NT27": ("a place that a note left in the core's queue comes as a completion",
