@@ -319,6 +319,24 @@ void cc_timeout(struct cc *c, uint64_t now_ns)
 
 /* ---- State ---- */
 
+void cc_state(const struct cc *c, uint64_t now_ns, struct cc_state *out)
+{
+	*out = (struct cc_state){.kind = c->ops->kind,
+				 .phase = c->ops->phase(c),
+				 .in_flight_b = c->in_flight_b,
+				 .in_flight = c->in_flight,
+				 .window_b = c->window_b,
+				 .pace_b_s = c->pace_b_s,
+				 .rate_b_s = c->rate.bw == CC_NEVER ? 0 : c->rate.bw,
+				 .rtt_ns = c->rtt_ns,
+				 .rtt_min_ns = c->rtt_min_ns == CC_NEVER ? 0 : c->rtt_min_ns,
+				 .limit = c->limit};
+	for (unsigned i = 0; i < CC_LIMITS; i++)
+		out->ns[i] = c->limit_sum_ns[i];
+	if (c->limit_ns && now_ns > c->limit_ns)
+		out->ns[c->limit] += now_ns - c->limit_ns;
+}
+
 void cc_sums(const struct cc *c, uint64_t now_ns, struct cc_sums *out)
 {
 	for (unsigned i = 0; i < CC_LIMITS; i++)

@@ -67,7 +67,21 @@ void cc_told(struct cc *c, uint64_t now_ns);
 /* All that was under way is deemed lost, by the time-out; cc_lost() has told of each. */
 void cc_timeout(struct cc *c, uint64_t now_ns);
 
-/* What is told of in each slow tick. */
+struct cc_state {
+	enum cc_kind kind;	/* swift turns into rate beside a stream that fills the queue */
+	const char *phase;	/* of the controller */
+	uint64_t in_flight_b;	/* bytes under way */
+	uint32_t in_flight;	/* packets under way */
+	uint64_t window_b;	/* bytes that may be */
+	uint64_t pace_b_s;	/* of the pacer; 0: it does not pace */
+	uint64_t rate_b_s;	/* of the path, as far as known; 0: not yet */
+	uint64_t rtt_ns;	/* last sample */
+	uint64_t rtt_min_ns;	/* without queues, as far as known */
+	enum cc_limit limit;	/* what kept the last packet */
+	uint64_t ns[CC_LIMITS]; /* time under each limit */
+};
+void cc_state(const struct cc *c, uint64_t now_ns, struct cc_state *out);
+/* The part of it that is told of in each slow tick. */
 struct cc_sums {
 	uint64_t ns[CC_LIMITS], rate_b_s, rtt_ns, window_b;
 	uint32_t sent_b, lost_b; /* in all, low 32 bits */

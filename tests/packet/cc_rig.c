@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "packet/cc_rig.h"
-#include "packet/cc_state.h"
 
 #include <math.h>
 #include <setjmp.h>

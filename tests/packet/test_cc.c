@@ -12,7 +12,6 @@
 #include <stdlib.h>
 
 #include "packet/cc_rig.h"
-#include "packet/cc_state.h"
 
 #include <cmocka.h>
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "packet/cc_rig.h"
-#include "packet/cc_state.h"
+#include "packet/cc_names.h"
 
 #include <cmocka.h>
 

@@ -6,7 +6,6 @@
  */
 #include "packet/cc.h"
 #include "sim/sim_rig.h"
-#include "packet/cc_state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
