@@ -168,8 +168,7 @@ struct gx_queue_opts {
 	 * any. A note's bytes are its reader's until the next gx_poll() of the queue, and so is its
 	 * endpoint. While it holds 1,024 of a core that gx_poll() has not taken, the others wait as they do
 	 * for the queue of a core. gx_queue_close() gives those that were not taken to the next such
-	 * queue, or to the cores' queues. Those that came before gx_queue_open() come here, unless another
-	 * completion lies before them in the core's queue. Immediates always lie there */
+	 * queue, or to the cores' queues. Those that lie there come here. Immediates stay there */
 	bool notify;
 	uint8_t reserved[7]; /* 0 */
 };
@@ -238,8 +237,9 @@ int gx_post_striped(struct gx_queue *q, struct gx_conn *conn, const struct gx_op
  * gx_cancel() - Ask to end the operations of the queue with this .user that were posted on @ep, or
  * striped over @ep's connection. [queue] Each completes with -ECANCELED unless it is done first;
  * over link "verbs", and "tcp" with gx_nic_opts.tx, when devices or the kernel have let go of its
- * memory, at the latest when the peer is lost. The call looks at each operation of the endpoint, or
- * of the queue, that is under way.
+ * memory, at the latest when the peer is lost. Bytes of a put that have left may land after that, at
+ * their places alone: by packets also over those of a later put there. So it is at its deadline. The
+ * call looks at each operation of the endpoint, or of the queue, that is under way.
  * Return: how many it found; -EINVAL: @ep is of another core than the queue.
  */
 int gx_cancel(struct gx_queue *q, struct gx_ep *ep, uint64_t user);
