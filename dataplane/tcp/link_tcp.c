@@ -133,10 +133,11 @@ static void tcp_kick(struct gx_ep *ep)
 
 	if (e->err || e->live_at == TCP_NONE)
 		return;
-	tcp_live_heat(e);
 	e->ctls.answered |= e->ctls.asked;
 	e->ctls.asked = false;
 	tcp_tx(e);
+	if (tcp_live_is_cold(e))
+		tcp_live_see(e, false);
 }
 
 static int tcp_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *route)
@@ -193,7 +194,7 @@ static int tcp_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	e->counted = true;
 	e->link->offload->open(e);
 	local->port.fd = -1;
-	return 0;
+	return tcp_live_open(e->link);
 }
 
 /* A chunk is a power of two, so that a shift finds the number of one. */
@@ -295,8 +296,8 @@ static void tcp_ep_free(struct gx_ep *ep)
 	socks_close(e);
 	if (e->link)
 		e->link->offload->close(e);
-	if (e->counted)
-		e->link->nr_eps--;
+	if (e->counted && !--e->link->nr_eps)
+		tcp_live_close(e->link);
 	gx_pages_put(e, sizeof(*e));
 }
 
@@ -322,6 +323,7 @@ int link_tcp_open(struct gx_core *core, const struct tcp_offload *offload, size_
 	if (!l)
 		return gx_fail(-ENOMEM, "no memory for link tcp of core %u", core->index);
 	l->core = core;
+	l->fd = -1;
 	l->offload = offload;
 	core->link[GX_LINK_TCP] = l;
 	return 0;

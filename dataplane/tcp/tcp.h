@@ -215,7 +215,7 @@ struct tcp_sock {
 	uint64_t out_b;	     /* bytes in the queue; */
 	uint8_t out_shift;   /* ... with TCP_OUT_B << this it takes no other chunk */
 	bool leads;	     /* the kernel may keep what it took last, see struct tcp_sys */
-	uint32_t watched;    /* events of it in the core's epoll; 0: it is not there */
+	uint32_t watched;    /* events of it in the link's epoll; 0: it is not there */
 	struct tcp_out out[TCP_OUTS];
 	/* in */
 	struct tcp_seal *seal; /* frozen: its bytes are encrypted; NULL: they are not */
@@ -290,7 +290,6 @@ struct tcp_ctls {
 
 /* tcp_turn.c, tcp_live.c: times, and whether the peer is there. */
 struct tcp_timer {
-	uint64_t busy_ns; /* its last post, byte in or byte out */
 	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns;
 	bool waiting;
 	_Atomic uint32_t told_msgs; /* its part of the gauge; ctl reads it */
@@ -347,11 +346,11 @@ struct tcp_ep {
 struct link_tcp {
 	struct gx_core *core;
 	unsigned nr_eps; /* ctl: endpoints that are open */
+	int fd;		 /* ctl: epoll of their sockets, there while nr_eps is not 0; -1: none */
+	bool looks;	 /* the core's own epoll has fd */
 	unsigned nr_live, nr_hot;
 	unsigned rover;	     /* the hot ep that this turn serves first */
-	unsigned cool;	     /* the next hot ep to check for cooling */
-	unsigned cold;	     /* the next cold ep to look at */
-	uint64_t cold_ns;    /* looks at cold ones are made up to here */
+	uint32_t look;	     /* free-running: the next of due_ns */
 	uint64_t rx_b, tx_b; /* bytes of this turn, against TCP_LINK_B */
 	uint32_t nr_held;    /* fragments of all eps */
 	uint32_t drop_at;    /* of eps[]: the next one to look at in this pass, see struct drop */
@@ -364,6 +363,7 @@ struct link_tcp {
 	struct tcp_gpu *made[GX_GPUS_MAX]; /* ctl: likewise; the core takes them into gpu */
 	struct tcp_ep *eps[GX_PEERS_MAX];  /* by index: attached eps, also those that fail */
 	struct tcp_ep *live[GX_PEERS_MAX]; /* attached eps, the hot ones first */
+	uint64_t due_ns[GX_PEERS_MAX];	   /* as eps: a cold one's next tick; UINT64_MAX: none */
 	char pad[TCP_PAD_B];		   /* zeros, to send in place of bytes that are gone */
 	char trash[TCP_PAD_B];		   /* bytes that nobody wants */
 };

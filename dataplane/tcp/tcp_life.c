@@ -40,7 +40,7 @@ void tcp_ep_leave(struct tcp_ep *e)
 		if (e->sock[i].feed)
 			e->sock[i].feed->ops->leave(e->sock[i].feed);
 		if (e->sock[i].watched) /* it stays open for a while, and readable */
-			epoll_ctl(ep->core->fd, EPOLL_CTL_DEL, e->sock[i].fd, NULL);
+			epoll_ctl(e->link->fd, EPOLL_CTL_DEL, e->sock[i].fd, NULL);
 	}
 	for (uint32_t k = 0; k < TCP_MIDS && e->rx.nr_in; k++) {
 		if (e->in[k].state == TCP_IN_FREE)
@@ -69,7 +69,7 @@ void tcp_fail(struct gx_ep *ep, int err)
 	e->err = err ? err : -ECONNRESET;
 	if (e->live_at != TCP_NONE)
 		tcp_live_remove(e);
-	tcp_tell_gauge(e, 0);
+	tcp_tell_gauge(e);
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->sock[i].feed)
 			tcp_feed_end(e->sock[i].feed);

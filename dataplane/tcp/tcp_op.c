@@ -286,8 +286,10 @@ void tcp_slot_free(struct tcp_ep *e, uint32_t slot)
 		e->match.slots[slot].used = false;
 }
 
-void tcp_tell_gauge(struct tcp_ep *e, uint32_t nr_msgs)
+void tcp_tell_gauge(struct tcp_ep *e)
 {
+	uint32_t out = TCP_MIDS - (e->tx.mid_head - e->tx.mid_tail) + e->match.gets_out;
+	uint32_t nr_msgs = e->err ? 0 : out + e->rx.nr_in;
 	uint32_t told = atomic_load_explicit(&e->timer.told_msgs, memory_order_relaxed);
 
 	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - told);

@@ -34,7 +34,7 @@ void tcp_fetch_unlist(struct tcp_ep *e, uint32_t i); /* it waits for none any mo
 /** tcp_act_again() - The chunks that were staged for it are not there any more. */
 void tcp_act_again(struct tcp_ep *e, uint32_t i);
 /* The core's gauge of messages is a sum over its endpoints. Each adds the change of its own part. */
-void tcp_tell_gauge(struct tcp_ep *e, uint32_t nr_msgs);
+void tcp_tell_gauge(struct tcp_ep *e);
 void tcp_op_unlist(struct tcp_ep *e, uint32_t i);
 uint32_t tcp_op_alloc(struct tcp_ep *e); /* TCP_NONE: none is free */
 void tcp_op_free(struct tcp_ep *e, uint32_t i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One turn of the tcp link: read this first. The polling loop calls link_tcp_poll(), which hands on
- * the copies that GPUs have ended since the last turn (tcp_gpu.c). Then it does for each endpoint that
- * is not cold (tcp_live.c), in this order:
+ * the copies that GPUs have ended since the last turn (tcp_gpu.c). Then it does for endpoints that
+ * are not cold (tcp_live.c), in this order:
  *
  *   tcp_rx()          reads sockets: payload into its place, frames to in, match and op (tcp_rx.c)
  *   tcp_gpus_settle() has GPUs copy payload that came for their memory (tcp_gpu.c)
@@ -26,8 +26,6 @@
 
 #include <errno.h>
 #include <sys/epoll.h>
-
-#define TCP_LOOK_NS 100000000ull /* longest sleep of a core with connections */
 
 /* ---- timers ---- */
 
@@ -87,8 +85,6 @@ static void tick_speak(struct tcp_ep *e)
 
 static void ep_tick(struct tcp_ep *e)
 {
-	uint32_t mids_out = TCP_MIDS - (e->tx.mid_head - e->tx.mid_tail);
-
 	e->timer.tick_ns = e->now_ns + TCP_TICK_NS;
 	tick_alive(e);
 	tick_speak(e);
@@ -99,7 +95,7 @@ static void ep_tick(struct tcp_ep *e)
 		tcp_fault(e, e->end.err);
 	if (e->now_ns >= e->timer.deadline_ns)
 		tick_deadlines(e);
-	tcp_tell_gauge(e, mids_out + e->rx.nr_in + e->match.gets_out);
+	tcp_tell_gauge(e);
 }
 
 /* ---- a turn ---- */
@@ -165,9 +161,29 @@ static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 	worked |= ep_tx(e, ctl, e->link->rx_b - rx_b);
 	if (e->now_ns >= e->timer.tick_ns)
 		ep_tick(e);
-	if (worked)
-		tcp_live_heat(e);
+	if (gx_unlikely(e->link->nr_live > TCP_COLD_FEW))
+		tcp_live_see(e, worked);
 	return worked;
+}
+
+/* Cold endpoints wake of whose sockets the kernel tells, and those tick whose time has come. */
+static void cold_turn(struct link_tcp *l, uint64_t now_ns)
+{
+	struct epoll_event ev[TCP_LIVE_TURN];
+	int n = epoll_wait(l->fd, ev, TCP_LIVE_TURN, 0);
+
+	for (int i = 0; i < n; i++)
+		if (l->eps[ev[i].data.u32])
+			tcp_live_heat(l->eps[ev[i].data.u32]);
+	for (unsigned k = 0; k < TCP_LIVE_TURN; k++) {
+		uint32_t at = l->look++ % GX_PEERS_MAX;
+
+		if (gx_likely(l->due_ns[at] > now_ns))
+			continue;
+		l->eps[at]->now_ns = now_ns;
+		ep_tick(l->eps[at]);
+		tcp_live_see(l->eps[at], false);
+	}
 }
 
 bool link_tcp_asleep(const void *link)
@@ -175,20 +191,6 @@ bool link_tcp_asleep(const void *link)
 	const struct link_tcp *l = link;
 
 	return !l->nr_live && !l->nr_held;
-}
-
-/* Have the kernel end the core's sleep by these events of a socket. 0: by none. */
-static int sock_watch(struct tcp_sock *s, int fd, uint32_t events)
-{
-	struct epoll_event ev = {.events = events, .data.fd = -1};
-	int op = !s->watched ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
-
-	if (events == s->watched)
-		return 0;
-	if (epoll_ctl(fd, op, s->fd, &ev))
-		return -errno;
-	s->watched = events;
-	return 0;
 }
 
 /* Does something move but for what the peer's next byte brings? */
@@ -200,35 +202,30 @@ static bool ep_moves(const struct tcp_ep *e)
 
 static int ep_look(struct tcp_ep *e, struct gx_look *look)
 {
-	uint64_t due_ns =
-		look->now_ns + GX_MIN(TCP_LOOK_NS, e->ep.conn->agreed.peer_timeout_ns / 16);
-	int ret = 0;
+	uint64_t due_ns = tcp_live_look_ns(e, look->now_ns);
 
 	if (e->ctls.holds || e->nic.nr_out || e->tx.nr_fetch || e->rx.landed_head != TCP_NONE)
 		return 1;
 	look->until_ns = GX_MIN(look->until_ns, GX_MIN(due_ns, e->timer.deadline_ns));
 	if (ep_moves(e))
 		look->until_ns = GX_MIN(look->until_ns, e->timer.tick_ns);
-	for (unsigned i = 0; i < e->nr_socks && !ret; i++) {
-		struct tcp_sock *s = &e->sock[i];
-
-		if (s->feed)
-			return -EOPNOTSUPP;
-		ret = sock_watch(s, look->fd,
-				 (s->rx_ended ? 0 : EPOLLIN) |
-					 (s->head != s->tail && !s->tx_ended ? EPOLLOUT : 0));
-	}
-	return ret;
+	return tcp_live_watch(e);
 }
 
 int link_tcp_look(void *link, struct gx_look *look)
 {
 	struct link_tcp *l = link;
+	struct epoll_event ev = {.events = EPOLLIN, .data.fd = -1};
 	int ret = l->nr_held ? 1 : 0;
 
-	for (unsigned i = 0; i < l->nr_live && !ret; i++)
+	for (unsigned i = 0; i < l->nr_hot && !ret; i++)
 		ret = ep_look(l->live[i], look);
-	return ret;
+	for (unsigned i = 0; i < GX_PEERS_MAX && l->nr_hot < l->nr_live; i++)
+		look->until_ns = GX_MIN(look->until_ns, l->due_ns[i]);
+	if (ret || !l->nr_live || l->looks)
+		return ret;
+	l->looks = !epoll_ctl(look->fd, EPOLL_CTL_ADD, l->fd, &ev);
+	return l->looks ? 0 : -errno;
 }
 
 bool link_tcp_poll(void *link, uint64_t now_ns)
@@ -236,20 +233,26 @@ bool link_tcp_poll(void *link, uint64_t now_ns)
 	struct link_tcp *l = link;
 	bool worked = false;
 	struct tcp_ep *e;
+	unsigned n;
 
 	l->core->now_ns = now_ns;
+	if (!(l->nr_live | l->nr_gpus))
+		return false;
 	l->rx_b = l->tx_b = 0;
 	if (l->nr_gpus)
 		worked |= tcp_gpus_reap(l, now_ns);
-	tcp_live_cool(l, now_ns);
-	while ((e = tcp_live_cold(l, now_ns))) /* first: the hot ones may use up the turn's bytes */
-		worked |= ep_turn(e, now_ns);
-	if (++l->rover >= l->nr_hot)
+	if (gx_unlikely(l->nr_hot < l->nr_live))
+		cold_turn(l, now_ns);
+	n = GX_MIN(l->nr_hot, TCP_LIVE_TURN);
+	l->rover += n < l->nr_hot ? n : 1;
+	if (l->rover >= l->nr_hot)
 		l->rover = 0;
-	for (unsigned k = 0, i = l->rover; k < l->nr_hot; k++) {
-		worked |= ep_turn(l->live[i], now_ns);
-		if (++i == l->nr_hot)
+	for (unsigned i = l->rover; n && l->nr_hot; n--) {
+		if (i >= l->nr_hot)
 			i = 0;
+		e = l->live[i];
+		worked |= ep_turn(e, now_ns);
+		i += l->live[i] == e; /* else it is cold, and another has its place */
 	}
 	return worked;
 }
