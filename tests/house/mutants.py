@@ -739,7 +739,7 @@ MUTANTS = {
                 [("dataplane/control/ctl_listen.c", "atomic_store_explicit(&c->listener, NULL, memory_order_relaxed)", "(void)c")],
                 ["listen asked__program_closes_the"]),
     "KEY2": ("a lease does not end",
-           [("dataplane/core/core.h", "core->now_ns >= mem->until_ns", "false")], ["key lease__ends"]),
+           [("dataplane/core/core.c", "core->now_ns >= mem->until_ns", "false")], ["key lease__ends"]),
     "W1": ("the thread of a queue arms, and does not look once more",
            [("dataplane/submit/comps.c", "if (!gx_ring_empty(q->lane[i]->back) ||", "if (0 ||")], ["queue_fd packet"]),
     "W2": ("no barrier between the word that arms and that look",
