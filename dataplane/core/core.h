@@ -234,9 +234,8 @@ struct gx_ep {
 	uint32_t list_puts, list_gets; /* core: parts of lists that its link has */
 	uint32_t nr_waits;	       /* core: of its operations, that wait for a stream */
 	struct list_own *lists;	       /* core: what its lists use before they take of the core's */
-	_Atomic uint32_t
-		list_runs;   /* core: that the core's list of runs has; .detached waits for them */
-	struct notes *notes; /* core: see note.h */
+	_Atomic uint32_t list_runs;    /* core: in its list; .detached waits for them */
+	struct notes *notes;	       /* core: see note.h */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */

@@ -332,7 +332,7 @@ unsigned core_notes_poll(struct gx_core *core, struct gx_comp comps[], unsigned 
 
 /* ---- Taking notes ---- */
 
-/* The queue has room, see note_room(). */
+/* The queue has room, see place_for_note(). */
 static void sink_put(struct note_sink *s, struct note_in *in)
 {
 	void *item = in;
@@ -367,12 +367,6 @@ static void note_give(struct gx_core *core, struct note_in *in)
 		note_tell(core, in);
 }
 
-/* Those that are told again come before all others. */
-static bool note_room(const struct gx_core *core)
-{
-	return !core->notes.back && place_for_note(core);
-}
-
 /* Tell of all that is whole and in turn. Return: false: the program has to take completions first. */
 static bool notes_deliver(struct notes *n)
 {
@@ -385,7 +379,8 @@ static bool notes_deliver(struct notes *n)
 		if ((in->got & NOTE_WHOLE) != NOTE_WHOLE)
 			break;
 		in->free = in->got & NOTE_VOID;
-		room = in->free || note_room(core);
+		/* Those that are told again come before all others. */
+		room = in->free || (!core->notes.back && place_for_note(core));
 		if (!room)
 			break;
 		in->got = 0;

@@ -13,15 +13,7 @@
 #define NIC_NL_ANSWERS_MAX 1024 /* datagrams for one request */
 
 /** enum nic_ask - What was asked, so what an answer may hold. */
-enum nic_ask {
-	NIC_ASK_FAMILY,
-	NIC_ASK_RINGS,
-	NIC_ASK_DEV,
-	NIC_ASK_QUEUES,
-	NIC_ASK_BIND,
-	NIC_ASK_DO, /* no answer but whether it was done */
-	NIC_ASKS
-};
+enum nic_ask { NIC_ASK_FAMILY, NIC_ASK_RINGS, NIC_ASK_DEV, NIC_ASK_QUEUES, NIC_ASK_BIND, NIC_ASKS };
 
 /** struct nic_got - What the answers to one request told. */
 struct nic_got {

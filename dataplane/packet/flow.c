@@ -648,8 +648,7 @@ static void flow_ack_soon(struct flow *f, uint64_t now_ns)
  * which older packets have set. */
 static void flow_rx_skip(struct flow *f, uint32_t n)
 {
-	if (n >
-	    f->rx_mask) { /* more than a window holds: a connection's first packet after probes */
+	if (n > f->rx_mask) { /* a connection's first packet after probes */
 		f->rx_skipped += n;
 		memset(f->rx, 0, (f->rx_mask + 1) / 8);
 		return;

@@ -1505,7 +1505,7 @@ MUTANTS = {
             [("dataplane/core/note.c", "while (gx_ring_get(s->told, &item, 1)) {", "while (0 && gx_ring_get(s->told, &item, 1)) {")],
             ["note sink_closes"]),
     "NT10": ("notes of a closed queue are overtaken",
-             [("dataplane/core/note.c", "return !core->notes.back && place_for_note(core);", "return place_for_note(core);")],
+             [("dataplane/core/note.c", "(!core->notes.back && place_for_note(core));", "place_for_note(core);")],
              ["note sink_closes_no_room", "note sink_takes_the_older_first"]),
     "NT11": ("a note in the hands of a queue's program does not hold its endpoint",
              [("dataplane/core/note.c", "\t\tatomic_fetch_add_explicit(&in->of->away, 1, memory_order_relaxed);\n\tin->away = true;\n", "\t\t(void)0;\n")],

@@ -55,14 +55,10 @@ static const struct argp_option metrics_options[] = {
 
 static volatile int metrics_quit;
 
-/* It comes in ppoll() alone, so it may log. */
+/* Nothing is read again by SIGHUP, which ends nothing. */
 static void metrics_on_signal(int signo)
 {
-	if (signo == SIGHUP)
-		gx_log(GX_LOG_INFO,
-		       "reload: nothing is read again; options are those of the start");
-	else
-		metrics_quit = 1;
+	metrics_quit |= signo != SIGHUP;
 }
 
 /* ---- A page ---- */
