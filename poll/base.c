@@ -5,7 +5,6 @@
  */
 #include "gx_internal/base.h"
 #include "gx_internal/fork.h"
-#include "gx_internal/user.h"
 
 #include <errno.h>
 #include <pthread.h>

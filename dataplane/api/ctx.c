@@ -10,7 +10,6 @@
 
 #include "gx/log.h"
 #include "gx_internal/link.h"
-#include "gx_internal/user.h"
 
 #include <errno.h>
 #include <inttypes.h>

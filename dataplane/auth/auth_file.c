@@ -6,7 +6,6 @@
 #include "auth/auth.h"
 
 #include "gx_internal/link.h"
-#include "gx_internal/user.h"
 
 #include <ctype.h>
 #include <errno.h>

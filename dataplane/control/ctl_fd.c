@@ -11,7 +11,6 @@
 #include "control/ctl.h"
 
 #include "gx_internal/fds.h"
-#include "gx_internal/user.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,7 +6,6 @@
  * thread; the caller's thread binds it.
  */
 #include "control/ctl.h"
-#include "gx_internal/user.h"
 
 #include <errno.h>
 #include <fcntl.h>

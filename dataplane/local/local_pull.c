@@ -12,8 +12,6 @@
  */
 #include "local/local.h"
 
-#include "gx_internal/user.h"
-
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

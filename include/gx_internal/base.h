@@ -119,6 +119,15 @@ void gx_pages_put(void *ptr, size_t len);
 void *gx_huge_get(size_t len);
 bool gx_huge_take(char *ptr, size_t len);
 
+/**
+ * gx_uid_is_nobody() - Does @uid, from the kernel, stand for all users that our user namespace does not
+ * map? Such a one is never our own user, nor one that may be allowed. It is the kernel's overflow uid,
+ * wherever /proc/self/uid_map lacks users or cannot be read. Control path: reads files.
+ * gx_uid_is_own() - Is it our own user, surely?
+ */
+bool gx_uid_is_nobody(unsigned uid);
+bool gx_uid_is_own(unsigned uid);
+
 /** gx_random() - Fill @buf from the kernel's generator. Return: 0, -errno. */
 int gx_random(void *buf, size_t len);
 

@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "control/ctl_hand.h"
-#include "gx_internal/user.h"
 
 static void fd__strangers(void **state)
 {

@@ -6,8 +6,6 @@
  */
 #include "ports/dpdk/net.h"
 
-#include "gx_internal/user.h"
-
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <dirent.h>
