@@ -91,6 +91,7 @@ bool Engine::context_open(unsigned nr_cores)
 	auth.key_file = file; /* agents connect to one another, both ways */
 	auth.key_files = &file;
 	auth.nr_key_files = 1;
+	auth.name = localAgent.size() - 1 < GX_PEER_NAME_MAX ? localAgent.c_str() : nullptr;
 	opts.auth = key.empty() ? nullptr : &auth;
 	opts.insecure = insecure;
 	opts.gpu = &gpu;

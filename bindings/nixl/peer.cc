@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include <gx/auth.h>
+
 static const char INFO[] = "gx1 "; /* begins connection info */
 static constexpr uint64_t DIAL_NS = 5000000000;
 static constexpr size_t NAMES_MAX = 65536; /* that strangers may leave here */
@@ -47,6 +49,8 @@ nixl_status_t Engine::peer_dial(const std::string &agent, Peer &peer) const
 	int ret;
 
 	opts.timeout_ns = DIAL_NS;
+	if (!key.empty() && agent.size() - 1 < GX_PEER_NAME_MAX) /* as it has named itself */
+		opts.peer = agent.c_str();
 	if (port == "local" || port == "tcp" || port == "verbs")
 		opts.link = port.c_str();
 	peer.link.reset();

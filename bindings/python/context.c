@@ -227,8 +227,9 @@ static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-	static char *names[] = {"cores",	"port",	    "server", "insecure", "bind_host",
-				"peer_timeout", "key_file", "copy",   "sms",	  NULL};
+	static char *names[] = {"cores",     "port",	     "server",	 "insecure",
+				"bind_host", "peer_timeout", "key_file", "copy",
+				"sms",	     "name",	     NULL};
 	const char *key_file = NULL;
 	struct gx_gpu_opts gpu = GX_INIT(gpu);
 	struct gx_auth_opts auth = GX_INIT(auth);
@@ -240,9 +241,9 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	uint32_t copy = GX_COPY_AUTO;
 	double timeout = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzdzO&O&", names, &cores, &port.name,
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzdzO&O&z", names, &cores, &port.name,
 					 &server, &insecure, &o.bind_host, &timeout, &key_file,
-					 u32_of, &copy, u32_of, &gpu.sms))
+					 u32_of, &copy, u32_of, &gpu.sms, &auth.name))
 		return NULL;
 	n = cpus_of(cores, cpus);
 	if (n < 0)
@@ -275,8 +276,8 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	/* A context listens and connects. */
 	auth.key_file = key_file;
 	auth.key_files = &key_file;
-	auth.nr_key_files = 1;
-	o.auth = key_file ? &auth : NULL;
+	auth.nr_key_files = key_file ? 1 : 0;
+	o.auth = key_file || auth.name ? &auth : NULL;
 	gpu.copy = (enum gx_copy_by)copy;
 	o.gpu = &gpu;
 	o.on_conn = on_conn;
@@ -485,7 +486,7 @@ static PyObject *context_listen(PyObject *self, PyObject *args)
 
 static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 {
-	static char *names[] = {"addr", "timeout", "link", "lanes", NULL};
+	static char *names[] = {"addr", "timeout", "link", "lanes", "peer", NULL};
 	struct context *c = (struct context *)self;
 	struct gx_connect_opts o = GX_INIT(o);
 	struct gx_conn *conn;
@@ -495,8 +496,8 @@ static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 	struct conn *k;
 	int ret;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|d$zO&", names, &addr, &timeout, &o.link,
-					 u32_of, &o.lanes) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|d$zO&z", names, &addr, &timeout, &o.link,
+					 u32_of, &o.lanes, &o.peer) ||
 	    context_check(c))
 		return NULL;
 	if (!(timeout > 0 && timeout < 1e9)) {

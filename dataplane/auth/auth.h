@@ -55,6 +55,7 @@ int auth_open(struct gx *gx);
 void auth_close(struct gx *gx); /* nobody holds a key any more */
 /** auth_serves() - Does this context have keys that peers may show? Any thread. */
 bool auth_serves(const struct gx *gx);
+const char *auth_name(const struct gx *gx); /* gx_auth_opts.name. Any thread */
 /** auth_shows() - Does this end show a key when it connects? Any thread. */
 bool auth_shows(const struct gx *gx);
 /** auth_own() - The key that this end shows. The caller holds it. NULL: none. ctl. */

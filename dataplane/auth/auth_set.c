@@ -19,7 +19,7 @@
 /* owner: ctl; the options are frozen */
 struct auth_set {
 	struct gx_auth_opts opts; /* its texts are copies, or NULL */
-	char *key_file, *files[SET_FILES_MAX];
+	char *key_file, *name, *files[SET_FILES_MAX];
 	struct auth_key *keys; /* those that peers may show */
 	struct auth_key *own;  /* that this end shows; NULL: none */
 	unsigned nr_keys;
@@ -347,6 +347,11 @@ bool auth_shows(const struct gx *gx)
 	return gx->auth && gx->auth->key_file;
 }
 
+const char *auth_name(const struct gx *gx)
+{
+	return gx->auth ? gx->auth->name : NULL;
+}
+
 bool auth_serves(const struct gx *gx)
 {
 	return gx->auth && (gx->auth->opts.find || gx->auth->opts.nr_key_files);
@@ -420,6 +425,10 @@ static int opts_check(const struct gx_opts *o, const struct gx_auth_opts *a)
 		return gx_fail(
 			-EINVAL,
 			"gx_auth_opts.key_files and a function that finds keys: take one of them");
+	if (a->name && (!serves || !a->name[0] || strlen(a->name) > GX_PEER_NAME_MAX))
+		return gx_fail(-EINVAL,
+			       "gx_auth_opts.name is of a server with keys, and of 1 to %d bytes",
+			       GX_PEER_NAME_MAX);
 	if (a->nr_key_files > SET_FILES_MAX)
 		return gx_fail(-EINVAL, "%u key files: at most %d, or name their folder",
 			       a->nr_key_files, SET_FILES_MAX);
@@ -436,7 +445,8 @@ static int set_texts(struct auth_set *set, const struct gx_auth_opts *a)
 	set->opts.key_files = NULL; /* the caller's */
 	set->opts.key_file = NULL;
 	set->key_file = a->key_file ? strdup(a->key_file) : NULL;
-	if (a->key_file && !set->key_file)
+	set->opts.name = set->name = a->name ? strdup(a->name) : NULL;
+	if ((a->key_file && !set->key_file) || (a->name && !set->name))
 		return gx_fail(-ENOMEM, "no memory for keys");
 	for (unsigned i = 0; i < a->nr_key_files; i++) {
 		if (!a->key_files[i])
@@ -489,6 +499,7 @@ void auth_close(struct gx *gx)
 	keys_put(set->keys);
 	auth_key_put(set->own);
 	free(set->key_file);
+	free(set->name);
 	for (unsigned i = 0; i < SET_FILES_MAX; i++)
 		free(set->files[i]);
 	free(set);

@@ -23,9 +23,11 @@ struct auth_tls_ctx {
 struct auth_tls {
 	SSL *ssl;
 	BIO *in, *out; /* the SSL's */
+	const struct auth_tls_ctx *ctx;
 	bool server;
 	char name[AUTH_TLS_NAME_MAX];
 	const uint8_t *secret; /* the caller's, or the stranger's */
+	const char *peer;      /* the caller's: the server's name, in the secret; NULL: not */
 };
 
 /* ---- A client's first record ---- */
@@ -90,13 +92,14 @@ static bool name_char(uint8_t c)
 static bool psk_take(struct cur e, char name[AUTH_TLS_NAME_MAX])
 {
 	struct cur ids = cur_part(&e, 2), id = cur_part(&ids, 2), binders;
-	bool ok = id.left && id.left < AUTH_TLS_NAME_MAX;
+	size_t n = id.left && id.b[id.left - 1] == AUTH_TLS_BOUND ? id.left - 1 : id.left;
+	bool ok = n && n < AUTH_TLS_NAME_MAX - 1;
 
 	cur_int(&ids, 4); /* age of a ticket, which it is none */
 	binders = cur_part(&e, 2);
 	ok = ok && !ids.bad && !ids.left && !binders.bad && !e.left && binders.left == 33 &&
 	     cur_int(&binders, 1) == 32;
-	for (size_t i = 0; ok && i < id.left; i++)
+	for (size_t i = 0; ok && i < n; i++)
 		ok = name_char(id.b[i]);
 	if (!ok)
 		return false;
@@ -185,14 +188,27 @@ void auth_tls_no_keys(uint8_t b[AUTH_TLS_ALERT_B])
 
 /* ---- The secret, as OpenSSL asks for it ---- */
 
+/* The key's secret, or one made of it for a name, in the manner of RFC 9258. */
+static bool secret_take(const struct auth_tls *t, uint8_t b[AUTH_SECRET_B])
+{
+	size_t n;
+
+	memcpy(b, t->secret, AUTH_SECRET_B);
+	return !t->peer ||
+	       EVP_Q_mac(t->ctx->lib, "HMAC", NULL, "SHA256", NULL, t->secret, AUTH_SECRET_B,
+			 (const uint8_t *)t->peer, strlen(t->peer), b, AUTH_SECRET_B, &n);
+}
+
 static SSL_SESSION *session_new(SSL *ssl)
 {
 	static const unsigned char aes_128_gcm_sha256[2] = {0x13, 0x01};
 	const struct auth_tls *t = SSL_get_app_data(ssl);
 	SSL_SESSION *s = SSL_SESSION_new();
+	uint8_t b[AUTH_SECRET_B];
+	bool ok = s && secret_take(t, b) && SSL_SESSION_set1_master_key(s, b, sizeof(b));
 
-	if (s && SSL_SESSION_set1_master_key(s, t->secret, AUTH_SECRET_B) &&
-	    SSL_SESSION_set_cipher(s, SSL_CIPHER_find(ssl, aes_128_gcm_sha256)) &&
+	explicit_bzero(b, sizeof(b));
+	if (ok && SSL_SESSION_set_cipher(s, SSL_CIPHER_find(ssl, aes_128_gcm_sha256)) &&
 	    SSL_SESSION_set_protocol_version(s, TLS1_3_VERSION))
 		return s;
 	SSL_SESSION_free(s);
@@ -218,17 +234,6 @@ static int client_use(SSL *ssl, const EVP_MD *md, const unsigned char **id, size
 	*len = strlen(t->name);
 	*out = session_new(ssl);
 	return *out != NULL;
-}
-
-/* The secret of OpenSSL's session has done its work. TLS's early secret, which is made of it, stays:
- * docs/security.md says what that is worth. */
-static void session_wipe(struct auth_tls *t)
-{
-	static const uint8_t zero[AUTH_SECRET_B];
-	SSL_SESSION *s = SSL_get_session(t->ssl);
-
-	if (s)
-		SSL_SESSION_set1_master_key(s, zero, sizeof(zero));
 }
 
 /* ---- Open and close ---- */
@@ -284,6 +289,7 @@ struct auth_tls *auth_tls_new(struct auth_tls_ctx *ctx, bool server, const char 
 	if (!t)
 		return NULL;
 	t->server = server;
+	t->ctx = ctx;
 	memccpy(t->name, name, 0, sizeof(t->name) - 1);
 	t->secret = secret ? secret : ctx->stranger;
 	t->ssl = SSL_new(ctx->ssl);
@@ -304,6 +310,18 @@ struct auth_tls *auth_tls_new(struct auth_tls_ctx *ctx, bool server, const char 
 	/* Where the server has not the key, the client wants a certificate, and trusts nobody's. */
 	SSL_set_verify(t->ssl, SSL_VERIFY_PEER, NULL);
 	return t;
+}
+
+void auth_tls_peer(struct auth_tls *t, const char *peer)
+{
+	char *end = t->name + strlen(t->name);
+
+	if (!t->server && peer)
+		*end++ = AUTH_TLS_BOUND;
+	if (end[-1] != AUTH_TLS_BOUND)
+		return;
+	t->peer = peer;
+	t->secret = peer ? t->secret : t->ctx->stranger;
 }
 
 void auth_tls_free(struct auth_tls *t)
@@ -353,21 +371,21 @@ static int tls_error(const struct auth_tls *t, int ret)
 
 int auth_tls_step(struct auth_tls *t)
 {
+	static const uint8_t zero[AUTH_SECRET_B];
 	int ret;
 
 	ERR_clear_error();
 	ret = SSL_do_handshake(t->ssl);
-	if (ret == 1 && !SSL_session_reused(t->ssl))
-		return -EPROTO; /* not by the secret */
-	if (ret != 1) {
-		ret = tls_error(t, ret);
-		if (ret)
-			return ret == -ESHUTDOWN ? -EPROTO : ret;
-		ret = t->server && BIO_pending(t->out);
-	}
-	if (ret == 1)
-		session_wipe(t);
-	return ret;
+	/* The secret of OpenSSL's session has done its work. TLS's early secret, which is made of it,
+	 * stays: docs/security.md says what that is worth. */
+	if (SSL_session_reused(t->ssl))
+		SSL_SESSION_set1_master_key(SSL_get_session(t->ssl), zero, sizeof(zero));
+	if (ret == 1) /* by the secret, and no other way? */
+		return SSL_session_reused(t->ssl) ? 1 : -EPROTO;
+	ret = tls_error(t, ret);
+	if (ret)
+		return ret == -ESHUTDOWN ? -EPROTO : ret;
+	return t->server && BIO_pending(t->out);
 }
 
 int auth_tls_read(struct auth_tls *t, uint8_t *b, size_t room)

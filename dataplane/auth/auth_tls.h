@@ -9,7 +9,8 @@
 
 #include "auth/auth_data.h"
 
-#define AUTH_TLS_NAME_MAX  32	/* of a key's name, with the final 0 */
+#define AUTH_TLS_NAME_MAX  33	/* of a key's name, with AUTH_TLS_BOUND and the final 0 */
+#define AUTH_TLS_BOUND	   '+'	/* behind it: the secret is that of the key and the server's name */
 #define AUTH_TLS_FIRST_MAX 1024 /* bytes of a client's first record */
 #define AUTH_TLS_ALERT_B   7
 
@@ -40,6 +41,9 @@ struct auth_tls;
 struct auth_tls *auth_tls_new(struct auth_tls_ctx *ctx, bool server, const char *name,
 			      const uint8_t secret[AUTH_SECRET_B]);
 void auth_tls_free(struct auth_tls *t); /* NULL is fine */
+/** auth_tls_peer() - Before the first step. @peer: the server's name, in the secret if the client wants
+ * one; it stays. NULL: none. */
+void auth_tls_peer(struct auth_tls *t, const char *peer);
 
 /* Bytes of the wire come in and go out. Return: 0, -ENOMEM; how many. */
 int auth_tls_put(struct auth_tls *t, const uint8_t *b, size_t len);

@@ -484,6 +484,17 @@ static int connect_addrs(struct ctl_conn *cc, const char *addr)
 	return 0;
 }
 
+/* The user may only want a server of this name by a key. */
+static int connect_peer(struct ctl_conn *cc, const char *name)
+{
+	int n = name ? snprintf(cc->peer, sizeof(cc->peer), "%s", name) : 1;
+
+	if (!name || (n > 0 && n < (int)sizeof(cc->peer) && auth_shows(cc->ctl->gx)))
+		return 0;
+	return gx_fail(-EINVAL, "gx_connect_opts.peer has 1 to %d bytes, and goes with a key",
+		       GX_PEER_NAME_MAX);
+}
+
 static bool port_is(const struct gx_port_slot *s, const char *name, size_t len)
 {
 	return (!strncmp(name, s->device, len) && !s->device[len]) ||
@@ -624,7 +635,9 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	cc->nr_qps = opts ? (unsigned)GX_MIN(opts->queue_pairs, 1000) : 0;
 	cc->timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
-	ret = opts ? connect_port(cc, opts) : 0;
+	ret = opts ? connect_peer(cc, opts->peer) : 0;
+	if (opts && !ret)
+		ret = connect_port(cc, opts);
 	if (!ret)
 		ret = connect_link(cc, opts ? opts->link : NULL);
 	if (!ret)

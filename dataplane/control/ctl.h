@@ -160,7 +160,8 @@ struct ctl_conn {
 	unsigned nr_wanted;	  /* client: wanted ports, all of one match; 0: the best one */
 	uint8_t wanted[GX_HELLO_PORTS]; /* [nr_wanted]: their indices in gx->port[] */
 	const struct gx_link *link;	/* client: the wanted link; NULL: the best */
-	unsigned nr_qps;    /* client: queue pairs for links that have some; 0: the default */
+	unsigned nr_qps; /* client: queue pairs for links that have some; 0: the default */
+	char peer[GX_PEER_NAME_MAX + 1]; /* client: name of the server that it wants; "": any */
 	char no_share[192]; /* client: why it shares no memory with this server; "": it may */
 	unsigned lanes_max; /* client: 0: no limit */
 	struct gx_listener *listener; /* server: that accepted it; NULL: it was closed */
@@ -246,6 +247,7 @@ struct ctl {
 int ctl_addr_resolve(const char *addr, bool passive, struct ctl_addr out[CTL_ADDRS_MAX]);
 void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room);
 bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::1 */
+bool ctl_addr_is_own(const struct ctl_addr *a);		      /* may a socket of ours have it? */
 /* The bytes of the IP address; of IPv4 within IPv6 the IPv4 address. Return: their number; 0: no
  * IP. */
 unsigned ctl_addr_bytes(const struct sockaddr *sa, uint8_t b[16]);

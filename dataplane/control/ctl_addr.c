@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ADDR_HOST_MAX 256
 
@@ -128,4 +129,16 @@ unsigned ctl_addr_bytes(const struct sockaddr *sa, uint8_t b[16])
 	}
 	memcpy(b, ip6, 16);
 	return 16;
+}
+
+bool ctl_addr_is_own(const struct ctl_addr *a)
+{
+	struct sockaddr_storage sa = a->sa;
+	int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool own;
+
+	((struct sockaddr_in *)&sa)->sin_port = 0; /* that of IPv6 has the same place */
+	own = !bind(fd, (struct sockaddr *)&sa, a->len);
+	close(fd);
+	return own;
 }

@@ -326,18 +326,10 @@ static int refuse_answer(void)
 			 "the server's answer on the Unix socket is not for this client");
 }
 
-/* What lets us in is no user: then only memory is not shared. @text: why; behind a colon, what to do. */
-static void prove_needless(struct ctl_pass *p, const char *text)
-{
-	struct ctl_conn *cc = p->cc;
-
-	pass_close(p);
-	prove_without(cc, "%.*s", (int)strcspn(text, ":"), text);
-}
-
 /* The answer is no nonce, so it must be an ERROR. */
 static void prove_refused(struct ctl_pass *p, uint32_t len)
 {
+	struct ctl_conn *cc = p->cc;
 	struct gx_hello_error e;
 	uint32_t body;
 	uint16_t type;
@@ -345,10 +337,12 @@ static void prove_refused(struct ctl_pass *p, uint32_t len)
 	if (len < 8 || gx_hello_frame(p->answer, &type, &body) || type != GX_HELLO_ERROR ||
 	    body != len - 8 || gx_hello_error_get(p->answer + 8, body, &e))
 		pass_fail(p, refuse_answer());
-	else if (!p->cc->tls && !p->ctl->gx->opts.insecure)
+	else if (!cc->tls && !p->ctl->gx->opts.insecure)
 		pass_fail(p, gx_refuse(e.reason, e.err, "%s", e.text));
-	else
-		prove_needless(p, e.text);
+	else { /* only memory is not shared; behind the colon is what to do */
+		pass_close(p);
+		prove_without(cc, "%.*s", (int)strcspn(e.text, ":"), e.text);
+	}
 }
 
 static void prove_recv_done(struct gx_io *io, int res)

@@ -8,6 +8,7 @@
 #include "control/rights.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Server ---- */
@@ -68,7 +69,8 @@ static void first_no_keys(struct ctl_conn *cc, const char *name)
 /* It hears that its key is not taken, and not why. */
 static void first_other_key(struct ctl_conn *cc, const char *name)
 {
-	const char *why = cc->key ? "with another secret than here" : "which is not known here";
+	const char *why = cc->key ? "with another secret, or wants another gx_auth_opts.name"
+				  : "which is not known here";
 
 	if (ctl_may_log(&cc->ctl->refused_rate))
 		gx_warn("peer %s was refused: it shows key %s, %s: copy the key file of this end to it",
@@ -79,13 +81,15 @@ static void first_other_key(struct ctl_conn *cc, const char *name)
 
 static void first_tls(struct ctl_conn *cc, const char *name)
 {
+	char key[AUTH_TLS_NAME_MAX];
 	int ret;
 
 	if (!auth_serves(cc->ctl->gx)) {
 		first_no_keys(cc, name);
 		return;
 	}
-	ret = auth_set_find(cc->ctl->gx, name, &cc->key);
+	snprintf(key, sizeof(key), "%.*s", (int)strcspn(name, (char[]){AUTH_TLS_BOUND, 0}), name);
+	ret = auth_set_find(cc->ctl->gx, key, &cc->key);
 	if (ret != -ENOMEM)
 		ret = ctl_tls_open(cc, name);
 	if (!ret)
@@ -164,10 +168,12 @@ int ctl_first_answer(struct ctl_conn *cc)
 	case 0:
 		return 0;
 	case -EACCES:
-		return gx_refuse(GX_REASON_AUTH, -EACCES,
-				 "the server does not take key %s: it has another secret of that "
-				 "name, or none: copy its key file to this end again",
-				 cc->key->k.name);
+		return gx_refuse(
+			GX_REASON_AUTH, -EACCES,
+			"the server does not take key %s: it has another secret of that "
+			"name, or none, or another gx_auth_opts.name: copy its key file to "
+			"this end again",
+			cc->key->k.name);
 	case -ENOKEY:
 		return gx_refuse(
 			GX_REASON_AUTH, -ENOKEY,

@@ -543,6 +543,11 @@ int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	if (ret)
 		return ret;
 	cc->conn->peer = h;
+	if (cc->tls && !cc->server && h.id == cc->ctl->gx->id &&
+	    !ctl_addr_is_own(&cc->addrs[cc->addr]))
+		return gx_refuse(GX_REASON_AUTH, -ELOOP,
+				 "the connection came back to this process, whose address that is "
+				 "not: somebody on the way has turned it round");
 	cc->conn->same_host = !memcmp(h.host_id, cc->ctl->host_id, sizeof(h.host_id));
 	ctl_tell_name(cc);
 	return cc->server ? server_hello_take(cc) : client_hello_take(cc);

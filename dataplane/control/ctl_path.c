@@ -435,26 +435,11 @@ static int check_ways(const struct ctl_conn *cc, const struct gx_hello_lanes *wa
 	return p->nr_ways ? ways_settle(cc, want->port, p) : 0;
 }
 
-/* Under a key our mode is the least that we take; a link without ports has records of mode gcm. */
-static int check_integrity(const struct ctl_conn *cc, const struct gx_link *link,
-			   uint32_t integrity)
-{
-	uint32_t least = cc->ctl->gx->opts.packet->integrity;
-
-	if (!needs_seal(cc) || link->port == GX_LINK_PORT_NONE ||
-	    integrity + GX_INTEGRITY_MODE_NONE >= least)
-		return 0;
-	return gx_refuse(GX_REASON_OPTIONS, -EOPNOTSUPP,
-			 "the client takes integrity %s, and the server no less than %s from other "
-			 "hosts: leave gx_packet_opts.integrity of the client to gx, or set it so",
-			 ctl_integrity_text(integrity),
-			 ctl_integrity_text(least - GX_INTEGRITY_MODE_NONE));
-}
-
 int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want, struct ctl_path *p)
 {
 	const struct gx_link *link = gx_links[want->link];
 	const char *why = link->conn->may(cc->ctl->gx), *bad = NULL;
+	uint32_t least = cc->ctl->gx->opts.packet->integrity;
 	int ret;
 
 	if (!why && link->port == GX_LINK_PORT_SHM && strcmp(want->port, "shm"))
@@ -476,11 +461,18 @@ int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
 			"the server takes no link %s in integrity mode %u from another host "
 			"that shows a key: nothing goes there in clear",
 			link->name, want->integrity);
+	/* A link without ports has records of mode gcm. */
+	if (needs_seal(cc) && link->port != GX_LINK_PORT_NONE &&
+	    want->integrity + GX_INTEGRITY_MODE_NONE < least)
+		return gx_refuse(
+			GX_REASON_OPTIONS, -EOPNOTSUPP,
+			"the client takes integrity %s, and the server no less than %s from other "
+			"hosts: leave gx_packet_opts.integrity of the client to gx",
+			ctl_integrity_text(want->integrity),
+			ctl_integrity_text(least - GX_INTEGRITY_MODE_NONE));
 	p->link = link;
 	p->nr_lanes = want->nr_lanes;
-	ret = check_integrity(cc, link, want->integrity);
-	if (!ret && link->port != GX_LINK_PORT_NONE)
-		ret = check_port(cc, want->port, p);
+	ret = link->port == GX_LINK_PORT_NONE ? 0 : check_port(cc, want->port, p);
 	if (ret)
 		return ret;
 	p->reason = GX_REASON_PEER_ASKED;

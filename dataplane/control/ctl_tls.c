@@ -24,6 +24,7 @@ int ctl_tls_open(struct ctl_conn *cc, const char *name)
 	s->t = auth_tls_new(ctl->tls, cc->server, name, cc->key ? cc->key->k.secret : NULL);
 	if (!s->t)
 		goto err;
+	auth_tls_peer(s->t, cc->server ? auth_name(ctl->gx) : cc->peer[0] ? cc->peer : NULL);
 	cc->tls = s;
 	return 0;
 err:
@@ -77,6 +78,8 @@ int ctl_tls_meet(struct ctl_conn *cc, const uint8_t half[AUTH_HALF_B])
 	int ret = cc->tls ? auth_half_meet(cc->tls->mix->b, half)
 			  : (memcmp(half, none, sizeof(none)) ? -EPROTO : 0);
 
+	if (ret == -ENOMEM)
+		return gx_refuse(GX_REASON_NO_MEMORY, ret, "no memory for keys of data");
 	if (ret)
 		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "a bad half of an exchange of keys");
 	if (cc->tls)

@@ -32,6 +32,7 @@ extern "C" {
 #define GX_AUTH_SECRET_B    32
 #define GX_AUTH_NAME_MAX    32	/* with the final 0 */
 #define GX_AUTH_REGIONS_MAX 512 /* likewise */
+#define GX_PEER_NAME_MAX    127
 
 /** struct gx_auth_key - A key. The rights are those of the peer that shows it to a server. Zero in a
  * right: no limit. */
@@ -68,6 +69,8 @@ struct gx_auth_opts {
 	void *arg; /* of it */
 	unsigned nr_key_files;
 	uint32_t reserved; /* 0 */
+	/* A server's, for gx_connect_opts.peer; at most GX_PEER_NAME_MAX bytes. NULL: none */
+	const char *name;
 };
 
 /**

@@ -503,13 +503,16 @@ struct gx_connect_opts {
 	const void *data;  /* gx_conn_data() (gx/listen.h) at the server; in clear */
 	uint32_t data_len; /* at most 64 */
 	uint32_t reserved; /* 0 */
+	const char
+		*peer; /* with a key: only the server of this gx_auth_opts.name will do. NULL: any
+			      that has the key, also where somebody on the path has brought us */
 };
 
 /**
  * gx_connect() - Begin to connect; on_conn or gx_conn_wait() tell when the connection is up.
  * [control]
  * @opts: NULL: all default
- * Return: 0, -EINVAL (address), -EPERM (not loopback, and neither gx_auth_opts.key_file nor
+ * Return: 0, -EINVAL (address, .peer), -EPERM (not loopback, and neither gx_auth_opts.key_file nor
  * gx_opts.insecure), -ENODEV (the port is not open here), -ENOSPC (1,024 connections).
  */
 int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts,

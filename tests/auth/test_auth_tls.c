@@ -428,6 +428,10 @@ static void first__other_clients(void **state)
 			 AUTH_TLS_HELLO);
 	assert_int_equal(foreign_hello("a-name-of-32-letters.-no-more---", NULL, NULL),
 			 AUTH_TLS_BAD);
+	assert_int_equal(foreign_hello("a-name-of-31-letters.-no-more--+", NULL, NULL),
+			 AUTH_TLS_HELLO);
+	assert_int_equal(foreign_hello("+", NULL, NULL), AUTH_TLS_BAD);
+	assert_int_equal(foreign_hello("k+v", NULL, NULL), AUTH_TLS_BAD);
 }
 
 static SSL_CTX *certificate_ctx(void)

@@ -4,6 +4,8 @@
 
 usage: tests/auth/test_second.py BUILD
 """
+import hashlib
+import hmac
 import importlib.util
 import os
 import subprocess
@@ -23,12 +25,12 @@ def skip(why):
     sys.exit(SKIP)
 
 
-def serve(gxd, folder):
+def serve(gxd, folder, *more):
     key = os.path.join(folder, "kv.key")
     subprocess.run([gxd, "keygen", "kv", "-o", key], check=True, stdout=subprocess.DEVNULL)
     with open(key, encoding="ascii") as f:
         secret = next(line.split()[1] for line in f if line.startswith("secret"))
-    server = subprocess.Popen([gxd, "--key", key, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M"],
+    server = subprocess.Popen([gxd, "--key", key, *more, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M"],
                               env={name: value for name, value in os.environ.items() if name != "MALLOC_PERTURB_"}) # it would overwrite what is freed
     time.sleep(2)
     return server, secret
@@ -46,15 +48,22 @@ def enter(script, build):
         skip("this machine makes no network namespaces")
 
 
+def bound(secret, name):
+    """Of a key for the server of that name, docs/wire.md."""
+    return hmac.new(bytes.fromhex(secret), name.encode(), hashlib.sha256).hexdigest()
+
+
 def main():
     build = os.path.abspath(sys.argv[1])
     enter(__file__, build)
     with tempfile.TemporaryDirectory() as folder:
-        server, secret = serve(os.path.join(build, "tools", "gxd"), folder)
-        ended = [subprocess.run(["ip", "netns", "exec", "far", sys.executable, os.path.join(HERE, "second.py"), "10.9.0.1", "4791", "kv",
-                                 secret, "10.9.0.2", mode, str(server.pid)], check=False, timeout=100).returncode for mode in ("3", "2")]
+        server, secret = serve(os.path.join(build, "tools", "gxd"), folder, "--name", "home")
+        ended = [subprocess.run(["ip", "netns", "exec", "far", sys.executable, os.path.join(HERE, "second.py"), "10.9.0.1", "4791", key,
+                                 of_key, "10.9.0.2", mode, str(server.pid)], check=False, timeout=100).returncode
+                 for key, of_key, mode in (("kv", secret, "3"), ("kv", secret, "2"), ("kv+", bound(secret, "home"), "3"),
+                                           ("kv+", bound(secret, "away"), "3"))] # the last one wants another server
         server.terminate()
-        sys.exit(any(ended) or server.wait(20) != 0)
+        sys.exit(ended[:3] != [0, 0, 0] or not ended[3] or server.wait(20) != 0)
 
 
 if __name__ == "__main__":

@@ -236,6 +236,11 @@ bool auth_serves(const struct gx *gx)
 	return GX_CONTAINER_OF(gx, struct fake, gx)->served.k.name[0];
 }
 
+const char *auth_name(const struct gx *gx)
+{
+	return GX_CONTAINER_OF(gx, struct fake, gx)->name;
+}
+
 bool auth_shows(const struct gx *gx)
 {
 	return GX_CONTAINER_OF(gx, struct fake, gx)->own.k.name[0];

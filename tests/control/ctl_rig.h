@@ -37,6 +37,7 @@ struct fake {
 	unsigned nr_opened, nr_connected; /* lanes */
 	bool close_on_msg;
 	struct auth_key served, own; /* without a name: none */
+	const char *name;	     /* gx_auth_opts.name */
 	/* under lock */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;

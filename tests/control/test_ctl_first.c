@@ -101,6 +101,80 @@ static void key__unknown_name(void **state)
 	wait_conns(server, 0);
 }
 
+/* A client that wants a name meets no other server with its key, wherever it is brought; who wants none
+ * meets any. */
+static void key__name_of_the_server(void **state)
+{
+	static const struct {
+		const char *server, *wanted;
+		bool up;
+	} cases[] = {{"a", "a", true},	{"b", "a", false},  {NULL, "a", false},
+		     {"a", NULL, true}, {"a", "aa", false}, {"aa", "a", false}};
+	unsigned nr_up = 0, nr_down = 0;
+	char addr[32];
+
+	hand_keys();
+	server_listen(addr);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(cases); i++) {
+		CTL_SET(server, name, cases[i].server);
+		log_begin();
+		client_connect(addr, &(struct gx_connect_opts){.peer = cases[i].wanted});
+		if (cases[i].up) {
+			wait_up(client, ++nr_up);
+			continue;
+		}
+		wait_down(client, ++nr_down, -EACCES, GX_REASON_AUTH);
+		assert_says(client->text, "or another gx_auth_opts.name");
+		log_end("or wants another gx_auth_opts.name");
+	}
+	gx_log_sink(NULL, NULL);
+	assert_int_equal(ctl_connect(client_conn(), addr, &(struct gx_connect_opts){.peer = ""}),
+			 -EINVAL);
+	client->own.k.name[0] = 0;
+	assert_int_equal(ctl_connect(client_conn(), addr, &(struct gx_connect_opts){.peer = "a"}),
+			 -EINVAL);
+	assert_says(gx_error(), "goes with a key");
+}
+
+/* Of a network for documentation: no host has it. */
+static struct sockaddr_storage far_sa(void)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr = {htonl(0xc0000201)}};
+	struct sockaddr_storage sa = {0};
+
+	memcpy(&sa, &in, sizeof(in));
+	return sa;
+}
+
+/* Somebody on the way turns the connection round. What goes to our own address is meant so. */
+static void key__back_to_ourselves(void **state)
+{
+	static uint8_t b[GX_HELLO_FRAME_MAX];
+	static struct hand h;
+	struct gx_hello hello;
+	int fd, peer;
+	char addr[32];
+	uint32_t len;
+
+	hand_keys();
+	client->gx.id = server->gx.id = 4711;
+	server_listen(addr);
+	both_up(addr, NULL);
+	fd = raw_listen_at(addr);
+	client_connect(addr, NULL);
+	peer = raw_accept(fd);
+	CTL_SET(client, gx.ctl->conns->addrs[0].sa, far_sa());
+	hand_open(&h, true, peer, "kv", hand_secret);
+	assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_HELLO);
+	raw_hello_fill(&hello);
+	hello.id = 4711;
+	hand_send(&h, b, gx_hello_put(b, &hello));
+	wait_down(client, 1, -ELOOP, GX_REASON_AUTH);
+	assert_says(client->text, "came back to this process");
+	hand_close(&h);
+	close(fd);
+}
+
 static void key__server_has_none(void **state)
 {
 	char addr[32];
@@ -503,6 +577,8 @@ int main(void)
 		TEST(key__up),
 		TEST(key__other_secret),
 		TEST(key__unknown_name),
+		TEST(key__name_of_the_server),
+		TEST(key__back_to_ourselves),
 		TEST(key__server_has_none),
 		TEST(key__client_has_none),
 		TEST(key__closed_in_the_handshake),

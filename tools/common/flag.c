@@ -21,6 +21,8 @@ static const struct flag {
 	{"gx_auth_make()", "gxd keygen"},
 	{"gx_auth_opts.key_file", "--key"},
 	{"gx_auth_opts.key_files", "--key"},
+	{"gx_auth_opts.name", "--name"},
+	{"gx_connect_opts.peer", "--peer"},
 	{"gx_connect_opts.link", "--link"},
 	{"gx_connect_opts.ports", "--port"},
 	{"gx_connect_opts.sockets", "--sockets"},

@@ -186,7 +186,7 @@ struct gx_opts opt_ctx_opts(struct opt_ctx *c)
 	c->auth.key_files = c->keys;
 	c->auth.nr_key_files = c->nr_keys;
 	c->auth.key_file = c->top.server ? NULL : c->keys[0];
-	o.auth = c->nr_keys ? GROUP(c, auth) : NULL;
+	o.auth = c->nr_keys || c->auth.name ? GROUP(c, auth) : NULL;
 	return o;
 }
 

@@ -26,6 +26,7 @@ enum {
 	KEY_USER,
 	KEY_CONFIG,
 	KEY_LOG_FORMAT,
+	KEY_NAME,
 };
 
 static const struct argp_option gxd_options[] = {
@@ -66,6 +67,8 @@ static const struct argp_option gxd_options[] = {
 	 "Serve peers of other hosts that show this key, encrypted: a file of gxd keygen, a folder of "
 	 "*.key files, or fd:N, an inherited descriptor. Repeat for more. SIGHUP reads them again",
 	 5},
+	{"name", KEY_NAME, "NAME", 0,
+	 "With --key: for gxperf --peer, which then takes no other that has the key", 5},
 	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 5},
 	{"stats", KEY_STATS, "SOCKET", 0,
 	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 5},
@@ -178,6 +181,9 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_BIND:
 		o->bind = arg;
+		return 0;
+	case KEY_NAME:
+		o->gx.auth.name = arg;
 		return 0;
 	case KEY_STATS:
 		o->stats = arg;

@@ -40,7 +40,7 @@ struct perf_opts {
 	const char *command; /* "put" */
 	const char *addr;    /* "127.0.0.1:7501"; info: may be NULL */
 	const char *mem;     /* the server's region; NULL: its only one */
-	const char *port, *link, *require, *file, *gxd;
+	const char *port, *link, *require, *peer, *file, *gxd;
 	uint32_t nr_socks; /* link tcp: sockets of a connection and core; 0: gx's default */
 	const char *bind;  /* NULL: our address on the way to the server */
 	struct opt_cpus cpus;

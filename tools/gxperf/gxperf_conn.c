@@ -253,6 +253,7 @@ static int conn_begin(struct perf *perf, unsigned i)
 	co.ports = ports.nr ? ports.v : NULL;
 	co.nr_ports = ports.nr;
 	co.link = perf->opts->link;
+	co.peer = perf->opts->peer;
 	co.sockets = perf->opts->nr_socks;
 	co.queue_pairs = perf->opts->queue_pairs;
 	co.lanes = perf->nr_cores;

@@ -21,6 +21,7 @@ enum {
 	KEY_LINK,
 	KEY_SOCKETS,
 	KEY_REQUIRE,
+	KEY_PEER,
 	KEY_CORES,
 	KEY_DEPTH,
 	KEY_LOCAL_MEM,
@@ -124,6 +125,8 @@ static const struct argp_option conn_options[] = {
 	 "Show this key to the server, by which another host serves us: a file of gxd keygen, or "
 	 "fd:N, an inherited descriptor",
 	 2},
+	{"peer", KEY_PEER, "NAME", 0,
+	 "With --key: the server's gxd --name. No other that has the key will do", 2},
 	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 2},
 	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
 	{0},
@@ -152,6 +155,9 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_SOCKETS:
 		value_u32("--sockets", arg, 1, 16, &c->perf.nr_socks, state);
+		return 0;
+	case KEY_PEER:
+		c->perf.peer = arg;
 		return 0;
 	case KEY_REQUIRE:
 		c->perf.require = arg;
