@@ -55,6 +55,7 @@ static int tx_tick(struct auth_ring *r, const struct auth_tick *t)
 static int rx_tick(struct auth_ring *r, const struct auth_tick *t)
 {
 	struct auth_mix *m = &r->mix;
+	uint32_t nr = m->nr + 1;
 	uint8_t pub[AUTH_HALF_B];
 	int ret;
 
@@ -67,7 +68,8 @@ static int rx_tick(struct auth_ring *r, const struct auth_tick *t)
 	m->asked = false;
 	m->met = true;
 	m->since_ns = t->now_ns;
-	word_say(t, AUTH_ANSWER, m->nr + 1, pub);
+	auth_ring_make(r); /* the peer sends with that key when it has the answer */
+	word_say(t, AUTH_ANSWER, nr, pub);
 	return 0;
 }
 

@@ -246,10 +246,11 @@ static void conn_fault(struct gx_conn *c, const struct gx_ep *ep, int err)
 	else if (err == -ETIMEDOUT)
 		conn_down(c, reason, err, "peer %s was not heard for %.1f s", c->peer_name, s);
 	else if (err == -EKEYEXPIRED)
-		conn_down(c, reason, err,
-			  "peer %s does not answer for new keys, and the old ones have done their "
-			  "work: is its program stopped?",
-			  c->peer_name);
+		conn_down(
+			c, reason, err,
+			"no new keys with peer %s in time, and the old ones have done their work: "
+			"is its program stopped, or did a callback hold a control thread?",
+			c->peer_name);
 	else if (err == -EIO)
 		conn_down(c, reason, err,
 			  "a GPU here failed, or did not end a copy into the bounce pool of peer "

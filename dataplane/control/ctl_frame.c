@@ -84,9 +84,13 @@ static int user_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 
 static int link_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
-	if (cc->conn->state == GX_CONN_STATE_UP && cc->conn->link->conn->take(cc->conn, body, len))
-		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed LINK");
-	return 0;
+	int ret = cc->conn->state == GX_CONN_STATE_UP
+			  ? cc->conn->link->conn->take(cc->conn, body, len)
+			  : 0;
+
+	if (ret == -ENOMEM)
+		return gx_refuse(GX_REASON_NO_MEMORY, ret, "no memory for new keys of data");
+	return ret ? gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed LINK") : 0;
 }
 
 void ctl_link_say(struct gx_conn *c, const uint8_t *b, uint32_t len)

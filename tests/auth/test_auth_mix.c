@@ -119,6 +119,9 @@ static void end_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	memcpy(from->word, b, len);
 	assert_int_equal(auth_word_get(b, len, &w), 0);
 	assert_int_equal(w.way, 7);
+	/* Where there is room for the key, it is there before the answer is. */
+	if (w.what == AUTH_ANSWER && from->rx.over + from->rx.nr > w.nr * AUTH_MIX_PHASES)
+		assert_true(auth_ring_has(&from->rx, w.nr * AUTH_MIX_PHASES));
 	if (to->deaf)
 		return;
 	to->took++;
