@@ -53,11 +53,6 @@ static int feed_release(struct tcp_feed *f, bool idle)
 	return devmem_release(devmem_feed_rx(f), idle);
 }
 
-/* The tokens of the socket go back when it is closed. */
-static void feed_end(struct tcp_feed *f)
-{
-}
-
 static uint32_t feed_held(const struct tcp_feed *f)
 {
 	return devmem_rx_held(devmem_feed_rx((struct tcp_feed *)f));
@@ -84,7 +79,6 @@ static const struct tcp_feed_ops feed_ops = {
 	.hold = feed_hold,
 	.done = feed_done,
 	.release = feed_release,
-	.end = feed_end,
 	.held = feed_held,
 	.leave = feed_leave,
 	.close = feed_close,

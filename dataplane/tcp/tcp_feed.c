@@ -2,8 +2,8 @@
 /*
  * The life of feeds (tcp_feed.h) and of their sockets. A socket stays open while a copy may read
  * fragments of its feed: when it is closed, the kernel fills their memory with other bytes. So a
- * GPU that is lost keeps both until the link is closed. tcp_feed_drop() and tcp_feed_end() run on the
- * polling core, everything else is control path.
+ * GPU that is lost keeps both until the link is closed. tcp_feed_drop() runs on the polling
+ * core, everything else is control path.
  */
 #include "tcp/tcp_feed.h"
 #include "tcp/tcp.h"
@@ -13,12 +13,6 @@ void tcp_feed_drop(struct tcp_feed *f)
 {
 	while (tcp_feed_frag(f))
 		tcp_feed_next(f);
-}
-
-void tcp_feed_end(struct tcp_feed *f)
-{
-	tcp_feed_drop(f);
-	f->ops->end(f);
 }
 
 void tcp_feed_give(struct tcp_ep *e, unsigned i, struct tcp_feed *f)

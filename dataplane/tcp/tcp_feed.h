@@ -46,9 +46,6 @@ struct tcp_feed_ops {
 	 * whatever there is should go back. Return: 0, or why nothing goes back any more; then
 	 * pull() returns it too. */
 	int (*release)(struct tcp_feed *f, bool idle);
-	/* Nothing more is pulled: the stream or the endpoint has ended. Fragments may still be held,
-	 * and be done. It may come again. An endpoint that no core ever had ends without it. */
-	void (*end)(struct tcp_feed *f);
 	/* Fragments that are not done. While there are any, the socket must stay open: the memory
 	 * that a copy reads would get other bytes. */
 	uint32_t (*held)(const struct tcp_feed *f);
@@ -100,8 +97,6 @@ struct tcp_sock;
 void tcp_feed_give(struct tcp_ep *e, unsigned i, struct tcp_feed *f);
 /** tcp_feed_drop() - Nobody takes the bytes that came and are not taken. */
 void tcp_feed_drop(struct tcp_feed *f);
-/** tcp_feed_end() - The same, and nothing more is pulled. It may come again. */
-void tcp_feed_end(struct tcp_feed *f);
 /** tcp_feed_close() - Control path: close @s with its feed. If a GPU may still read fragments, both
  * stay until tcp_feeds_end(). */
 void tcp_feed_close(struct link_tcp *l, struct tcp_sock *s);

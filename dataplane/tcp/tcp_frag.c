@@ -155,7 +155,7 @@ bool tcp_frag_rx(struct tcp_ep *e, struct tcp_sock *s)
 		got += n;
 	}
 	if (gx_unlikely(s->rx_ended))
-		tcp_feed_end(s->feed);
+		tcp_feed_drop(s->feed);
 	s->feed->ops->release(s->feed, !got);
 	e->link->rx_b += got;
 	return got > 0;

@@ -72,7 +72,7 @@ void tcp_fail(struct gx_ep *ep, int err)
 	tcp_tell_gauge(e);
 	for (unsigned i = 0; i < e->nr_socks; i++)
 		if (e->sock[i].feed)
-			tcp_feed_end(e->sock[i].feed);
+			tcp_feed_drop(e->sock[i].feed);
 	e->link->offload->fail(e);
 	ops_fail(e);
 	tcp_ep_leave(e);
