@@ -10,6 +10,8 @@
  */
 #include "cuda_priv.h"
 
+#include "gx/log.h"
+
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -468,6 +470,8 @@ struct cuda_reg {
 static struct cuda_map *map_list;
 static struct cuda_reg *reg_list;
 static struct CUctx_st *reg_ctx; /* while there are registrations */
+static int reg_device;		 /* its GPU */
+static bool reg_shares;		 /* it is the primary one, for want of memory */
 static pthread_mutex_t map_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void map_round(uint8_t *ptr, size_t len, struct cuda_map *map)
@@ -544,25 +548,38 @@ static void reg_free(struct cuda_reg *r)
 	free(r);
 	if (reg_list)
 		return;
-	cu.cuCtxDestroy_v2(reg_ctx);
+	if (reg_shares)
+		cu.cuDevicePrimaryCtxRelease_v2(reg_device);
+	else
+		cu.cuCtxDestroy_v2(reg_ctx);
 	reg_ctx = NULL;
 }
 
-/* Makes the registrations' context current. No kernel runs in it: with the smallest stack it takes 264
- * MiB of an H200 in place of 524. */
-static int reg_enter(struct cuda_gpu *g)
+/* No kernel runs in it: with the smallest stack it takes 264 MiB of an H200 in place of 524. */
+static int reg_open(int device)
 {
 	struct CUctx_st *made;
-	int ret;
 
-	if (reg_ctx)
-		return CUDA_TRY(cuCtxSetCurrent, reg_ctx);
-	ret = CUDA_TRY(cuCtxCreate_v2, &made, 0, g->gpu.device);
-	if (ret)
-		return ret;
+	reg_device = device;
+	reg_shares = CUDA_TRY(cuCtxCreate_v2, &made, 0, device);
+	if (reg_shares) {
+		gx_warn("gpu %d: no context for registrations: %s: peers that come and go hold up "
+			"others",
+			device, gx_gpu_why());
+		return CUDA_TRY(cuDevicePrimaryCtxRetain, &reg_ctx, device);
+	}
 	cu.cuCtxSetLimit(GX_CU_LIMIT_STACK_SIZE, 16);
-	cu.cuCtxPopCurrent_v2(&reg_ctx); /* it lay above @g's on the thread's stack of contexts */
-	return CUDA_TRY(cuCtxSetCurrent, reg_ctx);
+	cu.cuCtxPopCurrent_v2(
+		&reg_ctx); /* it lay above another on the thread's stack of contexts */
+	return 0;
+}
+
+/* Makes the registrations' context current. */
+static int reg_enter(struct cuda_gpu *g)
+{
+	int ret = reg_ctx ? 0 : reg_open(g->gpu.device);
+
+	return ret ? ret : CUDA_TRY(cuCtxSetCurrent, reg_ctx);
 }
 
 /* @g's context is current, also behind it. The driver says that memory of cuMemHostAlloc(), as

@@ -783,7 +783,7 @@ FAKE unsigned cuDevicePrimaryCtxRelease_v2(int device)
 
 FAKE unsigned cuCtxCreate_v2(struct CUctx_st **ctx, unsigned flags, int device)
 {
-	if (planned())
+	if (planned() || named_to_fail("cuCtxCreate"))
 		return GX_CU_ERROR_OUT_OF_MEMORY;
 	if (current)
 		below[nr_below++] = current;

@@ -149,6 +149,24 @@ static void host_map__not_among_the_work(void **state)
 	assert_ptr_equal(now, vmm_drv.ctx);
 }
 
+/* A GPU whose memory others have. */
+static void host_map__without_a_context(void **state)
+{
+	struct CUctx_st *is = NULL;
+	char *a = *state;
+
+	if (!getenv("GX_FAKE_CUDA"))
+		skip();
+	setenv("GX_FAKE_CUDA_FAIL", "cuCtxCreate 1", 1);
+	map_ok(a, MB);
+	map_ok(a + 2 * MB, MB);
+	unsetenv("GX_FAKE_CUDA_FAIL");
+	assert_int_equal(drv.attribute(&is, 1 /* CU_POINTER_ATTRIBUTE_CONTEXT */, (uintptr_t)a), 0);
+	assert_ptr_equal(is, vmm_drv.ctx);
+	unmap(a, MB);
+	unmap(a + 2 * MB, MB);
+}
+
 static void host_map__around_a_hole(void **state)
 {
 	char *a = *state;
@@ -608,6 +626,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(driver__says),
 		TEST(host_map__not_among_the_work),
+		TEST(host_map__without_a_context),
 		TEST(host_map__around_a_hole),
 		TEST(host_map__halves_and_the_whole),
 		TEST(host_map__halves),
