@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-#define GX_STRUCT_TEXT_MAX 128
+#define GX_STRUCT_TEXT_MAX 160
 #define GX_STRUCT_MAX	   4096 /* bytes; gx takes a larger size as not set */
 
 /**
