@@ -555,7 +555,8 @@ static void reg_free(struct cuda_reg *r)
 	reg_ctx = NULL;
 }
 
-/* No kernel runs in it: with the smallest stack it takes 264 MiB of an H200 in place of 524. */
+/* No kernel runs in it: with the smallest stack it takes 264 MiB of an H200 in place of 524. The
+ * thread's stack of contexts stays as it was. */
 static int reg_open(int device)
 {
 	struct CUctx_st *made;
@@ -569,8 +570,7 @@ static int reg_open(int device)
 		return CUDA_TRY(cuDevicePrimaryCtxRetain, &reg_ctx, device);
 	}
 	cu.cuCtxSetLimit(GX_CU_LIMIT_STACK_SIZE, 16);
-	cu.cuCtxPopCurrent_v2(
-		&reg_ctx); /* it lay above another on the thread's stack of contexts */
+	cu.cuCtxPopCurrent_v2(&reg_ctx);
 	return 0;
 }
 

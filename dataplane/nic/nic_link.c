@@ -176,16 +176,6 @@ static int core_start(struct gx_core *core)
 	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
 }
 
-void nic_core_close(struct gx_core *core)
-{
-	struct link_tcp *l = tcp_core(core);
-
-	if (!l)
-		return;
-	link_tcp_end(l);
-	link_tcp_free(core);
-}
-
 /* ---- memory ---- */
 
 static int nic_mem_add(struct gx_mem *mem)
@@ -300,7 +290,7 @@ static const struct gx_link_core_ops core_ops = {
 	.open = nic_core_open,
 	.start = core_start,
 	.gpu = tcp_core_gpu,
-	.close = nic_core_close,
+	.close = tcp_core_close,
 };
 
 static const struct gx_link_mem_ops mem_ops = {

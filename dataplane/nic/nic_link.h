@@ -39,6 +39,5 @@ extern const struct tcp_offload nic_offload;
 
 /** nic_core_open() - Control path: link tcp of @core. Return: 0, -errno with gx_error(). */
 int nic_core_open(struct gx_core *core);
-void nic_core_close(struct gx_core *core);
 
 #endif

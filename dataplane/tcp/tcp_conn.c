@@ -75,7 +75,7 @@ static int tcp_core_start(struct gx_core *core)
 	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
 }
 
-static void tcp_core_close(struct gx_core *core)
+void tcp_core_close(struct gx_core *core)
 {
 	if (tcp_core(core))
 		link_tcp_end(tcp_core(core));

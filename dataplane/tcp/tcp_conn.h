@@ -34,6 +34,7 @@ static inline struct tcp_conn *tcp_conn_of(const struct gx_conn *c)
 extern const struct gx_link gx_link_tcp;
 extern const struct gx_link_conn_ops tcp_conn_ops;
 extern const struct gx_ep_ops gx_link_tcp_ops; /* link_tcp.c */
+void tcp_core_close(struct gx_core *core);     /* ctl: of a core that may have no link */
 
 /* What any object of the link says of itself. The last resort: slower than any port, and TCP's own
  * checksum is all that guards its bytes. */

@@ -5,6 +5,7 @@
 #include "tcp/tcp_gpu.h"
 #include "nic/nic_pair.h"
 #include "nic/tcp_zc.h"
+#include "tcp/tcp_conn.h"
 #include "tcp/tcp_turn.h"
 
 static struct nic_ctx no_nics;
@@ -22,7 +23,7 @@ static int pair_open(struct gx_core *core)
 }
 
 static const struct gx_link_core_ops core_ops = {
-	.open = pair_open, .gpu = tcp_core_gpu, .close = nic_core_close};
+	.open = pair_open, .gpu = tcp_core_gpu, .close = tcp_core_close};
 static const struct gx_link pair_nic = {.core = &core_ops};
 
 void nic_poll(struct link_tcp *l, uint64_t now_ns)

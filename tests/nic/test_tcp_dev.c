@@ -267,7 +267,7 @@ static void line_free(struct line *l)
 
 static void link_end(struct tcp_dev *d)
 {
-	nic_core_close(&rig.core);
+	tcp_core_close(&rig.core);
 	tcp_dev_close(d);
 }
 
@@ -395,6 +395,19 @@ static void conn__no_rule(void **state)
 	link_end(d);
 }
 
+/* What was once there is refused by name, and nothing is used in its place. */
+static void check__receive_by_io_uring(void **state)
+{
+	const struct gx_nic_opts was[] = {{.rx = GX_NIC_RX_ZCRX, .rx_if = SCRIPT_IF},
+					  {.rx = GX_NIC_RX_ZCRX_GPU, .rx_if = SCRIPT_IF}};
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(was); i++) {
+		assert_int_equal(gx_link_tcp_nic.ctx->check(&(struct gx_opts){.nic = &was[i]}),
+				 -EOPNOTSUPP);
+		error_has("GX_NIC_RX_DEVMEM");
+	}
+}
+
 static void addr__refuses(void **state)
 {
 	static const uint8_t bad[][4] = {{2, 2, 0, 0}, {1, 2, 2, 0}, {1, 1, 1, 0}, {1, 2, 0, 1}};
@@ -414,12 +427,19 @@ static void addr__refuses(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(open__binds),	   TEST(open__sweeps_rules),
-		TEST(open__bad_words),	   TEST(open__nic_is_not_ready),
-		TEST(open__gpu_cannot),	   TEST(conn__asks_for_bare),
-		TEST(conn__cannot),	   TEST(conn__peer_asks),
-		TEST(conn__feeds_run_out), TEST(conn__feeds_for_all),
-		TEST(conn__no_rule),	   TEST(addr__refuses),
+		TEST(open__binds),
+		TEST(open__sweeps_rules),
+		TEST(open__bad_words),
+		TEST(open__nic_is_not_ready),
+		TEST(open__gpu_cannot),
+		TEST(conn__asks_for_bare),
+		TEST(conn__cannot),
+		TEST(conn__peer_asks),
+		TEST(conn__feeds_run_out),
+		TEST(conn__feeds_for_all),
+		TEST(check__receive_by_io_uring),
+		TEST(conn__no_rule),
+		TEST(addr__refuses),
 	};
 
 	return cmocka_run_group_tests_name("tcp_dev", tests, NULL, NULL);
