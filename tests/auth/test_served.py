@@ -20,12 +20,13 @@ TOP = HERE.parents[1]
 LEN, BIG, MANY, SHORT = 1 << 20, 64 << 20, 900, 200
 SLOTS = {"off": 4096, "size": 64, "stride": 64, "n": 64, "seed": 1, "iter": 1}
 RANGE = {"off": 4096, "len": 4096}
-# What a request says beside its region. Two regions: kv, which keys name, and priv, which none but "all" reaches.
+# What a request says beside its region. Two regions: shared, which keys name, and priv, which none but "all" reaches.
+# HELLO has random bytes, so a name of two letters would be found there by chance.
 FIELDS = {"hello": None, "cpu": None, "answer": None, "recv_stop": {"lane": 0}, "sha256": RANGE, "poison": RANGE, "fill": SLOTS, "verify": SLOTS,
           "poll": SLOTS, "echo": {"base": 0}, "lease": {**RANGE, "write": True, "content": ""},
           "recv": {**SLOTS, "lane": 0, "depth": 1, "slots": 64, "group_bits": 0, "sample": False, "apart": False}}
-KEYS = {"all": {}, "get": {"access": "get"}, "put": {"access": "put"}, "kv": {"regions": "kv"},
-        "kv-get": {"access": "get", "regions": "kv"}, "kv-put": {"access": "put", "regions": "kv"}, "none": {"regions": "nothing"}}
+KEYS = {"all": {}, "get": {"access": "get"}, "put": {"access": "put"}, "shared": {"regions": "shared"},
+        "shared-get": {"access": "get", "regions": "shared"}, "shared-put": {"access": "put", "regions": "shared"}, "none": {"regions": "nothing"}}
 BOTH = "get,put"
 
 
@@ -74,7 +75,7 @@ def requests(region):
 
 def key_asks(client, key, all_):
     """Each request of one key; nothing of what is refused has an effect, or tells more than that of a region that is not there."""
-    for region in ("kv", "priv"):
+    for region in ("shared", "priv"):
         before = digest(all_, region)
         for name, fields, access in requests(region):
             answer = client.ask(name, **fields)
@@ -88,31 +89,31 @@ def key_asks(client, key, all_):
                 outside = client.ask(name, **{**fields, "off": 1 << 40})
                 assert outside["error"] == answer["error"], (answer, outside)
             before = digest(all_, region)
-    client.ask("lease", region="kv", off=0, len=0, write="put" in rights(key, "kv"), content="")
+    client.ask("lease", region="shared", off=0, len=0, write="put" in rights(key, "shared"), content="")
 
 
 def key_hears(client, key, all_, word):
     """Of the regions of others, and of other clients, no word."""
-    for region in ("kv", "priv"):
+    for region in ("shared", "priv"):
         token = client.region(region)
         assert bool(token) == bool(rights(key, region)), (key, region)
         assert (region.encode() in client.hello) == bool(rights(key, region)), (key, region)
     described = client.ask("hello")["describe"]
     assert bool(described) == (not KEYS[key]) and ("priv" in described) == (not KEYS[key]), described
-    assert all_.ask("lease", region="kv", off=0, len=LEN, write=True, content="")["ok"]
-    held = client.ask("lease", region="kv", off=0, len=16, write="put" in rights(key, "kv"), content="y")
-    if rights(key, "kv") and key != "all":
+    assert all_.ask("lease", region="shared", off=0, len=LEN, write=True, content="")["ok"]
+    held = client.ask("lease", region="shared", off=0, len=16, write="put" in rights(key, "shared"), content="y")
+    if rights(key, "shared") and key != "all":
         assert "another client" in held["held"] and word not in held["held"], held
-    assert all_.ask("lease", region="kv", off=0, len=0, write=True, content="")["ok"]
+    assert all_.ask("lease", region="shared", off=0, len=0, write=True, content="")["ok"]
 
 
 def key_holds(client, key, all_):
     """Who may not write holds nobody off."""
-    lease = {"region": "kv", "off": 0, "len": LEN, "write": "put" in rights(key, "kv"), "content": "x"}
-    assert client.ask("lease", **lease)["ok"] == bool(rights(key, "kv")), key
-    held = all_.ask("lease", region="kv", off=0, len=16, write=True, content="")
-    assert ("held" in held) == ("put" in rights(key, "kv")), (key, held)
-    all_.ask("lease", region="kv", off=0, len=0, write=True, content="")
+    lease = {"region": "shared", "off": 0, "len": LEN, "write": "put" in rights(key, "shared"), "content": "x"}
+    assert client.ask("lease", **lease)["ok"] == bool(rights(key, "shared")), key
+    held = all_.ask("lease", region="shared", off=0, len=16, write=True, content="")
+    assert ("held" in held) == ("put" in rights(key, "shared")), (key, held)
+    all_.ask("lease", region="shared", off=0, len=0, write=True, content="")
 
 
 def answers(client):
@@ -174,7 +175,7 @@ def main():
         for name, limits in KEYS.items():
             more = [w for k, v in limits.items() for w in (f"--{k}", v)]
             subprocess.run([gxd, "keygen", name, *more, "-o", os.path.join(folder, f"{name}.key")], check=True, stdout=subprocess.DEVNULL)
-        with subprocess.Popen([gxd, "--key", folder, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M", "--mem", "priv=host:1M", "--mem",
+        with subprocess.Popen([gxd, "--key", folder, "--listen", "10.9.0.1:4791", "--mem", "shared=host:1M", "--mem", "priv=host:1M", "--mem",
                                "big=host:64M"],
                               stdout=subprocess.PIPE, text=True) as server:
             assert "gxperf" in server.stdout.readline() # it serves
