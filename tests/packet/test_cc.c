@@ -631,6 +631,7 @@ static void core__starved_at_both_ends(void **state)
 		       got[0], (double)st.rate_b_s * 8 / 1e8);
 		assert_true(got[1] > 0.75 * got[0]);
 		assert_true((double)st.rate_b_s * 8 > 0.8e8);
+		assert_true((double)st.rate_b_s * 8 < 1.3e8);
 	}
 }
 
