@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A socket full of descriptors, see chunks.h. A message is the lengths of some chunks, a descriptor
- * of each beside them. Control path, any thread.
+ * of each next to them. Control path, any thread.
  */
 #include "chunks.h"
 #include "gx_internal/fds.h"

@@ -582,7 +582,7 @@ static int reg_enter(struct cuda_gpu *g)
 	return ret ? ret : CUDA_TRY(cuCtxSetCurrent, reg_ctx);
 }
 
-/* @g's context is current, also behind it. The driver says that memory of cuMemHostAlloc(), as
+/* @g's context is current, also after it. The driver says that memory of cuMemHostAlloc(), as
  * PyTorch's pinned tensors are, is an invalid value. */
 static int reg_add(struct cuda_gpu *g, uint8_t *ptr, uint8_t *end, struct cuda_reg **out)
 {

@@ -182,7 +182,7 @@ struct cuda_range {
 
 /* Addresses for .len bytes. The context is current for this and the next four. */
 int cuda_range_reserve(struct cuda_range *r);
-/* Map an allocation of @len bytes behind what is mapped; @handle stays the caller's. */
+/* Map an allocation of @len bytes after what is mapped; @handle stays the caller's. */
 int cuda_range_map(struct cuda_range *r, unsigned long long handle, size_t len);
 /* Let @g read and write what is mapped, and every GPU of the process that can. */
 int cuda_range_allow(struct cuda_gpu *g, const struct cuda_range *r);

@@ -4,7 +4,7 @@
  * what it is:
  *
  * - mapped allocations of cuMemCreate, as gx's own are and PyTorch's expandable segments: one or
- *   many behind one another. Each is a descriptor. The importer maps them in one range.
+ *   many, one after another. Each is a descriptor. The importer maps them in one range.
  * - one allocation of cuMemAlloc (cudaMalloc): a handle of cudaIpc, and an offset.
  * - of a pool (cudaMallocAsync): refused.
  *

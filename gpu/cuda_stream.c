@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams of the cores: opened, reaped, and closed in bounded time; and marks behind the work of a
+ * Streams of the cores: opened, reaped, and closed in bounded time; and marks after the work of a
  * stream of the program's. Opening and closing are control path; a mark is for any thread.
  */
 #include "cuda_stream.h"
@@ -178,7 +178,7 @@ int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t 
 		res = cu.cuLaunchKernel(g->fn_flag, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 	cuda_leave(g, prev);
 	if (res)
-		gx_gpu_why_set("a flag behind the stream's work: %s (%u)", cuda_error_name(res),
+		gx_gpu_why_set("a flag after the stream's work: %s (%u)", cuda_error_name(res),
 			       res);
 	*due_ns = 0;
 	return res ? -EINVAL : ret;

@@ -2,7 +2,7 @@
 /*
  * A core's stream and the work on it, for the files of the CUDA backend that drive it. The
  * prototypes are in order: each file calls those above it alone. All of it is [core], for the
- * thread that owns the stream; opening and closing are control path. The GPU tells the end of work
+ * thread that owns the stream; opening and closing are control path. The GPU reports the end of work
  * by a word in pinned memory, and the CPU polls that.
  */
 #ifndef GX_CUDA_STREAM_H

@@ -2,7 +2,7 @@
 /*
  * Gather and scatter: few SMs move rows that (source, destination) pairs name, from pinned host
  * memory to GPU memory or back. cuda_gather.c launches these kernels; gather_core.h says how a row
- * is divided. The last thread block to finish tells the CPU.
+ * is divided. The last thread block to finish signals the CPU.
  */
 #include "gather_dev.cuh"
 

@@ -33,7 +33,7 @@ __device__ static inline uint32_t word_load(const uint32_t *p)
 
 /*
  * Account for a thread block: its stores come before the fence, the fence before the count. The
- * thread block that completes the count resets the counters and tells the CPU. All threads call.
+ * thread block that completes the count resets the counters and signals the CPU. All threads call.
  */
 __device__ static inline void grid_end(const struct gx_gather_args &a, uint32_t bad)
 {

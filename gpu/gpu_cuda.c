@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 #define CUDA_SMS_DEFAULT  16 /* 2 to 16 SMs read host memory as fast as PCIe gives it */
-/* A kernel that stays takes its SMs from all other work: beside a bf16 GEMM on 132 SMs 4 bring 44.6
+/* A kernel that stays takes its SMs from all other work: while a bf16 GEMM runs on 132 SMs 4 bring 44.6
  * of 50 GB/s asked for and cost it 0.6 %, 8 bring 44.5 and cost it 4.2 % (docs/overlap.md). Each
  * core has a kernel of its own. */
 #define CUDA_RESIDENT_SMS 4

@@ -356,7 +356,7 @@ enum { SLOT_WAIT, SLOT_HERE, SLOT_PAST };
 /* A look at the ring: a lane's part of the words that it has brought. */
 struct look {
 	uint64_t word[2];	/* of the next slot, and of the one after it */
-	uint4 desc[LANE_DESCS]; /* that lie beside the ring */
+	uint4 desc[LANE_DESCS]; /* that lie outside the ring */
 	bool acquired;		/* the next slot alone */
 };
 
@@ -560,7 +560,7 @@ __device__ static bool leaving(const struct gx_res_args &args, const struct fetc
 
 /*
  * The leader looks at the ring over PCIe. With nothing to do it acquires the next slot, and brings
- * as many descriptors from beside the ring as came the last time. With work under way, whose lines
+ * as many descriptors from outside the ring as came the last time. With work under way, whose lines
  * are in L1, it reads two slots, and fences if there is a job.
  */
 __device__ static void ring_look(const struct gx_res_args &args, const struct fetch *f, bool idle,

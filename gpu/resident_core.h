@@ -38,7 +38,7 @@
 
 enum { GX_RES_UNPACK, GX_RES_COPY, GX_RES_STOP };
 #define GX_RES_WAIT 256u  /* in kind: it begins when all jobs before wait_to are done */
-#define GX_RES_LAID 512u  /* in kind: the descriptors lie beside the ring, see gx_res_desc */
+#define GX_RES_LAID 512u  /* in kind: the descriptors lie outside the ring, see gx_res_desc */
 #define GX_RES_LONE 1024u /* in kind: no other job is out, and none comes with it */
 
 /* A job, as every thread block sees it. */

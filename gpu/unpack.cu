@@ -15,7 +15,7 @@ static_assert(sizeof(struct gx_unpack_arg) == 112, "same in C and in CUDA");
 /*
  * Account for @done units of block @b. The warp's stores come before the fence (the warp is
  * synchronised first), the fence before the count. The warp that completes the count sees all
- * stores, resets the counters for the next launch, and tells the CPU.
+ * stores, resets the counters for the next launch, and signals the CPU.
  */
 __device__ static void block_account(const struct gx_unpack_args *args, uint32_t b, uint32_t done,
 				     uint32_t worst, uint32_t lane)

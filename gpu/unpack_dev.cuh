@@ -183,7 +183,7 @@ __device__ static struct raw_desc desc_load(const copier &how, const struct gx_u
 	return raw;
 }
 
-/* The copied bytes have another CRC: the descriptor tells the core that reaps the block. By one
+/* The copied bytes have another CRC: the descriptor shows that to the core that reaps the block. By one
  * lane; the fences before the block's status order it too. */
 __device__ static void desc_bad(const struct gx_unpack_arg *arg, uint32_t i, uint32_t flags)
 {

@@ -5,7 +5,7 @@
  *
  * The sizes below were measured with cold source and destination, as a polling core meets them:
  * 32-byte accesses beat 64-byte ones where source and destination differ in alignment, and rep movs
- * wins from 16 KiB. By quadwords, for the words that gx_copy() promises: where the page behind the
+ * wins from 16 KiB. By quadwords, for the words that gx_copy() promises: where the page after the
  * source is not mapped, Emerald Rapids stores the last bytes of a rep movsb one by one,
  * and libc's memcpy is one. Both are as fast there (16 KiB to 1 MiB, cold).
  */

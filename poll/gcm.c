@@ -123,7 +123,7 @@ static inline void imb_registers_clean(void)
 #endif
 }
 
-/* Is it the right tag? The time does not tell which byte differs. */
+/* Is it the right tag? The time does not depend on which byte differs. */
 static bool gcm_same(const uint8_t *a, const uint8_t *b)
 {
 	uint64_t x[2], y[2];
@@ -176,7 +176,7 @@ static const char *imb_arch(void)
 }
 
 /* Without AES instructions the library emulates them, with tables: slower than OpenSSL, and its time
- * tells of the key. */
+ * depends on the key. */
 static bool gcm_use_imb(void)
 {
 	if (!imb) {

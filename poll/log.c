@@ -268,7 +268,7 @@ static void out_line(struct log_out *o, int level, const char *line, uint64_t mo
 	o->buf[o->len++] = '\n';
 }
 
-/* Does journald read stderr? It tells the device and inode of its socket. */
+/* Does journald read stderr? journald gives the device and inode of its socket. */
 static bool log_journal(const struct stat *st)
 {
 	const char *env = getenv("JOURNAL_STREAM");
@@ -397,7 +397,7 @@ static bool kind_count(int level, const char *line)
 }
 
 /* Under log_lock: log_write() holds it while it calls a sink. A line that was written within the last
- * seconds is counted, and the count is written with the first line behind that time. */
+ * seconds is counted, and the count is written with the first line after that time. */
 GX_EXPORT void gx_log_stderr(int level, const char *line)
 {
 	uint64_t now = gx_now_ns();

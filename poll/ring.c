@@ -18,7 +18,7 @@ int gx_ring_open(uint32_t size, struct gx_ring **out)
 
 	if (size < 2 || size > RING_SIZE_MAX || (size & (size - 1)) != 0)
 		return -EINVAL;
-	/* Whole cache lines: memory behind the ring shares none with its last slots. */
+	/* Whole cache lines: memory after the ring shares none with its last slots. */
 	len_b = GX_ALIGN_UP(sizeof(*r) + size * sizeof(r->slot[0]), GX_CACHE_LINE);
 	r = aligned_alloc(GX_CACHE_LINE, len_b);
 	if (!r)

@@ -28,7 +28,7 @@
 
 /* A function that waits to run on the control thread. owner: the thread that made it, then ctl */
 struct uring_job {
-	void (*fn)(struct uring_job *job); /* frees the job, or tells the waiting thread */
+	void (*fn)(struct uring_job *job); /* frees the job, or wakes the waiting thread */
 	struct uring_job *next;
 };
 

@@ -90,7 +90,7 @@ static void ring_push(struct gx_uring *u, struct gx_io *io)
 	io_uring_sqe_set_data(sqe, io);
 }
 
-/* An operation submitted later at this address stands behind the cancel in the queue, so the cancel
+/* An operation submitted later at this address stands after the cancel in the queue, so the cancel
  * does not hit it. */
 static void ring_push_cancel(struct gx_uring *u, struct gx_io *io)
 {

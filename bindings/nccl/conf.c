@@ -49,7 +49,7 @@ const char *conf_text(const char *name)
 
 	while (v->name && strcmp(v->name, name))
 		v++;
-	assert(v->name); /* gxperf info --nccl tells of all that are read */
+	assert(v->name); /* gxperf info --nccl shows all that are read */
 	return text && text[0] ? text : NULL;
 }
 

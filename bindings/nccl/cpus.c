@@ -4,7 +4,7 @@
  * of one another. So a process claims each CPU by a name that the kernel gives to one process at a
  * time: an abstract Unix socket, which ends with the process. All ranks together claim from the
  * upper half of the physical cores, so the computation keeps the lower half, and the siblings of
- * all. A rank takes those near its GPU first, of the same NUMA node, as the kernel tells. Called at
+ * all. A rank takes those near its GPU first, of the same NUMA node, as the kernel says. Called at
  * init and at the last finalize, one thread at a time; a child of fork() calls cpus_release().
  * gxperf info only looks, so that a rank which starts at that moment finds every CPU as it is.
  */

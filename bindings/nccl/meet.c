@@ -3,7 +3,7 @@
  * How a sendComm and a recvComm meet. A listener gives NCCL a handle: the address of this process,
  * the listener's number and a random token. NCCL carries the handle to the connecting process. That
  * process asks over its connection for a comm (ASK), the listener's control thread looks at the
- * token and answers (ANSWER), and accept() takes the comm later. CLOSE tells the other end of a
+ * token and answers (ANSWER), and accept() takes the comm later. CLOSE informs the other end of a
  * comm that this end is closed, and how many requests had reached it.
  *
  * Handles come over NCCL's bootstrap, which anybody may reach, and messages from a peer: both are
@@ -23,7 +23,7 @@
 
 #define MSG_MAGIC   0x6d6e7867u /* "gxnm" */
 #define MSG_VERSION 1
-#define DIAL_NS	    30000000000ull /* beside the time of a step: longest time to connect */
+#define DIAL_NS	    30000000000ull /* besides the time of a step: longest time to connect */
 
 enum msg_kind { MSG_ASK = 1, MSG_ANSWER, MSG_CLOSE };
 

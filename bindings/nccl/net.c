@@ -35,7 +35,7 @@ static char net_names[DEVICES_MAX][5] = {"gx0",	 "gx1",	 "gx2",	 "gx3", "gx4",	"
 					 "gx6",	 "gx7",	 "gx8",	 "gx9", "gx10", "gx11",
 					 "gx12", "gx13", "gx14", "gx15"};
 
-/* NCCL joins what the ranks of a host tell, and may give a rank a device of another one. */
+/* NCCL joins what the ranks of a host report, and may give a rank a device of another one. */
 static bool net_has(int dev)
 {
 	if (dev >= 0 && dev < (int)plug.conf.nr_devices)
@@ -200,7 +200,7 @@ int net_isend(void *send_comm, void *data, size_t size, int tag, void *mh, void 
 	return req_isend(send_comm, data, size, mh, req);
 }
 
-/* *req may hold NCCL_NO_DONE_REQ: a hint, with LL and LL128 alone, which tells gx the protocol. */
+/* *req may hold NCCL_NO_DONE_REQ: a hint, with LL and LL128 alone, which shows gx the protocol. */
 int net_irecv(void *recv_comm, int n, void **data, size_t *sizes, int *tags, void **mhs,
 	      void **phandles, void **req)
 {

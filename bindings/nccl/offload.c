@@ -3,7 +3,7 @@
  * Mode unpack: NCCL's device code takes what gx received out of a bounce memory, and copies it into
  * NCCL's own buffers. The bounce memory is pinned host memory, one for the process, because NCCL
  * wants one address for all receive comms of a GPU. Each such comm has a part of it for itself, so
- * none waits for another one: a ring for its messages, and behind it what the device code reads.
+ * none waits for another one: a ring for its messages, and after it what the device code reads.
  *
  * A receive takes the next of 16 slots, whatever its size, for the device code counts receives
  * alone. When the message is there, test() writes its descriptors into the slot, and their number
@@ -25,7 +25,7 @@
 #define PAGE_B	 4096u
 #define REGS_MAX 3 /* NCCL's buffers of a comm: one for each of its protocols */
 
-/* While accept is called again for parts of closed comms. The keeper frees them when it is told. */
+/* While accept is called again for parts of closed comms. The keeper frees them when it is woken. */
 #define GIVE_WAKE_NS 1000000
 
 #define PAGES(len) (((len) + PAGE_B - 1) / PAGE_B * PAGE_B)
@@ -44,7 +44,7 @@ static struct {
 	struct offload *all;
 	unsigned nr;
 	struct offload *unused; /* under plug.lock, as the next */
-	uint64_t woken_ns;	/* the keeper was last told that a part is wanted */
+	uint64_t woken_ns;	/* the keeper last learned that a part is wanted */
 } bounce;
 
 /* ---- The memory ---- */
@@ -269,7 +269,7 @@ void offload_publish(struct offload *o, uint32_t nr, uint64_t len)
 		desc[n++].dst_off = at;
 	}
 	s->is_out = true;
-	/* NCCL's progress thread tells the device of the receive behind a full fence. */
+	/* NCCL's progress thread informs the device of the receive after a full fence. */
 	atomic_store_explicit(&o->dev->meta.cnt[nr % NCCL_UNPACK_SLOTS], n, memory_order_release);
 }
 

@@ -316,8 +316,8 @@ void peer_say(struct peer *p, const char *what, int err)
 	bool first;
 
 	pthread_mutex_lock(&plug.lock);
-	first = !p->told;
-	p->told = true;
+	first = !p->is_logged;
+	p->is_logged = true;
 	snprintf(why, sizeof(why), "%s",
 		 p->down	 ? p->why
 		 : err == -EPIPE ? "the peer has closed its end"

@@ -35,7 +35,7 @@
 
 #define LANES_MAX   16		   /* cores of a process */
 #define PORTS_MAX   8		   /* of gx_opts.ports */
-#define DEVICES_MAX 16		   /* that NCCL is told of */
+#define DEVICES_MAX 16		   /* that NCCL sees */
 #define PCI_B	    16		   /* "0000:1b:00.0" with the final 0 */
 #define TOKEN_B	    16		   /* bytes of a random token */
 #define ADDR_B	    64		   /* "[fe80::1]:65535" with the final 0 */
@@ -94,7 +94,7 @@ struct peer {
 	struct peer *next;    /* in plug.peers */
 	struct gx_conn *conn; /* NULL: not known yet */
 	bool to_dial;	      /* the keeper is to connect, ... */
-	bool to_show;	      /* ... or to tell the path */
+	bool to_show;	      /* ... or to log the path */
 	char addr[ADDR_B];    /* connecting end: of the process. Frozen */
 	unsigned first_core;  /* connecting end. Frozen */
 	bool accepted;	      /* the peer connected to us. Frozen */
@@ -106,8 +106,8 @@ struct peer {
 	uint32_t numbers;     /* connecting end: comms so far */
 	struct comm *comms;   /* that have a number, and are not closed here */
 	char why[WHY_B];      /* down: the reason */
-	bool told;	      /* the reason was told */
-	bool shown;	      /* the path was told */
+	bool is_logged;	      /* the reason was logged */
+	bool shown;	      /* the path was logged */
 	unsigned nr_paths;    /* 0: not up yet */
 	struct path path[LANES_MAX];
 };
@@ -138,12 +138,11 @@ struct offload_slot {
  * NCCL's device code copies from there by the descriptors in .dev. The thread that posts alone, but
  * for what says otherwise. */
 struct offload {
-	struct reg reg; /* what its requests name: the bounce memory. Frozen: .mem */
-	struct offload_dev
-		*dev;  /* in the bounce memory, behind the ring. Frozen, as the next two */
-	uint32_t base; /* of the ring, in the bounce memory */
+	struct reg reg;		 /* what its requests name: the bounce memory. Frozen: .mem */
+	struct offload_dev *dev; /* in the bounce memory, after the ring. Frozen, as the next two */
+	uint32_t base;		 /* of the ring, in the bounce memory */
 	uint32_t ring_b;
-	uint32_t at;		  /* in the ring: behind the newest receive */
+	uint32_t at;		  /* in the ring: after the newest receive */
 	uint32_t taken, consumed; /* receives so far */
 	struct offload_slot slot[NCCL_UNPACK_SLOTS];
 	alignas(64) unsigned nr_regs; /* the service thread's */
@@ -190,7 +189,7 @@ struct comm {
 	/* The thread that posts alone. */
 	alignas(64) uint32_t free; /* bit i: req[i] is free */
 	uint32_t seq;		   /* of the next request */
-	bool told;		   /* its first error was told */
+	bool is_logged;		   /* its first error was logged */
 
 	/* The core's alone, but for what says otherwise. */
 	alignas(64) struct comm *wait_next, **wait_at; /* in lane.waiting */
@@ -257,7 +256,7 @@ struct conf {
 	bool busy;	      /* cores never sleep */
 	uint64_t timeout_ns;  /* of a silent peer */
 	uint64_t step_ns;     /* of a step of the set-up; not below SETUP_NS */
-	unsigned nr_devices;  /* that NCCL is told of */
+	unsigned nr_devices;  /* that NCCL sees */
 	int speed_mbps;	      /* of a device. 0: its part of CORE_MBPS for each core */
 	unsigned latency_us;
 };
@@ -415,7 +414,7 @@ struct comm *comm_new(bool is_send);				    /* NULL: no memory */
 void comm_bind(struct comm *c, struct path *path, uint32_t number); /* it is on c->peer now */
 struct comm *comm_find(const struct peer *p, uint32_t number);
 void comm_free(struct comm *c); /* no core holds it */
-/* Without the lock: tell the peer, and have the core let go. @c is gone for the caller. */
+/* Without the lock: inform the peer, and have the core let go. @c is gone for the caller. */
 void comm_close(struct comm *c);
 
 /* ---- peer.c ---- */
@@ -427,9 +426,9 @@ struct peer *peer_get(const struct handle *h);
 bool peer_up(struct peer *p); /* under plug.lock: has it endpoints? Fills in p->path */
 struct peer *peer_accept(struct gx_conn *conn); /* under plug.lock, control thread */
 void peer_dial(void);				/* the keeper: connect, ... */
-void peer_show(void);				/* ... tell paths, ... */
+void peer_show(void);				/* ... log paths, ... */
 void peer_sweep(void);				/* ... and free what nobody uses any more */
-void peer_say(struct peer *p, const char *what, int err); /* tell why it is down, once */
+void peer_say(struct peer *p, const char *what, int err); /* log why it is down, once */
 
 /* ---- keep.c ---- */
 
@@ -441,7 +440,7 @@ void keep_wake(void); /* under plug.lock */
 
 void meet_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len);
 void meet_up(struct peer *p);			     /* under plug.lock: the connection is up */
-void meet_close_say(struct comm *c, uint32_t count); /* tell the peer that @c is closed */
+void meet_close_say(struct comm *c, uint32_t count); /* inform the peer that @c is closed */
 int meet_listen(const struct life *life, void *handle, void **listen_comm);
 int meet_connect(const struct life *life, void *handle, void **send_comm);
 int meet_accept(void *listen_comm, void **recv_comm);

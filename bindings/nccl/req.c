@@ -2,7 +2,7 @@
 /*
  * Requests: isend, irecv and test. One thread at a time calls them for a comm. A post is a store
  * into the core's inbox, and a test reads one flag; neither calls the system, allocates or takes a
- * lock, except to tell an error, and to help a core with a long receive.
+ * lock, except to log an error, and to help a core with a long receive.
  *
  * A send and its receive have one tag: the number of the comm and the number of the request. Both
  * ends count requests in the order of the calls, so comms and requests never mix. The order in which
@@ -26,9 +26,9 @@ static bool req_fits(const struct reg *reg, const void *data, uint64_t size)
 
 static int req_bad(struct comm *c, const char *what)
 {
-	if (!c->told)
+	if (!c->is_logged)
 		say_warn("%s: %s", c->is_send ? "isend" : "irecv", what);
-	c->told = true;
+	c->is_logged = true;
 	return NCCL_INVALID_ARGUMENT;
 }
 
@@ -131,7 +131,7 @@ static int req_fail(const struct req *r)
 	struct comm *c = r->comm;
 	char what[32];
 
-	if (!c->told) {
+	if (!c->is_logged) {
 		snprintf(what, sizeof(what), "%s %u failed", c->is_send ? "send" : "receive",
 			 r->seq - SEQ_FIRST);
 		if (r->status == -EMSGSIZE)
@@ -139,7 +139,7 @@ static int req_fail(const struct req *r)
 		else
 			peer_say(c->peer, what, r->status);
 	}
-	c->told = true;
+	c->is_logged = true;
 	return req_err_is_ours(r->status) ? NCCL_SYSTEM_ERROR : NCCL_REMOTE_ERROR;
 }
 

@@ -143,7 +143,7 @@ nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 
 /* ---- Under the lock of the queue ---- */
 
-/* A note behind the lists waits for their end. */
+/* A note after the lists waits for their end. */
 void Engine::xfer_feed(Xfer &x) const
 {
 	struct gx_ep *ep = gx_conn_ep(x.link.get(), 0);

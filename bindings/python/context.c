@@ -73,7 +73,7 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 		return;
 	w = malloc(sizeof(*w));
 	pthread_mutex_lock(&c->lock);
-	if (!down) /* Python is told, see conn_of() */
+	if (!down) /* Python is informed, see conn_of() */
 		gx_conn_user_set(conn, (void *)++c->numbers);
 	if (w) {
 		*w = (struct word){
@@ -141,7 +141,7 @@ static int context_words(struct context *c, bool tell)
 }
 
 /* The connection of a note, which keeps it there. A peer may be faster than the control thread, which
- * has yet to tell that its connection is up. *@out NULL: it was closed here. */
+ * has yet to report that its connection is up. *@out NULL: it was closed here. */
 static int conn_of(struct context *c, struct gx_conn *conn, struct conn **out)
 {
 	struct gx_conn_info info = GX_INIT(info);

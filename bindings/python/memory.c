@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first of .mems that begins behind @addr. */
+/* The first of .mems that begins after @addr. */
 static size_t mems_behind(const struct context *c, uint64_t addr)
 {
 	size_t lo = 0, hi = c->nr_mems;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The contiguous read that gathers are measured beside (include/gxlab/gather.h). All of it is for
+ * The contiguous read that gathers are compared with (include/gxlab/gather.h). All of it is for
  * the thread that owns the queue.
  */
 #include "cuda_stream.h"

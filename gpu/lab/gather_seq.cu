@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel that gathers are measured beside (include/gxlab/gather.h): no rows, as many contiguous
+ * The kernel that gathers are compared with (include/gxlab/gather.h): no rows, as many contiguous
  * bytes. Needs words of 16 bytes. lab/gather.c launches it.
  */
 #include "gather_dev.cuh"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Patterns and loads (include/gxlab/load.h): by the kernels of load.cu, and by cuBLAS where it is
- * found. A load has its own stream, of the lowest priority, and tells its end by a word in pinned
+ * found. A load has its own stream, of the lowest priority, and reports its end by a word in pinned
  * memory. The CPU backend has patterns and no loads.
  */
 #include "lab/code.h"

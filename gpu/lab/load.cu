@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kernels of load.c: patterns that are written and compared in the memory where payload lies, and
- * computations that keep a GPU busy beside communication.
+ * computations that keep a GPU busy during communication.
  */
 #include "load_core.h"
 

@@ -13,7 +13,7 @@
  * - The program must not write the source from the post until the collective is done. No peer ever
  *   reads it: bytes leave by puts.
  * - Peers may write the destination from the post until the collective is done, never before and
- *   never after: a rank that posts tells the others, and they put only then. So a rank may read its
+ *   never after: a rank that posts informs the others, and they put only then. So a rank may read its
  *   destination as long as it likes, however far ahead the others are. It gives the destination
  *   away by the next post. Two collectives under way at once need destinations that do not overlap.
  * - Done means: all bytes of all ranks are visible here, and all bytes of this rank are visible in
@@ -139,7 +139,7 @@ int gx_group_connect(struct gx_group *group);
  * caller's again afterwards. When gx_leave() was not called and the group is whole, it is done
  * here: the cores that gx does not run are turned for at most the peer time-out. A thread that
  * turns several ranks must call gx_leave() for all of them first. Rank 0 of a group that failed
- * while it formed stays up to three seconds, so that ranks which come now are told why. [control]
+ * while it formed stays up to three seconds, so that ranks which come now learn why. [control]
  */
 void gx_group_close(struct gx_group *group);
 

@@ -4,7 +4,7 @@
  * a pool, gather and scatter rows by index lists, copy. The data plane of gx.h uses the same
  * engine.
  *
- * An engine is one GPU, or, for device -1, the CPU behind the same calls. A program queues work on
+ * An engine is one GPU, or, for device -1, the CPU with the same calls. A program queues work on
  * a queue. Later work of a queue sees the bytes that earlier work wrote. Exception: the fragments
  * of unpacks have no order among themselves. Nothing here waits but open, close, alloc and
  * gx_engine_wait(). The program polls a flag in pinned memory for completion.

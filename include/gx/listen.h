@@ -24,7 +24,7 @@ struct gx_listen_opts {
 			      before the client has shown its user */
 	uint32_t data_len; /* at most GX_CONN_DATA_MAX */
 	/* Ask gx_opts.on_conn of each client (GX_CONN_EVENT_ASKED) before the connection comes up.
-	 * gx has checked the client by then, and gx_conn_data() and gx_conn_info() tell of it. The
+	 * gx has checked the client by then, and gx_conn_data() and gx_conn_info() describe it. The
 	 * callback calls gx_conn_refuse(), or it lets the client in. From ASKED on the connection is
 	 * the program's, unless it was refused: UP or DOWN follows, and gx_conn_close() frees it. */
 	bool ask;
@@ -40,7 +40,7 @@ struct gx_listen_opts {
 int gx_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts *opts,
 		   struct gx_listener **out);
 /** gx_listener_close() - Accept no more peers here. When it returns, the port is free. Other
- * listeners stay, and so do connections that on_conn has told of; clients in set-up, of which it has
+ * listeners stay, and so do connections that on_conn has reported; clients in set-up, of which it has
  * not, are refused. No callback sees .user anew afterwards. gx_close() closes those that are left. From a
  * callback, the port is free a moment later. NULL is fine. [control] */
 void gx_listener_close(struct gx_listener *l);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The log: lines of the library beside the return values of its calls. Any thread may make these
+ * The log: lines of the library besides the return values of its calls. Any thread may make these
  * calls, but not inside of a polling core's turn.
  */
 #ifndef GX_LOG_H
@@ -15,7 +15,7 @@ extern "C" {
 enum gx_log_level { GX_LOG_ERR, GX_LOG_WARN, GX_LOG_INFO, GX_LOG_DEBUG };
 
 /** enum gx_log_format - How a line looks on stderr. KEYS: time=2026-11-22T06:20:11.123Z level=warn
- * name="gx" msg="text", and before msg what a line tells: peer="10.0.0.1:7501" pid=4711 conn=7 (the
+ * name="gx" msg="text", and before msg what a line is about: peer="10.0.0.1:7501" pid=4711 conn=7 (the
  * peer's address and process, and the connection's number here, as in the metrics), more=3. JSON: an
  * object with the same keys. */
 enum gx_log_format { GX_LOG_TEXT, GX_LOG_KEYS, GX_LOG_JSON };
@@ -27,8 +27,8 @@ enum gx_log_format { GX_LOG_TEXT, GX_LOG_KEYS, GX_LOG_JSON };
  * "2026-11-22T06:20:11.123Z gx: warn: text". Writing to stderr never waits for its reader: a line
  * for which a pipe, a socket, a terminal or a disk has no room, or no reader any more, is dropped and
  * counted, and the next line that finds room says how many were. A line that comes again within 10 s is
- * counted: the next line behind that time, or the end of the program, says how many times more it was
- * said; so are, behind the 16th, lines about peers ("peer ...") that differ in numbers alone. Where stderr
+ * counted: the next line after that time, or the end of the program, says how many times more it was
+ * said; so are, after the 16th, lines about peers ("peer ...") that differ in numbers alone. Where stderr
  * is journald's (JOURNAL_STREAM), its level stands in front, as "<4>". errno stays as it is.
  */
 void gx_log(enum gx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

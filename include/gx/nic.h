@@ -26,7 +26,7 @@ struct gx_nic; /* an interface as it was when gx_nic_open() looked */
 int gx_nic_open(const char *name, struct gx_nic **out);
 void gx_nic_close(struct gx_nic *nic); /* NULL is fine */
 
-/** struct gx_nic_fact - One thing that the kernel told: "driver", "mlx5_core". */
+/** struct gx_nic_fact - One thing that the kernel reported: "driver", "mlx5_core". */
 struct gx_nic_fact {
 	size_t size;
 	char name[32];

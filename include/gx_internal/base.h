@@ -143,13 +143,13 @@ extern void (*gx_copy)(void *dst, const void *src, size_t len);
 extern void (*gx_copy_stream)(void *dst, const void *src, size_t len);
 /**
  * gx_copy_stream_nofence() - gx_copy_stream() without the fence, which costs more than the copy
- * below 8 KiB. After a burst of copies the caller runs gx_store_fence() once, before it tells
+ * below 8 KiB. After a burst of copies the caller runs gx_store_fence() once, before it signals
  * anyone of the bytes.
  */
 extern void (*gx_copy_stream_nofence)(void *dst, const void *src, size_t len);
 /**
  * gx_copy_slot() - gx_copy() into a slot that another core or a GPU reads next, from a long source
- * that the caller reads from front to back. It may prefetch bytes behind the source (never faults).
+ * that the caller reads from front to back. It may prefetch bytes after the source (never faults).
  */
 extern void (*gx_copy_slot)(void *dst, const void *src, size_t len);
 const char *gx_copy_name(void); /* "avx512", "avx2", "sse2", "generic" */

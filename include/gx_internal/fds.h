@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors that travel beside the bytes of a message of a Unix socket (SCM_RIGHTS). The socket is
+ * Descriptors that travel with the bytes of a message of a Unix socket (SCM_RIGHTS). The socket is
  * SOCK_SEQPACKET, so a message and its descriptors stay together. Any thread. Implemented in
  * poll/fds.c.
  */
@@ -13,7 +13,7 @@
 
 #define GX_FDS_MAX 253 /* of a message; the kernel passes no more */
 
-/* Room beside a message for its descriptors. */
+/* Room of a message for its descriptors. */
 union gx_fds_room {
 	struct cmsghdr align;
 	char b[CMSG_SPACE(GX_FDS_MAX * sizeof(int))];

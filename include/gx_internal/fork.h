@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors that a child of fork() must not keep: sockets whose end tells a peer that this
+ * Descriptors that a child of fork() must not keep: sockets whose end shows a peer that this
  * process has died, or whose address this process will need again; devices.
  */
 #ifndef GX_INTERNAL_FORK_H

@@ -43,7 +43,7 @@ enum gx_stream_kind {
 	GX_STREAM_LAUNCH, /* launches and copies of the driver */
 	/* Jobs for a kernel that runs already: blocks, and lists of up to GX_RESIDENT_COPIES copies
 	 * of together at most GX_RESIDENT_COPY_B. Other work waits for that kernel to end, in
-	 * bounded time. Copies too are unordered among themselves and to blocks: each list tells
+	 * bounded time. Copies too are unordered among themselves and to blocks: each list reports
 	 * its own end. */
 	GX_STREAM_RESIDENT,
 	GX_STREAM_COPY, /* as LAUNCH, but no blocks: without the pinned memory that unpack mode host
@@ -149,7 +149,7 @@ struct gx_gpu_mem_ops {
 
 	/* The ordinal of the device that all @len bytes lie on, imported memory too; of memory that
 	 * every GPU uses in place (managed), this one's. -EOPNOTSUPP with the reason: they are not
-	 * of one allocation, or allocations of cuMemCreate behind one another, on one GPU. */
+	 * of one allocation, or allocations of cuMemCreate one after another, on one GPU. */
 	int (*device)(struct gx_gpu *gpu, const void *ptr, size_t len);
 	/* Do this GPU's kernels reach memory at @ptr, of another GPU or imported? Return 0, -EXDEV
 	 * with the reason. */
@@ -205,7 +205,7 @@ struct gx_gpu_stream_ops {
 			   uint64_t now_ns);
 	/* [core] Queue copies, then a flag: *done (of gx_gpu_flag_alloc()) becomes @value after all
 	 * of them and all earlier work (of a RESIDENT stream: after all of them). @done NULL: no
-	 * flag, a later one tells of them. On a resident stream all of @list is memory of a GPU, or
+	 * flag, a later one covers them. On a resident stream all of @list is memory of a GPU, or
 	 * mapped. Return 0, -EAGAIN with nothing queued, or -EINVAL with the reason: the driver
 	 * refuses an address. Then copies before that one may have been queued, the flag has not;
 	 * the stream goes on. */
@@ -243,7 +243,7 @@ struct gx_gpu {
 	 * have been written (mode host: have not). false: the flag is ignored. */
 	bool checks_crc;
 	bool reads_host; /* ->unpack reads fragments by the CPU: in GPU memory they are a fault */
-	bool turns; /* kernels of other processes do not run beside ours, but in turn: no MPS */
+	bool turns; /* kernels of other processes do not run at the same time as ours, but in turn: no MPS */
 	enum gx_gpu_dma dma;
 	unsigned resident_sms; /* bound on SMs of a kernel that stays; 0: there is none */
 	enum gx_unpack unpack; /* the mode really used */

@@ -51,7 +51,7 @@
 	X(CC_CREDIT_NS, cc_credit_ns, "the same: the receiver's credit was")                       \
 	X(CC_CORE_NS, cc_core_ns, "the same: this core had no CPU when a packet was due")          \
 	X(CC_RATE, cc_rate_now, "bytes a second that their paths carry, as far as known")          \
-	X(CC_RTT, cc_rtt_ns_now, "round trip of one of them, the last that was told")              \
+	X(CC_RTT, cc_rtt_ns_now, "round trip of one of them, the last that was measured")          \
 	X(CREDIT_STALL, credit_stall, "turns in which a message waited for credit")                \
 	X(CREDIT_LAPSED, credit_lapsed,                                                            \
 	  "buffers that a peer was granted and let lie: others have them")                         \
@@ -86,7 +86,7 @@
 	X(TCP_ZC_SENDS, tcp_zc_sends, "sends of link tcp by a NIC that reads memory of a GPU")     \
 	X(TCP_ZC_BYTES, tcp_zc_bytes, "payload bytes of them")                                     \
 	X(TCP_ZC_LOST, tcp_zc_lost,                                                                \
-	  "of these sends: the kernel never told of their end; their connection was reset")        \
+	  "of these sends: the kernel never reported their end; their connection was reset")       \
 	X(MAPS_MADE, maps_made, "memory of peers on this host that was mapped")                    \
 	X(MAPS_FOUND, maps_found, "the same, found mapped for an earlier connection")              \
 	X(MAPS, maps_now, "memory of peers on this host that is mapped")                           \

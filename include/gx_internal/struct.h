@@ -4,7 +4,7 @@
  * library may be of different versions. Implemented in poll/struct.c. Any thread.
  *
  * Such a struct grows at its end alone. Zero in a new field means the library's behaviour before
- * that field. The struct ends with its last field: a later version would take padding behind it for
+ * that field. The struct ends with its last field: a later version would take padding after it for
  * a field (tests/poll/test_struct.c checks this).
  */
 #ifndef GX_INTERNAL_STRUCT_H

@@ -42,7 +42,7 @@ struct gx_wire_hdr {
 	uint16_t plen; /* payload bytes */
 	uint32_t cid;  /* receiver's connection: index 20 bits, generation 12 bits above */
 	uint32_t psn;  /* low half of a 64-bit number */
-	uint32_t mid;  /* DATA: message; CTL: bytes of an acknowledgement behind the records */
+	uint32_t mid;  /* DATA: message; CTL: bytes of an acknowledgement after the records */
 	uint64_t moff; /* bytes; a multiple of 16 below 2^36 */
 	uint32_t crc_hdr, crc_payload; /* integrity mode 1; 0 in mode 0; in 2 and 3, of the tag */
 };
@@ -303,8 +303,8 @@ struct gx_hello {
 
 struct gx_hello_lane {
 	struct gx_port_addr
-		port;	 /* fd, and behind it pool_fd, travel on the Unix socket, in the order of
-			    lanes. In the frame fd 0 or -1, and has_pool, tell which there are */
+		port;	 /* fd, and after it pool_fd, travel on the Unix socket, in the order of
+			    lanes. In the frame fd 0 or -1, and has_pool, say which there are */
 	uint32_t cid;	 /* of the receiver: packets to this end carry it */
 	uint32_t credit; /* at the start */
 	uint64_t psn;	 /* first psn this end will send */

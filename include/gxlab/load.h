@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work for a GPU beside gx's, for measuring tools and tests. Loads are computations on a stream of
+ * Work for a GPU next to gx's, for measuring tools and tests. Loads are computations on a stream of
  * their own at the lowest priority; they show what communication costs a program. Patterns are
  * written and compared in the memory where payload lies. They are libgxlab, which the tools and
  * tests link: neither the library nor what is installed has any of it.
