@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What gxd serves under which key: each request, with each right, by second.py, which is not gxperf and keeps nothing back. The
-tables of docs/security.md and of tools/gxd/gxd_service.c are the same, and gxd does what they say.
+tables of docs/security.md and of tools/gxd/serve/service.c are the same, and gxd does what they say.
 
 usage: tests/auth/test_served.py BUILD
 """
@@ -37,7 +37,7 @@ def page():
 
 
 def code():
-    rows = re.findall(r'\{"(\w+)", SERVES_(\w+), ([^,]*), op_', (TOP / "tools/gxd/gxd_service.c").read_text(encoding="utf-8"))
+    rows = re.findall(r'\{"(\w+)", SERVES_(\w+), ([^,]*), op_', (TOP / "tools/gxd/serve/service.c").read_text(encoding="utf-8"))
     return {name: (frozenset(a.lower() for a in re.findall("GET|PUT", access)), {"ANY": "any key", "FULL": "no limits"}[who])
             for name, who, access in rows}
 

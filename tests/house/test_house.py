@@ -26,9 +26,8 @@ from house_source import FOLDERS, SOURCE_DIRS, code_only, functions, includes, r
 ROOMS = ("core", "auth", "copy", "submit", "ports", "packet", "local", "tcp", "nic", "verbs", "control", "api", "coll")
 # A part of a room that has a folder of its own, named after the third party that it alone knows.
 INNER_ROOMS = ("ports/dpdk",)
-# Of tools/: who knows whom beside itself.
-TOOL_ROOMS = {"common": (), "gxd": ("common",), "gxperf": ("common", "gxperf/gpu", "gxperf/beside"),
-              "gxperf/gpu": ("common", "gxperf", "gxperf/beside"), "gxperf/beside": ("common", "gxperf", "gxperf/gpu")}
+# Of tools/, the lowest first: a room knows those before it that are common's or of its own program.
+TOOL_ROOMS = ("common", "gxd/serve", "gxd/watch", "gxd/nic", "gxd", "gxperf/base", "gxperf/ask", "gxperf/move", "gxperf/coll", "gxperf/lab", "gxperf")
 
 # Of tests/: a folder for each room of the sources, and these, which no room has.
 TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "house", "kit", "nccl", "net", "nixl", "proc", "python", "shared", "sim", "soak")
@@ -208,20 +207,25 @@ def rule_links(house):
                     house.fail(path, line, f"{name}: names a link; go through struct gx_link (gx_internal/link.h)")
 
 
+def tool_room_knows(room, other):
+    """Does the order let a room of tools/ know the other one?"""
+    return TOOL_ROOMS.index(other) <= TOOL_ROOMS.index(room) and other.split("/")[0] in ("common", room.split("/")[0])
+
+
 def rule_tool_rooms(house):
-    """The tools share what is in common/, which knows none of them; an include says whose header it is."""
+    """A room of tools/ knows lower ones alone, and none of the other program; an include says whose header it is."""
     for path, text in house.sources(".c", ".h"):
         if folder_of(path) != "tools":
             continue
-        room = path.removeprefix("tools/").rpartition("/")[0]
+        room = room_of(path).removeprefix("tools").lstrip("/")
         if room not in TOOL_ROOMS:
             house.fail(path, 1, f"tools/ has the rooms {' '.join(TOOL_ROOMS)}")
             continue
         for line, angle, name in includes(text):
             if angle or is_gx(name) or name == "version.h": # which meson makes
                 continue
-            if name.rpartition("/")[0] not in (room, *TOOL_ROOMS[room]):
-                house.fail(path, line, f'"{name}": {room}/ knows {" ".join(TOOL_ROOMS[room]) or "no other room"}')
+            if room_of(name) not in TOOL_ROOMS or not tool_room_knows(room, room_of(name)):
+                house.fail(path, line, f'"{name}": {room}/ may not know it, or it does not say its room')
 
 
 def test_folder(path):
@@ -615,7 +619,7 @@ SAMPLES = (
     (rule_folders, {"gpu/a.c": '#include <gxlab/load.h>\n#include "lab/load_core.h"\n', "gpu/lab/load_core.h": ""}, 2),
     (rule_folders, {"gpu/lab/a.c": '#include <gxlab/load.h>\n#include "b.h"\n', "tools/a.c": "#include <gxlab/load.h>\n", "gpu/b.h": ""}, 0),
     (rule_tool_rooms, {"tools/common/a.c": '#include "gxd/gxd.h"\n'}, 1),
-    (rule_tool_rooms, {"tools/gxd/a.c": '#include "common/opt.h"\n#include "gxperf/gxperf.h"\n#include "opt.h"\n'}, 2),
+    (rule_tool_rooms, {"tools/gxd/a.c": '#include "common/opt.h"\n#include "gxperf/base/perf.h"\n#include "opt.h"\n'}, 2),
     (rule_tool_rooms, {"tools/a.c": ""}, 1),
     (rule_links, {"dataplane/control/a.c": '#include "verbs/verbs.h"\nint a = GX_LINK_TCP;\n'}, 2),
     (rule_links, {"dataplane/core/a.c": "void *a(struct gx_conn *c)\n{\n\treturn c->verbs ? c->verbs : tcp_conn_of(c);\n}\n"}, 3),

@@ -3,7 +3,7 @@
  * What is posted when, and what is timed. The things that are kept busy are
  * counters that end by the clock.
  */
-#include "gxperf/beside/activity.h"
+#include "gxperf/base/activity.h"
 
 #include <gx/gx.h>
 

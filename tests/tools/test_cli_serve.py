@@ -427,7 +427,7 @@ def stranger_data_port(tools):
 
 @case
 def stranger_services(tools):
-    """A server that gets requests which make no sense answers or drops them: see gxd_request.c. Through the client's own
+    """A server that gets requests which make no sense answers or drops them: see tools/gxd/serve/request.c. Through the client's own
     options only what the client lets through can be tried; this is what it does let through."""
     with Server(tools, mem="kv=host:4K") as s:
         tools.gxperf("put", s.addr, "-s", "4097").must(FAILED, "too small")

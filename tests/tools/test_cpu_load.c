@@ -2,7 +2,7 @@
 /*
  * Loads of CPUs: what they compute, what is refused.
  */
-#include "gxperf/beside/cpu_load.h"
+#include "gxperf/base/cpu_load.h"
 
 #include <errno.h>
 #include <setjmp.h>

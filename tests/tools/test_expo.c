@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Texts of gx processes: what is taken, what is refused, and their sum. */
-#include "gxd/gxd_expo.h"
-#include "gxd/gxd_http.h"
+#include "gxd/watch/expo.h"
+#include "gxd/watch/http.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
  * second half needs two GPUs (tests/fake/fake_cuda.c will do) and exits 77 without: test_gpus
  * [cuda].
  */
-#include "gxperf/beside/gpus.h"
+#include "gxperf/lab/gpus.h"
 
 #include <errno.h>
 #include <setjmp.h>

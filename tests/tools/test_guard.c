@@ -3,7 +3,7 @@
  * What gxd gives up, tried in processes of their own: by root, who becomes nobody, and by a user
  * who has nothing to give up.
  */
-#include "gxd/gxd_guard.h"
+#include "gxd/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>

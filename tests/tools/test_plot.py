@@ -8,7 +8,7 @@ import pathlib
 import types
 import unittest
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2] / "tools/gxperf/gxperf_plot.py"
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "tools/gxperf/plot.py"
 spec = importlib.util.spec_from_file_location("gxperf_plot", SOURCE)
 plot = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(plot)

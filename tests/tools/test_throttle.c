@@ -2,7 +2,7 @@
 /*
  * What overlap gives and what a command takes: the command is a child that takes whatever it can.
  */
-#include "gxperf/beside/throttle.h"
+#include "gxperf/base/throttle.h"
 
 #include <gx/gx.h>
 

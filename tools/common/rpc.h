@@ -6,7 +6,7 @@
  *   -> {"id": 7, "ok": true, ...} or {"id": 7, "ok": false, "error": "why"}
  *   and, while gxd works on a long one, {"id": 7, "progress": bytes}.
  *
- * gxd_service.c lists the operations.
+ * gxd/serve/service.c lists the operations.
  *
  * A struct rpc is the client's end of one connection. gx's control thread takes replies, any thread
  * may begin a request, and rpc_call() waits.

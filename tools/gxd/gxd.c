@@ -2,19 +2,19 @@
 /*
  * gxd, the pinned-core server: memory that peers may put to and get from. main() parses, opens,
  * prints a command line to paste on the client, and waits for a signal. The rest runs on gx's
- * threads and on the service's worker (gxd_service.c). A sub-command has a file of its own.
+ * threads and on the service's worker (serve/service.c). A sub-command has a file of its own.
  */
-#include "gxd/gxd_check.h"
-#include "gxd/gxd_dump.h"
-#include "gxd/gxd_guard.h"
-#include "gxd/gxd_key.h"
-#include "gxd/gxd_metrics.h"
-#include "gxd/gxd_nic.h"
-#include "gxd/gxd_notify.h"
-#include "gxd/gxd_opts.h"
-#include "gxd/gxd_service.h"
-#include "gxd/gxd_stats.h"
-#include "gxd/gxd_top.h"
+#include "gxd/check.h"
+#include "gxd/guard.h"
+#include "gxd/key.h"
+#include "gxd/metrics.h"
+#include "gxd/nic/nic.h"
+#include "gxd/opts.h"
+#include "gxd/serve/notify.h"
+#include "gxd/serve/service.h"
+#include "gxd/watch/dump.h"
+#include "gxd/watch/stats.h"
+#include "gxd/watch/top.h"
 
 #include "common/flag.h"
 #include "common/opt_table.h"

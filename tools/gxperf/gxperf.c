@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf, the measuring tool: main(), and the choice of a sub-command. Options come in groups
- * (gxperf_opts.h) that sub-commands share; opts_check() checks them against each other.
+ * (base/opts.h) that sub-commands share; opts_check() checks them against each other.
  */
-#include "gxperf/gxperf_opts.h"
+#include "gxperf/base/opts.h"
 
 #include "common/child.h"
 #include "common/flag.h"
 #include "common/opt_table.h"
 #include "common/stop.h"
 #include "common/version_text.h"
-#include "gxperf/beside/gxperf_gpus.h"
-#include "gxperf/gxperf_coll.h"
+#include "gxperf/coll/coll.h"
+#include "gxperf/lab/lab.h"
 
 #include <argp.h>
 #include <errno.h>

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Files of options; see conf.h. */
+#include "gxd/conf.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONF_LINE_MAX 4096
+#define CONF_ARGS_MAX 1024 /* of the command line and all files */
+
+struct conf {
+	char *args[CONF_ARGS_MAX + 1];
+	int n;
+};
+
+static int conf_add(struct conf *c, char *arg)
+{
+	if (!arg || c->n == CONF_ARGS_MAX) {
+		fprintf(stderr, "gxd: too many options: %d at most\n", CONF_ARGS_MAX);
+		return -ENOMEM;
+	}
+	c->args[c->n++] = arg;
+	c->args[c->n] = NULL;
+	return 0;
+}
+
+/* Cut off blanks at both ends. */
+static char *trimmed(char *text)
+{
+	size_t len;
+
+	text += strspn(text, " \t");
+	len = strlen(text);
+	while (len && isspace((unsigned char)text[len - 1]))
+		len--;
+	text[len] = '\0';
+	return text;
+}
+
+/* "--name value" or "--name=value" into "--name=value"; @why is set upon failure. */
+static char *conf_word(char *line, const char **why)
+{
+	size_t name = strcspn(line, "= \t");
+	char *value = line[name] ? trimmed(line + name + 1) : NULL, *word = NULL;
+	const char *folder = "";
+
+	if (strncmp(line, "--", 2) || !isalpha((unsigned char)line[2])) {
+		*why = "no option; a line is as --mem kv=host:2G";
+		return NULL;
+	}
+	line[name] = '\0';
+	if (!strcmp(line, "--config")) {
+		*why = "a file names no other file";
+		return NULL;
+	}
+	if (value && !strncmp(value, "%d/", 3)) {
+		folder = getenv("CREDENTIALS_DIRECTORY");
+		value += 2;
+		if (!folder) {
+			*why = "%d: there is no CREDENTIALS_DIRECTORY, which systemd sets (LoadCredential=)";
+			return NULL;
+		}
+	}
+	if (asprintf(&word, "%s%s%s%s", line, value ? "=" : "", folder, value ? value : "") < 0)
+		*why = "out of memory";
+	return *why ? NULL : word;
+}
+
+static int conf_line(struct conf *c, const char *path, unsigned nr, char *line)
+{
+	const char *why = NULL;
+	char *word;
+
+	if (!strchr(line, '\n') && strlen(line) == CONF_LINE_MAX - 1)
+		why = "the line is too long";
+	line = trimmed(line);
+	if (!why && (!*line || *line == '#'))
+		return 0;
+	word = why ? NULL : conf_word(line, &why);
+	if (!why)
+		return conf_add(c, word);
+	fprintf(stderr, "gxd: %s:%u: %s\n", path, nr, why);
+	return -EINVAL;
+}
+
+static int conf_file(struct conf *c, const char *path)
+{
+	char line[CONF_LINE_MAX];
+	FILE *f = fopen(path, "re");
+	int ret = 0;
+
+	for (unsigned nr = 1; f && !ret && fgets(line, sizeof(line), f); nr++)
+		ret = conf_line(c, path, nr, line);
+	if (!f || (!ret && ferror(f))) {
+		ret = -errno;
+		fprintf(stderr, "gxd: --config %s: %s\n", path, strerror(errno));
+	}
+	if (f)
+		fclose(f);
+	return ret;
+}
+
+int conf_expand(int *argc, char ***argv)
+{
+	static struct conf c;
+	int ret = 0;
+
+	for (int i = 0; i < *argc && !ret; i++) {
+		char *arg = (*argv)[i];
+
+		if (!strncmp(arg, "--config=", 9))
+			ret = conf_file(&c, arg + 9);
+		else if (!strcmp(arg, "--config") && i + 1 < *argc)
+			ret = conf_file(&c, (*argv)[++i]);
+		else
+			ret = conf_add(&c, arg);
+	}
+	*argc = c.n;
+	*argv = c.args;
+	return ret;
+}

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Two ways that move data into GPU 0 without another GPU (see mover.h): unpack of fragments at a
+ * steady rate, as if from packets, and a gather of rows from pinned host memory. Each has an engine
+ * of its own, because an engine has the bound on SMs. Main thread only.
+ */
+#include "gxperf/lab/mover.h"
+
+#include <gxlab/load.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define UNPACK_FRAG_B  4096u
+#define UNPACK_CHUNK   128u		   /* least fragments of a block: 512 KiB */
+#define UNPACK_POOL_B  ((size_t)256 << 20) /* more than the caches hold */
+#define UNPACK_BLOCKS  512u		   /* chunks of the pool */
+#define UNPACK_SHUFFLE 64u
+
+#define H2D_ROW_B 656u
+#define H2D_SLOTS 300000u
+#define H2D_NR	  262144u
+
+#define LOCAL_POISON 0xdeadull
+
+struct unpack_way {
+	struct bench b;
+	struct gx_engine_block *block[UNPACK_BLOCKS];
+	uint32_t nr_blocks, units,
+		per;	/* all blocks; units with memory of their own; blocks of a unit */
+	uint32_t frags; /* of a block */
+	uint32_t begun; /* blocks of the next unit that are already queued */
+	uint32_t slot[UNPACK_POOL_B / UNPACK_FRAG_B]; /* place of fragment i */
+	uint64_t done, due_ns;
+};
+
+static void unpack_close(struct way *w)
+{
+	struct unpack_way *u = w->priv;
+
+	if (!u)
+		return;
+	gx_engine_queue_close(u->b.q); /* first: this waits for the blocks */
+	u->b.q = NULL;
+	for (unsigned i = 0; i < UNPACK_BLOCKS; i++)
+		gx_engine_block_close(u->block[i]);
+	bench_close(&u->b);
+	free(u);
+	w->priv = NULL;
+}
+
+static int unpack_block(struct unpack_way *u, unsigned i)
+{
+	uint32_t first = i * u->frags;
+	struct gx_frag *frag;
+	int ret = gx_engine_block_open(u->b.engine, &u->block[i]);
+
+	if (ret)
+		return ret;
+	frag = gx_engine_block_frags(u->block[i]);
+	for (uint32_t f = 0; f < u->frags; f++)
+		frag[f] = (struct gx_frag){u->slot[first + f] * UNPACK_FRAG_B, UNPACK_FRAG_B,
+					   (uint64_t)(first + f) * UNPACK_FRAG_B};
+	gx_engine_block_set(u->block[i], u->b.dev[0], u->b.dev[1], UNPACK_POOL_B, u->frags);
+	return 0;
+}
+
+/* Divide a launch of @size, a power of two, into blocks of a chunk each, or larger ones if those
+ * are too many. */
+static void unpack_divide(struct unpack_way *u, uint64_t size)
+{
+	uint64_t chunks = size / UNPACK_FRAG_B / UNPACK_CHUNK;
+
+	u->per = (uint32_t)(chunks < GX_ENGINE_BLOCKS_MAX ? chunks : GX_ENGINE_BLOCKS_MAX);
+	u->frags = (uint32_t)(size / UNPACK_FRAG_B / u->per);
+	u->units = (uint32_t)(UNPACK_POOL_B / size);
+	u->nr_blocks = u->units * u->per;
+}
+
+static int unpack_open(struct way *w)
+{
+	struct bench_want want = {.device = 0,
+				  .unpack = w->ops == &way_unpack ? GX_UNPACK_MODE_KERNEL
+								  : GX_UNPACK_MODE_RESIDENT,
+				  .sms = (unsigned)w->want_sms,
+				  .back_b = UNPACK_POOL_B,
+				  .dev_b = {UNPACK_POOL_B, UNPACK_POOL_B}};
+	struct unpack_way *u = calloc(1, sizeof(*u));
+	int ret;
+
+	w->priv = u;
+	if (!u)
+		return way_failed(w, "open", -ENOMEM);
+	ret = bench_open(&want, w->gpus->report, &u->b);
+	if (ret)
+		return ret;
+	bench_shuffle(u->slot, UNPACK_POOL_B / UNPACK_FRAG_B, UNPACK_SHUFFLE, 7);
+	unpack_divide(u, w->size);
+	for (unsigned i = 0; i < u->nr_blocks && !ret; i++)
+		ret = unpack_block(u, i);
+	w->unit_b = w->size;
+	w->sms = (int)u->b.info.sms;
+	return ret ? way_failed(w, "blocks", ret) : PERF_OK;
+}
+
+static int unpack_post(struct way *w)
+{
+	struct unpack_way *u = w->priv;
+	uint64_t now = gx_now();
+
+	if (now < u->due_ns)
+		return -EAGAIN;
+	if (w->posted - u->done >= u->units)
+		return -EAGAIN;
+	u->begun += gx_engine_unpack(u->b.q, u->block + w->posted % u->units * u->per + u->begun,
+				     u->per - u->begun);
+	if (u->begun < u->per)
+		return -EAGAIN;
+	u->begun = 0;
+	if (w->rate > 0) {
+		/* More than a unit late: do not catch up. */
+		if (now > u->due_ns + (uint64_t)((double)w->size / w->rate))
+			u->due_ns = now;
+		u->due_ns += (uint64_t)((double)w->size / w->rate);
+	}
+	return 0;
+}
+
+static int unpack_ended(struct way *w, uint64_t *nr)
+{
+	struct unpack_way *u = w->priv;
+	int ret = gx_engine_poll(u->b.q);
+
+	while (!ret && u->done < w->posted) {
+		for (unsigned k = 0; k < u->per && !ret; k++)
+			ret = gx_engine_block_status(u->block[u->done % u->units * u->per + k]);
+		u->done += !ret;
+	}
+	*nr = u->done;
+	return ret == -EINPROGRESS ? 0 : ret;
+}
+
+static int unpack_fill(struct way *w)
+{
+	struct unpack_way *u = w->priv;
+	int ret = gx_pattern_fill(u->b.engine, u->b.dev[0], UNPACK_POOL_B, 1);
+
+	if (!ret)
+		ret = gx_pattern_fill(u->b.engine, u->b.dev[1], UNPACK_POOL_B, LOCAL_POISON);
+	return ret ? way_failed(w, "pattern", ret) : PERF_OK;
+}
+
+static int unpack_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
+{
+	struct unpack_way *u = w->priv;
+	uint64_t units = w->posted < u->units ? w->posted : u->units;
+	uint64_t frags = units * w->size / UNPACK_FRAG_B;
+	const uint64_t *got = (const uint64_t *)u->b.back;
+	int ret = bench_copy(&u->b, u->b.back, u->b.dev[1], units * w->size);
+
+	for (uint64_t i = 0; i < frags * (UNPACK_FRAG_B / 8) && !ret; i++) {
+		uint64_t at = (uint64_t)u->slot[i / (UNPACK_FRAG_B / 8)] * (UNPACK_FRAG_B / 8) +
+			      i % (UNPACK_FRAG_B / 8);
+
+		*wrong += got[i] == gx_pattern_word(1, at) ? 0 : 8;
+	}
+	*checked_b += frags * UNPACK_FRAG_B;
+	return ret;
+}
+
+#define UNPACK_WAY                                                                                 \
+	.open = unpack_open, .close = unpack_close, .post = unpack_post, .ended = unpack_ended,    \
+	.fill = unpack_fill, .check = unpack_check
+
+const struct way_ops way_unpack = {
+	.name = "unpack",
+	.doc = "fragments of 4 KiB in GPU memory to where they belong, --rate GB/s, --sms SMs",
+	UNPACK_WAY,
+};
+
+const struct way_ops way_unpack_resident = {
+	.name = "unpack-resident",
+	.doc = "the same by the kernel that stays, block by block",
+	UNPACK_WAY,
+};
+
+/* ---- h2d ---- */
+
+struct h2d_way {
+	struct bench b;
+	struct gx_row_pair *pairs; /* in host memory */
+};
+
+static size_t h2d_rows_b(void)
+{
+	return (size_t)H2D_SLOTS * H2D_ROW_B;
+}
+
+static void h2d_close(struct way *w)
+{
+	struct h2d_way *h = w->priv;
+
+	if (!h)
+		return;
+	bench_close(&h->b);
+	free(h);
+	w->priv = NULL;
+}
+
+/* Distinct rows; sources and destinations in two random orders. */
+static int h2d_pairs(struct h2d_way *h)
+{
+	uint32_t *order = malloc(H2D_SLOTS * sizeof(*order));
+
+	if (!order)
+		return -ENOMEM;
+	bench_shuffle(order, H2D_SLOTS, H2D_SLOTS, 3);
+	for (uint32_t i = 0; i < H2D_NR; i++)
+		h->pairs[i] = (struct gx_row_pair){order[i], order[H2D_SLOTS - 1 - i]};
+	free(order);
+	return bench_copy(&h->b, h->b.dev[1], h->pairs, H2D_NR * sizeof(*h->pairs)) ? -EIO : 0;
+}
+
+static int h2d_open(struct way *w)
+{
+	size_t pairs_b = H2D_NR * sizeof(struct gx_row_pair);
+	struct bench_want want = {
+		.device = 0,
+		.sms = (unsigned)w->want_sms,
+		.host_b = h2d_rows_b() + pairs_b,
+		.back_b = h2d_rows_b(),
+		.dev_b = {h2d_rows_b(), pairs_b},
+		.queue = {sizeof(want.queue), H2D_SLOTS, H2D_NR, 0},
+	};
+	struct h2d_way *h = calloc(1, sizeof(*h));
+	int ret;
+
+	w->priv = h;
+	if (!h)
+		return way_failed(w, "open", -ENOMEM);
+	ret = bench_open(&want, w->gpus->report, &h->b);
+	if (ret)
+		return ret;
+	h->pairs = (struct gx_row_pair *)(h->b.host + h2d_rows_b());
+	ret = h2d_pairs(h);
+	w->unit_b = (uint64_t)H2D_NR * H2D_ROW_B;
+	w->sms = w->want_sms ? w->want_sms : 4;
+	w->lane[0] = (struct way_lane){.q = h->b.q};
+	w->nr_lanes = 1;
+	return ret ? way_failed(w, "pairs", ret) : PERF_OK;
+}
+
+static int h2d_post(struct way *w)
+{
+	struct h2d_way *h = w->priv;
+	struct gx_gather g = GX_INIT(g);
+
+	g.src = h->b.host;
+	g.dst = h->b.dev[0];
+	g.pairs = (const struct gx_row_pair *)h->b.dev[1];
+	g.nr = H2D_NR;
+	g.src_rows = g.dst_rows = H2D_SLOTS;
+	g.row_b = H2D_ROW_B;
+	g.by = GX_GATHER_BY_KERNEL;
+	g.sms = (unsigned)w->sms;
+	return gx_engine_gather(h->b.q, &g, &w->lane[0].ticket[w->posted % WAY_UNITS]);
+}
+
+static int h2d_fill(struct way *w)
+{
+	struct h2d_way *h = w->priv;
+	int ret;
+
+	bench_fill(h->b.host, h2d_rows_b(), 5);
+	ret = gx_pattern_fill(h->b.engine, h->b.dev[0], h2d_rows_b(), LOCAL_POISON);
+	return ret ? way_failed(w, "pattern", ret) : PERF_OK;
+}
+
+static int h2d_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
+{
+	struct h2d_way *h = w->priv;
+
+	if (bench_copy(&h->b, h->b.back, h->b.dev[0], h2d_rows_b()))
+		return PERF_FAILED;
+	for (uint32_t i = 0; i < H2D_NR; i++)
+		if (memcmp(h->b.back + (size_t)h->pairs[i].dst * H2D_ROW_B,
+			   h->b.host + (size_t)h->pairs[i].src * H2D_ROW_B, H2D_ROW_B))
+			*wrong += H2D_ROW_B;
+	*checked_b += (uint64_t)H2D_NR * H2D_ROW_B;
+	return PERF_OK;
+}
+
+const struct way_ops way_h2d = {
+	.name = "h2d",
+	.doc = "262,144 rows of 656 bytes by an index list from pinned memory, --sms SMs",
+	.open = h2d_open,
+	.close = h2d_close,
+	.post = h2d_post,
+	.ended = way_lanes_ended,
+	.fill = h2d_fill,
+	.check = h2d_check,
+};
