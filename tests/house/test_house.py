@@ -26,8 +26,9 @@ from house_source import FOLDERS, SOURCE_DIRS, code_only, functions, includes, r
 ROOMS = ("core", "auth", "copy", "submit", "ports", "packet", "local", "tcp", "nic", "verbs", "control", "api", "coll")
 # A part of a room that has a folder of its own, named after the third party that it alone knows.
 INNER_ROOMS = ("ports/dpdk",)
-# Of tools/, the lowest first: a room knows those before it that are common's or of its own program.
-TOOL_ROOMS = ("common", "gxd/serve", "gxd/watch", "gxd/nic", "gxd", "gxperf/base", "gxperf/ask", "gxperf/move", "gxperf/coll", "gxperf/lab", "gxperf")
+# Of tools/, floor by floor, the lowest first: a room knows those below it that are common's or of its own program.
+TOOL_ROOMS = (("common",), ("gxd/serve", "gxd/watch", "gxd/nic", "gxperf/base"), ("gxd", "gxperf/move", "gxperf/ask", "gxperf/coll", "gxperf/lab"), ("gxperf",))
+TOOL_FLOOR = {room: i for i, floor in enumerate(TOOL_ROOMS) for room in floor}
 
 # Of tests/: a folder for each room of the sources, and these, which no room has.
 TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "house", "kit", "nccl", "net", "nixl", "proc", "python", "shared", "sim", "soak")
@@ -207,25 +208,35 @@ def rule_links(house):
                     house.fail(path, line, f"{name}: names a link; go through struct gx_link (gx_internal/link.h)")
 
 
+def tool_room(path):
+    """tools/gxd/serve/core.c: gxd/serve; None: not of tools/."""
+    return room_of(path).removeprefix("tools").lstrip("/") if folder_of(path) == "tools" else None
+
+
 def tool_room_knows(room, other):
-    """Does the order let a room of tools/ know the other one?"""
-    return TOOL_ROOMS.index(other) <= TOOL_ROOMS.index(room) and other.split("/")[0] in ("common", room.split("/")[0])
+    """May the room of tools/ know the other one?"""
+    below = TOOL_FLOOR.get(other, len(TOOL_ROOMS)) < TOOL_FLOOR[room] and other.split("/")[0] in ("common", room.split("/")[0])
+    return other == room or below
 
 
 def rule_tool_rooms(house):
-    """A room of tools/ knows lower ones alone, and none of the other program; an include says whose header it is."""
+    """A room of tools/ includes lower ones alone and calls lower ones alone, none of the other program; an include says whose header it is."""
     for path, text in house.sources(".c", ".h"):
-        if folder_of(path) != "tools":
+        room = tool_room(path)
+        if room is None:
             continue
-        room = room_of(path).removeprefix("tools").lstrip("/")
-        if room not in TOOL_ROOMS:
-            house.fail(path, 1, f"tools/ has the rooms {' '.join(TOOL_ROOMS)}")
+        if room not in TOOL_FLOOR:
+            house.fail(path, 1, f"tools/ has the rooms {' '.join(TOOL_FLOOR)}")
             continue
         for line, angle, name in includes(text):
             if angle or is_gx(name) or name == "version.h": # which meson makes
                 continue
-            if room_of(name) not in TOOL_ROOMS or not tool_room_knows(room, room_of(name)):
+            if not tool_room_knows(room, room_of(name)):
                 house.fail(path, line, f'"{name}": {room}/ may not know it, or it does not say its room')
+    for a, used in sorted(Graph(house.files).uses.items()):
+        for b, names in sorted(used.items()):
+            if tool_room(a) in TOOL_FLOOR and tool_room(b) and not tool_room_knows(tool_room(a), tool_room(b)):
+                house.fail(a, 1, f"{' '.join(sorted(names))}: of {b}, which {tool_room(a)}/ may not know")
 
 
 def test_folder(path):
@@ -621,6 +632,9 @@ SAMPLES = (
     (rule_tool_rooms, {"tools/common/a.c": '#include "gxd/gxd.h"\n'}, 1),
     (rule_tool_rooms, {"tools/gxd/a.c": '#include "common/opt.h"\n#include "gxperf/base/perf.h"\n#include "opt.h"\n'}, 2),
     (rule_tool_rooms, {"tools/a.c": ""}, 1),
+    (rule_tool_rooms, {"tools/gxperf/move/a.c": '#include "gxperf/lab/b.h"\n#include "gxperf/base/c.h"\n#include "gxperf/move/d.h"\n'}, 1),
+    (rule_tool_rooms, {"tools/gxd/serve/a.c": "void f(void)\n{\n\tg();\n}\n", "tools/gxd/b.c": "void g(void)\n{\n}\n"}, 1),
+    (rule_tool_rooms, {"tools/gxd/a.c": "void f(void)\n{\n\tg();\n}\n", "tools/gxd/serve/b.c": "void g(void)\n{\n}\n"}, 0),
     (rule_links, {"dataplane/control/a.c": '#include "verbs/verbs.h"\nint a = GX_LINK_TCP;\n'}, 2),
     (rule_links, {"dataplane/core/a.c": "void *a(struct gx_conn *c)\n{\n\treturn c->verbs ? c->verbs : tcp_conn_of(c);\n}\n"}, 3),
     (rule_links, {"dataplane/api/links.c": '#include "tcp/tcp.h"\n', "dataplane/tcp/a.c": "int a = GX_LINK_TCP;\n"}, 0),

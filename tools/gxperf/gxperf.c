@@ -10,8 +10,10 @@
 #include "common/opt_table.h"
 #include "common/stop.h"
 #include "common/version_text.h"
+#include "gxperf/ask/ask.h"
 #include "gxperf/coll/coll.h"
 #include "gxperf/lab/lab.h"
+#include "gxperf/move/move.h"
 
 #include <argp.h>
 #include <errno.h>

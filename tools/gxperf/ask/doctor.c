@@ -4,6 +4,7 @@
  * the cure. Scripts read the exit status.
  */
 #include "gxperf/ask/doctor.h"
+#include "gxperf/ask/ask.h"
 
 #include "common/flag.h"
 #include "common/json.h"

@@ -4,6 +4,7 @@
  * Each port is opened by itself: if one fails, info prints its reason and still shows the others.
  */
 #include "gxperf/ask/info.h"
+#include "gxperf/ask/ask.h"
 
 #include "common/json.h"
 

@@ -6,7 +6,6 @@
  */
 #include "gxperf/ask/info.h"
 
-#include "common/child.h"
 #include "common/json.h"
 
 #include <dlfcn.h>
@@ -21,7 +20,6 @@
 #define PLUGIN_TELL_B	 16384
 #define PLUGIN_TABLE_MIN 6 /* versions of NCCL's table that are looked for */
 #define PLUGIN_TABLE_MAX 16
-#define PLUGIN_NAME	 "libnccl-net-gx.so"
 
 typedef int (*plugin_tell_fn)(char *text, size_t room);
 
@@ -109,21 +107,11 @@ static bool plugin_try_names(struct plugin *p, const char *names)
 	return found;
 }
 
-int perf_plugin_near(char *path, size_t room)
-{
-	static const char *const near[] = {"../bindings/nccl/" PLUGIN_NAME, "lib/" PLUGIN_NAME};
-
-	for (unsigned k = 0; k < sizeof(near) / sizeof(near[0]); k++)
-		if (!child_self(near[k], path, room) && !access(path, R_OK))
-			return 0;
-	return -ENOENT;
-}
-
 static void plugin_try_own(struct plugin *p)
 {
 	char path[PATH_MAX];
 
-	if (!plugin_try(p, PLUGIN_NAME) && !perf_plugin_near(path, sizeof(path)))
+	if (!plugin_try(p, PERF_PLUGIN) && !perf_plugin_near(path, sizeof(path)))
 		plugin_try(p, path);
 }
 
@@ -310,7 +298,7 @@ int info_nccl(struct info *i)
 		else
 			nccl_fail(&n,
 				  "%s is not gx's plugin, or is an older one: set "
-				  "NCCL_NET_PLUGIN to the path of " PLUGIN_NAME,
+				  "NCCL_NET_PLUGIN to the path of " PERF_PLUGIN,
 				  p.file ? p.file : "the plugin that NCCL would load");
 		nccl_variables(&n, &p);
 	}

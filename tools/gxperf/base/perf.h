@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Types and functions that gxperf's files share. The main thread parses, connects, asks the server
+ * Types and functions that gxperf's commands share. The main thread parses, connects, asks the server
  * to check, and prints. Each core's thread turns its core from perf_open() to perf_close(); while
  * it has a job, it posts and takes completions.
  */
@@ -221,17 +221,9 @@ struct json_t *perf_verify_request(const struct perf_conn *conn, const struct pe
 /** perf_verify_reply() - Return: 0, -EINVAL. */
 int perf_verify_reply(struct json_t *reply, struct check_result *res);
 
-/* ---- The sub-commands; each returns an enum perf_status ---- */
+/* ---- plugin.c ---- */
 
-int perf_put(const struct perf_opts *opts, struct report *report);  /* put, get, send */
-int perf_file(const struct perf_opts *opts, struct report *report); /* put, get with --file */
-int perf_lat(const struct perf_opts *opts, struct report *report);
-int perf_blocks(const struct perf_opts *opts, struct report *report);
-int perf_doctor(const struct perf_opts *opts, struct report *report);
-int perf_info(const struct perf_opts *opts, struct report *report);
-int perf_demo(const struct perf_opts *opts, struct report *report);
-
-/* ---- ask/info_nccl.c ---- */
+#define PERF_PLUGIN "libnccl-net-gx.so"
 
 /** perf_plugin_near() - gx's plugin for NCCL in the build folder or bundle of this program. Return:
  * 0 with its @path, -ENOENT. */

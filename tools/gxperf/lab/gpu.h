@@ -11,8 +11,6 @@
 
 #include <gx/engine.h>
 
-#include <argp.h>
-
 #define BENCH_WAIT_NS 20000000000ull
 
 /** struct bench - One engine on one GPU, one queue, and memory; bench_close() frees all. */
@@ -53,9 +51,5 @@ double bench_copy_rate(struct bench *b, void *dst, const void *src, size_t len, 
 
 /** bench_row() - A row with @op, size and count; the rest is empty. */
 struct report_row bench_row(const char *op, uint64_t size_b, uint64_t count);
-
-extern const struct argp perf_unpack_argp, perf_h2d_argp;
-int perf_unpack(const struct perf_opts *opts, struct report *report);
-int perf_h2d(const struct perf_opts *opts, struct report *report);
 
 #endif

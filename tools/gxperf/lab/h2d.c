@@ -5,6 +5,7 @@
  * The destination is poisoned before each run, and every row compared after it.
  */
 #include "gxperf/lab/gpu.h"
+#include "gxperf/lab/lab.h"
 
 #include <gxlab/gather.h>
 

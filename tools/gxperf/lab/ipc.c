@@ -4,6 +4,8 @@
  * close it and to open it again: by a descriptor (virtual memory management) and by cudaIpc. The other process is a child, forked before the driver starts. It owns the memory and compares
  * the bytes that this process has written there. Main thread only.
  */
+#include "gxperf/base/activity.h"
+#include "gxperf/lab/gpu.h"
 #include "gxperf/lab/lab.h"
 
 #include <gxlab/load.h>

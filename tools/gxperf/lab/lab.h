@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sub-commands that move data between GPUs of one process: p2p, compare, overlap. And ipc, which
- * exports GPU memory to another process.
+ * Sub-commands that measure GPUs, CPUs and other libraries, without a server. Each returns an enum
+ * perf_status. Main thread.
  */
 #ifndef LAB_H
 #define LAB_H
 
-#include "gxperf/lab/mover.h"
+#include "gxperf/base/perf.h"
 
-extern const struct argp perf_p2p_argp, perf_compare_argp, perf_overlap_argp, perf_ipc_argp;
+#include <argp.h>
+
+extern const struct argp perf_unpack_argp, perf_h2d_argp, perf_p2p_argp, perf_compare_argp,
+	perf_overlap_argp, perf_ipc_argp;
+int perf_unpack(const struct perf_opts *opts, struct report *report);
+int perf_h2d(const struct perf_opts *opts, struct report *report);
 int perf_p2p(const struct perf_opts *opts, struct report *report);
 int perf_compare(const struct perf_opts *opts, struct report *report);
 int perf_overlap(const struct perf_opts *opts, struct report *report);

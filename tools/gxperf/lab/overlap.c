@@ -8,6 +8,7 @@
  */
 #include "gxperf/base/cpu_load.h"
 #include "gxperf/lab/lab.h"
+#include "gxperf/lab/mover.h"
 
 #include <gxlab/load.h>
 

@@ -6,6 +6,7 @@
  * compared after each run. Main thread only.
  */
 #include "gxperf/lab/lab.h"
+#include "gxperf/lab/mover.h"
 #include "gxperf/lab/pair.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "common/child.h"
 #include "common/json.h"
 #include "gxperf/base/activity.h"
-#include "gxperf/lab/lab.h"
+#include "gxperf/lab/mover.h"
 #include "gxperf/lab/pair.h"
 
 #include <errno.h>

@@ -5,6 +5,7 @@
  * poisoned before each result, and all of it compared after it.
  */
 #include "gxperf/lab/gpu.h"
+#include "gxperf/lab/lab.h"
 
 #include <gxlab/modes.h>
 

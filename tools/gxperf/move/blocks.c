@@ -5,7 +5,7 @@
  * completed and the answer is here. Each size is measured twice: with lists prepared by
  * gx_list_open(), and with segments given to each post. The thread that turns the core posts.
  */
-#include "gxperf/base/perf.h"
+#include "gxperf/move/move.h"
 
 #include "common/json.h"
 #include "common/stop.h"

@@ -4,8 +4,8 @@
  * sub-commands, and sums up the results. It ends only the child that it started.
  */
 #include "common/child.h"
-#include "gxperf/ask/info.h"
-#include "gxperf/base/perf.h"
+#include "common/flag.h"
+#include "gxperf/move/move.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -240,7 +240,7 @@ static void demo_rdma_look(struct demo *d)
 	static const struct gx_port_name port = {.name = "shm"};
 	static const struct gx_rail rail; /* the first that works */
 	struct gx_opts opts = GX_INIT(opts);
-	char why[INFO_WHY_MAX];
+	char why[PERF_WHY_MAX];
 	struct gx *gx = NULL;
 
 	opts.ports = &port;
@@ -251,7 +251,8 @@ static void demo_rdma_look(struct demo *d)
 		gx_close(gx);
 		return;
 	}
-	info_error(why);
+	snprintf(why, sizeof(why), "%s", gx_error());
+	flag_say(why);
 	report_note(d->report, "link verbs (RDMA) is left out: %s", why);
 }
 

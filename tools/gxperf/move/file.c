@@ -4,7 +4,7 @@
  * The file is cut into pieces that go through a ring of slots. The main thread reads or writes the
  * file; the cores put or get. The state of a slot tells its owner.
  */
-#include "gxperf/base/perf.h"
+#include "gxperf/move/move.h"
 
 #include "common/digest.h"
 #include "common/json.h"

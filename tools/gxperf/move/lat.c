@@ -4,7 +4,7 @@
  * reports half the round trip. One message is under way. The thread that turns the core posts it
  * and waits for the echo.
  */
-#include "gxperf/base/perf.h"
+#include "gxperf/move/move.h"
 
 #include "common/json.h"
 #include "common/stop.h"

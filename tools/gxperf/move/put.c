@@ -5,6 +5,7 @@
  * (base/traffic.c).
  */
 #include "gxperf/move/put.h"
+#include "gxperf/move/move.h"
 
 #include "common/stop.h"
 #include "gxperf/base/throttle.h"
