@@ -62,58 +62,123 @@ static const struct argp_child demo_groups[] = {{&perf_demo_argp}, {&perf_report
 static const struct command {
 	const char *name;
 	int (*fn)(const struct perf_opts *opts, struct report *report); /* NULL: main_plot() */
+	enum gx_op_kind op;						/* perf_opts.op */
+	bool all_to_all;						/* perf_opts.all_to_all */
 	const struct argp_child *groups;
 	const char *args, *doc;
-	bool addr_may, addr_must;
+	bool addr_may, addr_must;		     /* HOST:PORT */
 	bool own_args;				     /* its group takes the arguments */
 	enum { STOP_NOW, STOP_ROW, STOP_KILL } stop; /* on a signal: see main_stop() */
 } commands[] = {
-	{"info", perf_info, info_groups, "[HOST:PORT]",
-	 "What this host has for gx; with an address, what the server there offers.", true, false,
+	{.name = "info",
+	 .fn = perf_info,
+	 .groups = info_groups,
+	 .args = "[HOST:PORT]",
+	 .doc = "What this host has for gx; with an address, what the server there offers.",
+	 .addr_may = true,
 	 .stop = STOP_KILL},
-	{"doctor", perf_doctor, doctor_groups, "[HOST:PORT]",
-	 "What makes gx slow on this host, or refuses it, and the cure; with an address, on the way "
-	 "to the server there too. "
-	 "Exit status: 0 nothing, 1 something is slow, 2 usage, 4 gx, or the server, is refused.",
-	 true, false, .stop = STOP_KILL},
-	{"put", perf_put, put_groups, "HOST:PORT", "Put data into the server's memory.", true, true,
+	{.name = "doctor",
+	 .fn = perf_doctor,
+	 .groups = doctor_groups,
+	 .args = "[HOST:PORT]",
+	 .doc = "What makes gx slow on this host, or refuses it, and the cure; with an address, on the way "
+		"to the server there too. "
+		"Exit status: 0 nothing, 1 something is slow, 2 usage, 4 gx, or the server, is refused.",
+	 .addr_may = true,
+	 .stop = STOP_KILL},
+	{.name = "put",
+	 .fn = perf_put,
+	 .op = GX_OP_PUT,
+	 .groups = put_groups,
+	 .args = "HOST:PORT",
+	 .doc = "Put data into the server's memory.",
+	 .addr_may = true,
+	 .addr_must = true,
 	 .stop = STOP_ROW},
-	{"get", perf_put, put_groups, "HOST:PORT", "Get data from the server's memory.", true, true,
+	{.name = "get",
+	 .fn = perf_put,
+	 .op = GX_OP_GET,
+	 .groups = put_groups,
+	 .args = "HOST:PORT",
+	 .doc = "Get data from the server's memory.",
+	 .addr_may = true,
+	 .addr_must = true,
 	 .stop = STOP_ROW},
-	{"send", perf_put, plain_groups, "HOST:PORT",
-	 "Send tagged messages to receives that the server posts.", true, true, .stop = STOP_ROW},
-	{"lat", perf_lat, plain_groups, "HOST:PORT",
-	 "One-way latency: half the round trip of a put and its echo.", true, true,
+	{.name = "send",
+	 .fn = perf_put,
+	 .op = GX_OP_SEND,
+	 .groups = plain_groups,
+	 .args = "HOST:PORT",
+	 .doc = "Send tagged messages to receives that the server posts.",
+	 .addr_may = true,
+	 .addr_must = true,
 	 .stop = STOP_ROW},
-	{"blocks", perf_blocks, blocks_groups, "HOST:PORT",
-	 "Lists of blocks at random places with one notification, prepared and unprepared.", true,
-	 true, .stop = STOP_ROW},
-	{"allgather", perf_coll, coll_groups, "",
-	 "All-gather among ranks: of this process (-g), or one a process.", false, false},
-	{"alltoall", perf_coll, coll_groups, "",
-	 "All-to-all among ranks: of this process (-g), or one a process.", false, false},
-	{"unpack", perf_unpack, unpack_groups, "",
-	 "Fragments scattered in a pool to GPU memory, in every mode, beside the limit.", false,
-	 false},
-	{"h2d", perf_h2d, h2d_groups, "",
-	 "Rows by an index list from pinned memory to GPU memory, in every way, beside the limit.",
-	 false, false},
-	{"p2p", perf_p2p, p2p_groups, "",
-	 "Between two GPUs of this process, by size: queued, alone, back and forth.", false, false},
-	{"compare", perf_compare, compare_groups, "",
-	 "The same work between GPUs by gx, cuMemcpyPeerAsync and NCCL, interleaved.", false,
-	 false},
-	{"overlap", perf_overlap, overlap_groups, "[-- COMMAND ARG...]",
-	 "What communication costs a computation on the same GPUs or CPUs, and the reverse. "
-	 "COMMAND: "
-	 "another gxperf beside it: put, get, send, lat, allgather, alltoall.",
-	 false, false, true},
-	{"ipc", perf_ipc, ipc_groups, "",
-	 "What it costs to open GPU memory of another process, and to close and reopen it.", false,
-	 false},
-	{"plot", NULL, NULL, "FILE...", "Pictures of results.", .own_args = true},
-	{"demo", perf_demo, demo_groups, "",
-	 "Server and client as two pinned processes on this machine, in under 40 s.", false, false,
+	{.name = "lat",
+	 .fn = perf_lat,
+	 .op = GX_OP_PUT,
+	 .groups = plain_groups,
+	 .args = "HOST:PORT",
+	 .doc = "One-way latency: half the round trip of a put and its echo.",
+	 .addr_may = true,
+	 .addr_must = true,
+	 .stop = STOP_ROW},
+	{.name = "blocks",
+	 .fn = perf_blocks,
+	 .groups = blocks_groups,
+	 .args = "HOST:PORT",
+	 .doc = "Lists of blocks at random places with one notification, prepared and unprepared.",
+	 .addr_may = true,
+	 .addr_must = true,
+	 .stop = STOP_ROW},
+	{.name = "allgather",
+	 .fn = perf_coll,
+	 .groups = coll_groups,
+	 .args = "",
+	 .doc = "All-gather among ranks: of this process (-g), or one a process."},
+	{.name = "alltoall",
+	 .fn = perf_coll,
+	 .all_to_all = true,
+	 .groups = coll_groups,
+	 .args = "",
+	 .doc = "All-to-all among ranks: of this process (-g), or one a process."},
+	{.name = "unpack",
+	 .fn = perf_unpack,
+	 .groups = unpack_groups,
+	 .args = "",
+	 .doc = "Fragments scattered in a pool to GPU memory, in every mode, beside the limit."},
+	{.name = "h2d",
+	 .fn = perf_h2d,
+	 .groups = h2d_groups,
+	 .args = "",
+	 .doc = "Rows by an index list from pinned memory to GPU memory, in every way, beside the limit."},
+	{.name = "p2p",
+	 .fn = perf_p2p,
+	 .groups = p2p_groups,
+	 .args = "",
+	 .doc = "Between two GPUs of this process, by size: queued, alone, back and forth."},
+	{.name = "compare",
+	 .fn = perf_compare,
+	 .groups = compare_groups,
+	 .args = "",
+	 .doc = "The same work between GPUs by gx, cuMemcpyPeerAsync and NCCL, interleaved."},
+	{.name = "overlap",
+	 .fn = perf_overlap,
+	 .groups = overlap_groups,
+	 .args = "[-- COMMAND ARG...]",
+	 .doc = "What communication costs a computation on the same GPUs or CPUs, and the reverse. "
+		"COMMAND: another gxperf beside it: put, get, send, lat, allgather, alltoall.",
+	 .own_args = true},
+	{.name = "ipc",
+	 .fn = perf_ipc,
+	 .groups = ipc_groups,
+	 .args = "",
+	 .doc = "What it costs to open GPU memory of another process, and to close and reopen it."},
+	{.name = "plot", .args = "FILE...", .doc = "Pictures of results.", .own_args = true},
+	{.name = "demo",
+	 .fn = perf_demo,
+	 .groups = demo_groups,
+	 .args = "",
+	 .doc = "Server and client as two pinned processes on this machine, in under 40 s.",
 	 .stop = STOP_ROW},
 };
 
@@ -184,9 +249,9 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 	if (cmd->addr_must && !o->addr)
 		argp_error(state, "which server? e.g. gxperf %s 127.0.0.1:7501 --mem kv",
 			   cmd->name);
-	if (o->poll_memory && strcmp(cmd->name, "lat"))
+	if (o->poll_memory && cmd->fn != perf_lat)
 		argp_error(state, "--poll is for lat");
-	if (o->same_place && strcmp(cmd->name, "put") && strcmp(cmd->name, "get"))
+	if (o->same_place && (cmd->fn != perf_put || cmd->op == GX_OP_SEND))
 		argp_error(state, "--same-place is for put and get");
 	if (o->same_place && (o->nr_conns != 1 || o->local_kind != GX_MEM_HOST))
 		argp_error(state, "--same-place: one connection, from host memory");
@@ -201,9 +266,9 @@ static void opts_check(struct cmdline *c, const struct command *cmd, struct argp
 	if (o->file && o->stripe)
 		argp_error(state,
 			   "--file moves its file over all lanes anyway: leave --stripe out");
-	if (o->file && o->size_given && !strcmp(cmd->name, "put"))
+	if (o->file && o->size_given && cmd->op == GX_OP_PUT)
 		argp_error(state, "put --file: the size is that of the file; leave -s out");
-	if (o->force && !c->report.json_path && !(o->file && !strcmp(cmd->name, "get")))
+	if (o->force && !c->report.json_path && !(o->file && cmd->op == GX_OP_GET))
 		argp_error(state, "--force is for -J FILE and get --file");
 	bidirectional_check(c, state);
 	if (cmd->fn == perf_coll)
@@ -268,12 +333,18 @@ static const char *command_names(void)
 static error_t top_parse(int key, char *arg, struct argp_state *state)
 {
 	struct cmdline *c = state->input;
+	const struct command *cmd;
 
 	switch (key) {
 	case ARGP_KEY_ARG:
-		if (!command_find(arg))
+		cmd = command_find(arg);
+		if (!cmd) {
 			argp_error(state, "no command '%s'; there are %s", arg, command_names());
-		c->perf.command = command_find(arg)->name;
+			return EINVAL;
+		}
+		c->perf.command = cmd->name;
+		c->perf.op = cmd->op;
+		c->perf.all_to_all = cmd->all_to_all;
 		c->report.argc = state->next - 1; /* index of the sub-command, for main() */
 		state->next = state->argc;
 		return 0;

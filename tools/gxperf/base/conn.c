@@ -347,7 +347,7 @@ static bool perf_wants_gpu(const struct perf *perf)
 
 bool perf_is_mapped(const struct perf *perf)
 {
-	return !strcmp(perf->info.link, "local") && strcmp(perf->opts->command, "send") != 0 &&
+	return !strcmp(perf->info.link, "local") && perf->opts->op != GX_OP_SEND &&
 	       !perf_wants_gpu(perf);
 }
 
@@ -361,7 +361,7 @@ static bool perf_is_long(const struct perf *perf)
 {
 	const struct perf_opts *o = perf->opts;
 
-	return perf->info.pull_over_b && !strcmp(o->command, "send") &&
+	return perf->info.pull_over_b && o->op == GX_OP_SEND &&
 	       o->size_begin > perf->info.pull_over_b;
 }
 
@@ -375,7 +375,7 @@ static bool perf_is_pulled(const struct perf *perf)
 static bool perf_is_rdma(const struct perf *perf)
 {
 	return perf_is_verbs(perf) && perf_is_host(perf) &&
-	       (strcmp(perf->opts->command, "send") != 0 || perf_is_long(perf));
+	       (perf->opts->op != GX_OP_SEND || perf_is_long(perf));
 }
 
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
@@ -395,7 +395,7 @@ static int conn_link_check(struct perf *perf)
 {
 	const char *want = perf->opts->require ? perf->opts->require : perf->opts->link;
 
-	if (perf->opts->require && !strcmp(want, "local") && !strcmp(perf->opts->command, "send")) {
+	if (perf->opts->require && !strcmp(want, "local") && perf->opts->op == GX_OP_SEND) {
 		report_error(perf->report,
 			     "--require local: sends go by packets over any link: leave it "
 			     "out, or put");
@@ -584,7 +584,7 @@ static const char *path_engine(const struct perf_opts *o)
 static void path_why_packets(const struct perf *perf, const char *place,
 			     char why[CONN_PATH_WHY_MAX])
 {
-	bool send = !strcmp(perf->opts->command, "send");
+	bool send = perf->opts->op == GX_OP_SEND;
 	int len = snprintf(why, CONN_PATH_WHY_MAX, "%s by packets, beside link %s (%s)",
 			   send ? "sends go" : "memory of a GPU goes", perf->info.link,
 			   perf->info.why);
@@ -647,10 +647,6 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 		path.why = why;
 	}
 	report_path(perf->report, &path);
-	if (strcmp(o->command, "lat") != 0 && !o->file)
-		report_section(perf->report,
-			       "times: from posting a message to its completion here, behind those "
-			       "that are under way with it (--depth); of one alone: lat");
 }
 
 int perf_connect_any(struct perf *perf)

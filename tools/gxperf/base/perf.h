@@ -38,6 +38,8 @@ enum perf_status {
 /** struct perf_opts - The command line. Frozen after parsing. */
 struct perf_opts {
 	const char *command; /* "put" */
+	enum gx_op_kind op;  /* of the command's messages; 0: none of its own */
+	bool all_to_all;     /* the collective; false: all-gather */
 	const char *addr;    /* "127.0.0.1:7501"; info: may be NULL */
 	const char *mem;     /* the server's region; NULL: its only one */
 	const char *port, *link, *require, *peer, *file, *gxd;
@@ -238,6 +240,8 @@ void perf_row_hist(struct report_row *row, const struct hist *h);
 void perf_row_marks(struct report_row *row, const struct perf_mark m[2]);
 /** perf_gb_s() - Payload of @count messages in @ns, in GB/s; NAN if @count is 0. */
 double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns);
+/** perf_row_times() - Say what the times of the rows are, in a table. */
+void perf_row_times(struct perf *perf);
 /** perf_timed() - Fail, with a report, if no message was timed. */
 int perf_timed(struct perf *perf, uint64_t count, uint64_t size);
 

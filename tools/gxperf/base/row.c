@@ -78,6 +78,13 @@ double perf_gb_s(uint64_t count, uint64_t size, uint64_t ns)
 	return count && ns ? (double)count * (double)size / (double)ns : NAN;
 }
 
+void perf_row_times(struct perf *perf)
+{
+	report_section(perf->report,
+		       "times: from posting a message to its completion here, behind those "
+		       "that are under way with it (--depth); of one alone: lat");
+}
+
 int perf_timed(struct perf *perf, uint64_t count, uint64_t size)
 {
 	if (count || throttle_on())

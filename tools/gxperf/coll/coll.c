@@ -456,7 +456,7 @@ int perf_coll(const struct perf_opts *opts, struct report *report)
 	struct coll_run run = {.o = opts,
 			       .c = &coll,
 			       .report = report,
-			       .all_to_all = !strcmp(opts->command, "alltoall"),
+			       .all_to_all = opts->all_to_all,
 			       .nr_ranks = coll.ranks,
 			       .nr_here = coll.threads ? coll.threads : 1,
 			       .first = coll.threads ? 0 : coll.rank};

@@ -455,8 +455,10 @@ static int blocks_connect(struct blocks *b, uint64_t len)
 		ret = blocks_arrays(b, len);
 	if (!ret)
 		ret = perf_connect(perf, b->get ? GX_ACCESS_GET : GX_ACCESS_PUT);
-	if (!ret)
+	if (!ret) {
+		perf_row_times(perf);
 		ret = perf_room(perf, len);
+	}
 	if (!ret)
 		ret = perf_lease(perf, &(struct perf_lease){.len = len, .moves = true});
 	if (!ret)

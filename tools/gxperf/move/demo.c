@@ -38,6 +38,7 @@ struct demo {
 struct demo_step {
 	int (*fn)(const struct perf_opts *opts, struct report *report);
 	const char *command;
+	enum gx_op_kind op;
 	const char *port; /* or NULL: .link, by the best port */
 	const char *link;
 	uint64_t begin, end, factor;
@@ -47,21 +48,23 @@ struct demo_step {
 };
 
 static const struct demo_step demo_steps[] = {
-	{perf_put, "put", NULL, "local", 64, 64u << 20, 16, 1, offsetof(struct demo, local_gb_s),
+	{perf_put, "put", GX_OP_PUT, NULL, "local", 64, 64u << 20, 16, 1,
+	 offsetof(struct demo, local_gb_s), false},
+	{perf_put, "get", GX_OP_GET, NULL, "local", 64u << 10, 64u << 20, 32, 1, 0, false},
+	{perf_lat, "lat", GX_OP_PUT, NULL, "local", 64, 64, 2, 1,
+	 offsetof(struct demo, local_lat_us), false},
+	{perf_put, "put", GX_OP_PUT, "shm", NULL, 64, 64u << 20, 32, 1,
+	 offsetof(struct demo, put_gb_s), false},
+	{perf_put, "send", GX_OP_SEND, "shm", NULL, 64, 4u << 20, 256, 1, 0, false},
+	{perf_lat, "lat", GX_OP_PUT, "shm", NULL, 64, 64, 2, 1, offsetof(struct demo, lat_us),
 	 false},
-	{perf_put, "get", NULL, "local", 64u << 10, 64u << 20, 32, 1, 0, false},
-	{perf_lat, "lat", NULL, "local", 64, 64, 2, 1, offsetof(struct demo, local_lat_us), false},
-	{perf_put, "put", "shm", NULL, 64, 64u << 20, 32, 1, offsetof(struct demo, put_gb_s),
-	 false},
-	{perf_put, "send", "shm", NULL, 64, 4u << 20, 256, 1, 0, false},
-	{perf_lat, "lat", "shm", NULL, 64, 64, 2, 1, offsetof(struct demo, lat_us), false},
-	{perf_put, "put", "shm", NULL, 0, 0, 2, 0, 0, true},
-	{perf_put, "get", NULL, "local", 0, 0, 2, 0, 0, true},
-	{perf_put, "put", "udp", NULL, 64u << 10, 4u << 20, 64, 1, offsetof(struct demo, udp_gb_s),
-	 false},
-	{perf_lat, "lat", "udp", NULL, 64, 64, 2, 0.5, 0, false},
-	{perf_put, "put", NULL, "tcp", 64u << 10, 4u << 20, 64, 1, 0, false},
-	{perf_put, "put", NULL, "verbs", 64u << 10, 4u << 20, 64, 1, 0, false},
+	{perf_put, "put", GX_OP_PUT, "shm", NULL, 0, 0, 2, 0, 0, true},
+	{perf_put, "get", GX_OP_GET, NULL, "local", 0, 0, 2, 0, 0, true},
+	{perf_put, "put", GX_OP_PUT, "udp", NULL, 64u << 10, 4u << 20, 64, 1,
+	 offsetof(struct demo, udp_gb_s), false},
+	{perf_lat, "lat", GX_OP_PUT, "udp", NULL, 64, 64, 2, 0.5, 0, false},
+	{perf_put, "put", GX_OP_PUT, NULL, "tcp", 64u << 10, 4u << 20, 64, 1, 0, false},
+	{perf_put, "put", GX_OP_PUT, NULL, "verbs", 64u << 10, 4u << 20, 64, 1, 0, false},
 };
 
 /* ---- The server ---- */
@@ -178,6 +181,7 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	int ret;
 
 	o.command = s->command;
+	o.op = s->op;
 	o.addr = d->addr;
 	o.mem = "kv";
 	o.port = s->port;
@@ -201,8 +205,7 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	ret = s->fn(&o, d->report);
 	row = report_last(d->report);
 	if (!ret && row && s->best)
-		*(double *)((char *)d + s->best) =
-			strcmp(s->command, "lat") ? row->gb_s : row->p50_us;
+		*(double *)((char *)d + s->best) = s->fn == perf_lat ? row->p50_us : row->gb_s;
 	return ret;
 }
 

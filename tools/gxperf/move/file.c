@@ -528,7 +528,7 @@ static int file_all(struct file *f, unsigned access)
 
 int perf_file(const struct perf_opts *opts, struct report *report)
 {
-	struct file f = {.fd = -1, .into = NEWFILE_NONE, .get = !strcmp(opts->command, "get")};
+	struct file f = {.fd = -1, .into = NEWFILE_NONE, .get = opts->op == GX_OP_GET};
 	int ret;
 
 	f.perf.opts = opts;

@@ -474,8 +474,10 @@ static int put_all(struct put *put)
 						 : GX_ACCESS_PUT;
 	int worst = PERF_OK, ret = perf_connect(&put->perf, access);
 
-	if (!ret)
+	if (!ret) {
+		perf_row_times(&put->perf);
 		ret = put_flows_open(put);
+	}
 	if (!ret)
 		ret = put_room(put);
 	if (!ret && o->stripe)
@@ -526,15 +528,11 @@ static void put_close(struct put *put)
 
 int perf_put(const struct perf_opts *opts, struct report *report)
 {
-	struct put put = {.op = GX_OP_PUT, .nr_ways = opts->bidirectional ? 2 : 1};
+	struct put put = {.op = opts->op, .nr_ways = opts->bidirectional ? 2 : 1};
 	int ret;
 
 	if (opts->file)
 		return perf_file(opts, report);
-	if (!strcmp(opts->command, "get"))
-		put.op = GX_OP_GET;
-	else if (!strcmp(opts->command, "send"))
-		put.op = GX_OP_SEND;
 	ret = perf_open(opts, report, OPT_CPUS_MAX, &put.perf);
 	if (!ret)
 		ret = put_all(&put);
