@@ -184,6 +184,34 @@ static const struct command {
 
 #define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
+/* The parsed command line: the options, and where results go. */
+struct cmdline {
+	const struct command *cmd;
+	struct perf_opts perf;
+	struct report_opts report;
+};
+
+/* The struct that a group of options fills; NULL: the command keeps its own. */
+static void *group_input(struct cmdline *c, const struct argp *group)
+{
+	struct perf_opts *o = &c->perf;
+	const struct {
+		const struct argp *group;
+		void *input;
+	} inputs[] = {
+		{&perf_server_argp, &o->server},   {&perf_conn_argp, &o->conn},
+		{&perf_traffic_argp, &o->traffic}, {&perf_place_argp, &o->place},
+		{&perf_file_argp, &o->file},	   {&perf_blocks_argp, &o->blocks},
+		{&perf_tune_argp, &o->tune},	   {&perf_info_argp, &o->info},
+		{&perf_demo_argp, &o->demo},	   {&perf_report_argp, &c->report},
+	};
+
+	for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
+		if (inputs[i].group == group)
+			return inputs[i].input;
+	return NULL;
+}
+
 static const struct command *command_find(const char *name)
 {
 	for (size_t i = 0; i < NR_COMMANDS; i++)
@@ -192,34 +220,30 @@ static const struct command *command_find(const char *name)
 	return NULL;
 }
 
-static void sizes_check(struct cmdline *c, struct argp_state *state)
+static void sizes_check(struct perf_traffic_opts *o, struct argp_state *state)
 {
-	struct perf_opts *o = &c->perf;
-
-	if ((c->begin_given || c->end_given) && o->size_given)
+	if ((o->begin_given || o->end_given) && o->size_given)
 		argp_error(state, "give -s, or -b and -e");
-	if (c->end_given && !c->begin_given)
+	if (o->end_given && !o->begin_given)
 		o->size_begin = 1;
-	if (c->begin_given && !c->end_given)
+	if (o->begin_given && !o->end_given)
 		o->size_end = o->size_begin > OPTS_SIZE_END ? o->size_begin : OPTS_SIZE_END;
-	if (c->begin_given || c->end_given)
+	if (o->begin_given || o->end_given)
 		o->size_given = true;
 	if (o->size_end < o->size_begin)
 		argp_error(state, "-e is smaller than -b");
 }
 
 /* By time: with a number of messages the faster direction would leave the other one alone at the end. */
-static void bidirectional_check(struct cmdline *c, struct argp_state *state)
+static void bidirectional_check(struct perf_opts *o, struct argp_state *state)
 {
-	struct perf_opts *o = &c->perf;
-
-	if (!o->bidirectional)
+	if (!o->file.bidirectional)
 		return;
-	if (o->n || o->file || o->same_place || c->throttled)
+	if (o->traffic.n || o->file.path || o->place.same_place || o->traffic.throttled)
 		argp_error(state, "--bidirectional runs for -D SECONDS: leave -n, --file and "
 				  "--same-place out; not beside overlap");
-	if (!o->duration_ns)
-		o->duration_ns = OPTS_BOTH_NS;
+	if (!o->traffic.duration_ns)
+		o->traffic.duration_ns = OPTS_BOTH_NS;
 }
 
 /* Only the process with rank 0 prints results. */
@@ -229,76 +253,78 @@ static void coll_check(struct cmdline *c, struct argp_state *state)
 
 	if (why)
 		argp_error(state, "%s", why);
-	if (!c->cpus_given)
-		c->perf.cpus = c->allowed;
+	if (!c->perf.conn.cpus_given)
+		c->perf.conn.cpus = c->perf.conn.allowed;
 	if (perf_coll_prints())
 		return;
 	c->report.json_path = c->report.lines_path = NULL;
 	c->report.format = REPORT_NONE;
 }
 
-static void opts_check(struct cmdline *c, const struct command *cmd, struct argp_state *state)
+static void opts_check(struct cmdline *c, struct argp_state *state)
 {
+	const struct command *cmd = c->cmd;
 	struct perf_opts *o = &c->perf;
-	bool sweep = c->begin_given || c->end_given;
+	bool sweep = o->traffic.begin_given || o->traffic.end_given;
 
-	sizes_check(c, state);
-	if (c->throttled && (sweep || o->n || c->time_given || o->file))
+	sizes_check(&o->traffic, state);
+	o->file.force = c->report.force;
+	if (o->traffic.throttled &&
+	    (sweep || o->traffic.n || o->traffic.time_given || o->file.path))
 		argp_error(state, "beside a load one size goes on until overlap ends it: leave -b, "
 				  "-e, -n, -D and --file out");
 	if (cmd->addr_must && !o->addr)
 		argp_error(state, "which server? e.g. gxperf %s 127.0.0.1:7501 --mem kv",
 			   cmd->name);
-	if (o->poll_memory && cmd->fn != perf_lat)
+	if (o->place.poll_memory && cmd->fn != perf_lat)
 		argp_error(state, "--poll is for lat");
-	if (o->same_place && (cmd->fn != perf_put || cmd->op == GX_OP_SEND))
+	if (o->place.same_place && (cmd->fn != perf_put || cmd->op == GX_OP_SEND))
 		argp_error(state, "--same-place is for put and get");
-	if (o->same_place && (o->nr_conns != 1 || o->local_kind != GX_MEM_HOST))
+	if (o->place.same_place && (o->server.nr_conns != 1 || o->place.kind != GX_MEM_HOST))
 		argp_error(state, "--same-place: one connection, from host memory");
-	if (o->nccl && o->addr)
+	if (o->info.nccl && o->addr)
 		argp_error(state, "--nccl is about this host: leave %s out", o->addr);
-	if (o->interval_ns && (cmd->fn != perf_put || o->file))
+	if (o->traffic.interval_ns && (cmd->fn != perf_put || o->file.path))
 		argp_error(state, "-i is for put, get and send, without --file");
-	if (o->n && o->duration_ns)
+	if (o->traffic.n && o->traffic.duration_ns)
 		argp_error(state, "give -n or -D");
-	if (o->file && (sweep || o->duration_ns || o->n || o->nr_conns != 1))
+	if (o->file.path &&
+	    (sweep || o->traffic.duration_ns || o->traffic.n || o->server.nr_conns != 1))
 		argp_error(state, "--file moves one file once: leave -b, -e, -n, -D and -q out");
-	if (o->file && o->stripe)
+	if (o->file.path && o->file.stripe)
 		argp_error(state,
 			   "--file moves its file over all lanes anyway: leave --stripe out");
-	if (o->file && o->size_given && cmd->op == GX_OP_PUT)
+	if (o->file.path && o->traffic.size_given && cmd->op == GX_OP_PUT)
 		argp_error(state, "put --file: the size is that of the file; leave -s out");
-	if (o->force && !c->report.json_path && !(o->file && cmd->op == GX_OP_GET))
+	if (c->report.force && !c->report.json_path && !(o->file.path && cmd->op == GX_OP_GET))
 		argp_error(state, "--force is for -J FILE and get --file");
-	bidirectional_check(c, state);
+	bidirectional_check(o, state);
 	if (cmd->fn == perf_coll)
 		coll_check(c, state);
 }
 
 /* As with other RDMA benchmarks, -q then counts queue pairs. */
-static void verbs_check(struct cmdline *c, struct argp_state *state)
+static void verbs_check(struct perf_opts *o, struct argp_state *state)
 {
-	struct perf_opts *o = &c->perf;
-
-	if (!o->link || strcmp(o->link, "verbs") != 0)
+	if (!o->conn.link || strcmp(o->conn.link, "verbs") != 0)
 		return;
-	if (o->nr_conns > 64)
+	if (o->server.nr_conns > 64)
 		argp_error(state, "-q: with --link verbs, 1 to 64 queue pairs");
-	if (c->conns_given)
-		o->queue_pairs = o->nr_conns;
-	o->nr_conns = 1;
+	if (o->server.conns_given)
+		o->server.queue_pairs = o->server.nr_conns;
+	o->server.nr_conns = 1;
 	opt_ctx_verbs(&o->gx);
 }
 
 static error_t command_parse(int key, char *arg, struct argp_state *state)
 {
 	struct cmdline *c = state->input;
-	const struct command *cmd = command_find(c->perf.command);
+	const struct command *cmd = c->cmd;
 
 	switch (key) {
 	case ARGP_KEY_INIT:
 		for (unsigned i = 0; cmd->groups[i].argp; i++)
-			state->child_inputs[i] = c;
+			state->child_inputs[i] = group_input(c, cmd->groups[i].argp);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (cmd->own_args)
@@ -308,8 +334,8 @@ static error_t command_parse(int key, char *arg, struct argp_state *state)
 		c->perf.addr = arg;
 		return 0;
 	case ARGP_KEY_END:
-		verbs_check(c, state);
-		opts_check(c, cmd, state);
+		verbs_check(&c->perf, state);
+		opts_check(c, state);
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
@@ -342,6 +368,7 @@ static error_t top_parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "no command '%s'; there are %s", arg, command_names());
 			return EINVAL;
 		}
+		c->cmd = cmd;
 		c->perf.command = cmd->name;
 		c->perf.op = cmd->op;
 		c->perf.all_to_all = cmd->all_to_all;
@@ -396,7 +423,7 @@ static struct argp command_argp(const struct command *cmd)
 
 static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 {
-	const struct command *cmd = command_find(c->perf.command);
+	const struct command *cmd = c->cmd;
 	const struct argp argp = command_argp(cmd);
 	char name[64];
 
@@ -459,13 +486,14 @@ static int main_stop(const struct command *cmd, struct report *report)
 
 int main(int argc, char **argv)
 {
-	struct cmdline c = {.perf = {.check = true,
-				     .nr_conns = 1,
-				     .size_begin = OPTS_SIZE,
-				     .size_end = OPTS_SIZE,
-				     .size_factor = 2,
-				     .gx = {.top.peer_timeout_ns = OPTS_TIMEOUT_NS}},
-			    .gx = {&c.perf.gx, &c.perf.unpack_given}};
+	struct cmdline c = {.perf = {.server = {.nr_conns = 1},
+				     .conn = {.gx = &c.perf.gx},
+				     .traffic = {.check = true,
+						 .size_begin = OPTS_SIZE,
+						 .size_end = OPTS_SIZE,
+						 .size_factor = 2},
+				     .tune = {.gx = {&c.perf.gx, &c.perf.tune.unpack_given}},
+				     .gx = {.top.peer_timeout_ns = OPTS_TIMEOUT_NS}}};
 	const struct command *cmd;
 	struct report *report;
 	int at, ret;
@@ -476,14 +504,14 @@ int main(int argc, char **argv)
 	flag_log();
 	if (argc > 1 && !strcmp(argv[1], OPT_TABLE))
 		return main_list();
-	if (opt_cpus_allowed(&c.allowed)) {
+	if (opt_cpus_allowed(&c.perf.conn.allowed)) {
 		fprintf(stderr, "gxperf: no CPU affinity: %s\n", strerror(errno));
 		return PERF_FAILED;
 	}
-	opt_cpus_default(&c.allowed, false, &c.perf.cpus);
+	opt_cpus_default(&c.perf.conn.allowed, false, &c.perf.conn.cpus);
 	argp_parse(&top_argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
 	at = c.report.argc;
-	cmd = command_find(c.perf.command);
+	cmd = c.cmd;
 	if (!cmd->fn)
 		return main_plot(argv + at);
 	command_argp_parse(&c, argc - at, argv + at);

@@ -170,7 +170,7 @@ static int way_to(struct doctor *d)
 	struct perf perf;
 	int ret;
 
-	one.nr_conns = 1;
+	one.server.nr_conns = 1;
 	ret = perf_open(&one, d->report, 1, &perf);
 	if (!ret)
 		ret = perf_connect_any(&perf);

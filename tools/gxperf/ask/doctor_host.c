@@ -182,7 +182,7 @@ static double quota_cpus(void)
 
 static void host_cpus(struct doctor *d)
 {
-	const struct opt_cpus *cpus = &d->opts->cpus;
+	const struct opt_cpus *cpus = &d->opts->conn.cpus;
 	double quota = quota_cpus();
 	char text[HOST_TEXT_MAX];
 	unsigned nr_slow = 0, nr_isolated = 0;
@@ -300,12 +300,12 @@ static void nic_node(struct doctor *d)
 	node = atoi(text);
 	if (node < 0 || !host_read(list, "/sys/devices/system/node/node%d/cpulist", node))
 		return;
-	for (unsigned i = 0; i < d->opts->cpus.nr; i++)
-		nr_far += !list_has(list, d->opts->cpus.cpu[i]);
+	for (unsigned i = 0; i < d->opts->conn.cpus.nr; i++)
+		nr_far += !list_has(list, d->opts->conn.cpus.cpu[i]);
 	snprintf(cure, sizeof(cure), "--cores with CPUs of node %d: %.200s", node, list);
 	doctor_say(d, nr_far ? DOCTOR_SLOW : DOCTOR_OK, "numa", nr_far ? cure : "",
 		   "%s is on node %d, and %u of %u polling CPUs on another", d->nic, node, nr_far,
-		   d->opts->cpus.nr);
+		   d->opts->conn.cpus.nr);
 }
 
 /* Does interrupt @irq go to a CPU that polls? */
@@ -315,8 +315,8 @@ static bool irq_on_core(const struct doctor *d, const char *irq)
 
 	if (!host_read(text, "/proc/irq/%s/effective_affinity_list", irq) || !text[0])
 		host_read(text, "/proc/irq/%s/smp_affinity_list", irq);
-	for (unsigned i = 0; i < d->opts->cpus.nr; i++)
-		if (list_has(text, d->opts->cpus.cpu[i]))
+	for (unsigned i = 0; i < d->opts->conn.cpus.nr; i++)
+		if (list_has(text, d->opts->conn.cpus.cpu[i]))
 			return true;
 	return false;
 }

@@ -79,7 +79,7 @@ static void info_host(struct info *i, const struct perf_opts *opts)
 		info_say(i, "CPUs this process may use: %s\n", text);
 		js_set(i->doc, "cpus", js_string(text));
 	}
-	opt_cpus_text(&opts->cpus, text, sizeof(text));
+	opt_cpus_text(&opts->conn.cpus, text, sizeof(text));
 	info_say(i, "CPUs gxperf polls on: %s\n", text);
 	js_set(i->doc, "cores", js_string(text));
 	info_hugepages(i);
@@ -337,7 +337,7 @@ static int info_server(struct info *i, const struct perf_opts *opts)
 	struct perf perf;
 	int ret;
 
-	one.nr_conns = 1;
+	one.server.nr_conns = 1;
 	ret = perf_open(&one, i->report, 1, &perf);
 	if (!ret)
 		ret = perf_connect_any(&perf);
@@ -352,7 +352,7 @@ int perf_info(const struct perf_opts *opts, struct report *report)
 	struct info i = {.report = report, .doc = js_pack("{}"), .quiet = !report_is_table(report)};
 	int ret;
 
-	if (opts->nccl) {
+	if (opts->info.nccl) {
 		ret = info_nccl(&i);
 	} else {
 		info_host(&i, opts);

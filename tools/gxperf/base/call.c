@@ -94,7 +94,7 @@ static void lease_tell(struct perf *perf, const struct lease_held *held)
 
 int perf_lease(struct perf *perf, const struct perf_lease *want)
 {
-	bool moves = want->moves && !perf->opts->offset_given, moved = false;
+	bool moves = want->moves && !perf->opts->place.offset_given, moved = false;
 	struct lease_held held, first;
 	uint64_t waited = 0; /* without the time of an answer: the server may have been stopped */
 	int ret;
@@ -349,9 +349,9 @@ int perf_mark(struct perf *perf, struct perf_mark *m)
 	mark_paths(perf, m);
 	m->rate_b_s = own_stat(perf, "cc_rate_now");
 	m->rtt_ns = own_stat(perf, "cc_rtt_ns_now");
-	if (perf->opts->stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))
+	if (perf->opts->file.stripe && !clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts))
 		m->cpu_ns += (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-	for (unsigned i = 0; i < perf->nr_threads && !perf->opts->stripe; i++)
+	for (unsigned i = 0; i < perf->nr_threads && !perf->opts->file.stripe; i++)
 		m->cpu_ns += perf_core_cpu_ns(&perf->cores[i]);
 	return PERF_OK;
 }

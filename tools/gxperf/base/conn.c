@@ -57,7 +57,7 @@ static void perf_on_msg(void *arg, struct gx_conn *conn, const void *data, uint3
 /* The user asks for packets: then memory need not be mapped. */
 static bool perf_wants_packets(const struct perf_opts *o)
 {
-	return o->link ? strcmp(o->link, "local") != 0 : o->port != NULL;
+	return o->conn.link ? strcmp(o->conn.link, "local") != 0 : o->conn.port != NULL;
 }
 
 static int perf_gx_open(struct perf *perf, unsigned nr_cores)
@@ -70,14 +70,14 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 
 	ctx.host.local = perf_wants_packets(o) ? GX_OFF : GX_AUTO;
 	opts = opt_ctx_opts(&ctx);
-	opts.bind_host = o->bind;
-	if (!o->bind && o->addr && !opt_bind(o->addr, false, host))
+	opts.bind_host = o->conn.bind;
+	if (!o->conn.bind && o->addr && !opt_bind(o->addr, false, host))
 		opts.bind_host = host;
-	opts.cpus = o->cpus.cpu;
+	opts.cpus = o->conn.cpus.cpu;
 	opts.nr_cores = nr_cores;
-	if (o->port && opt_ports(o->port, &ports))
+	if (o->conn.port && opt_ports(o->conn.port, &ports))
 		return -EINVAL; /* not after conn_parse() */
-	opts.ports = o->port ? ports.v : NULL;
+	opts.ports = o->conn.port ? ports.v : NULL;
 	opts.nr_ports = ports.nr;
 	opts.on_conn = perf_on_conn;
 	opts.on_msg = perf_on_msg;
@@ -91,17 +91,18 @@ static int perf_gpu_open(struct perf *perf)
 	const struct perf_opts *o = perf->opts;
 	int ret = 0;
 
-	if (o->local_kind == GX_MEM_CUDA)
-		ret = gx_gpu_open(perf->gx, o->local_device);
-	if (!ret && o->gpu_given)
-		ret = gx_gpu_open(perf->gx, (int)o->gpu);
+	if (o->place.kind == GX_MEM_CUDA)
+		ret = gx_gpu_open(perf->gx, o->place.device);
+	if (!ret && o->place.gpu_given)
+		ret = gx_gpu_open(perf->gx, (int)o->place.gpu);
 	return ret;
 }
 
 /* Does this end open a GPU? */
 static bool perf_has_gpu(const struct perf_opts *o)
 {
-	return o->local_kind == GX_MEM_CUDA || o->gpu_given || o->gx.gpu.bounce == GX_BOUNCE_CUDA;
+	return o->place.kind == GX_MEM_CUDA || o->place.gpu_given ||
+	       o->gx.gpu.bounce == GX_BOUNCE_CUDA;
 }
 
 /* Refuse an engine that would move nothing. */
@@ -109,8 +110,8 @@ static int perf_engine_check(const struct perf_opts *o, struct report *report)
 {
 	bool gpu = perf_has_gpu(o);
 
-	if (!o->engine_name || !strcmp(o->engine_name, "auto") ||
-	    gpu == (strcmp(o->engine_name, "cpu") != 0))
+	if (!o->tune.engine || !strcmp(o->tune.engine, "auto") ||
+	    gpu == (strcmp(o->tune.engine, "cpu") != 0))
 		return 0;
 	if (gpu)
 		report_error(report, "--engine cpu: the CPU does not copy memory of GPUs: take ce, "
@@ -119,7 +120,7 @@ static int perf_engine_check(const struct perf_opts *o, struct report *report)
 		report_error(report,
 			     "--engine %s: that is a GPU's, and payload lies in host memory: "
 			     "--local-mem cuda:N, or --gpu N to let GPU N move it",
-			     o->engine_name);
+			     o->tune.engine);
 	return -EINVAL;
 }
 
@@ -140,7 +141,7 @@ static int perf_start_cores(struct perf *perf)
 	for (unsigned i = 0; i < perf->nr_cores && !ret; i++) {
 		perf->nr_threads = i + 1;
 		ret = perf_core_start(&perf->cores[i], gx_core(perf->gx, i),
-				      perf->opts->cpus.cpu[i]);
+				      perf->opts->conn.cpus.cpu[i]);
 	}
 	return ret ? perf_start_failed(perf, ret) : PERF_OK;
 }
@@ -167,10 +168,10 @@ static int perf_start_poster(struct perf *perf)
 int perf_open(const struct perf_opts *opts, struct report *report, unsigned nr_cores_max,
 	      struct perf *perf)
 {
-	unsigned nr = opts->cpus.nr < nr_cores_max ? opts->cpus.nr : nr_cores_max;
+	unsigned nr = opts->conn.cpus.nr < nr_cores_max ? opts->conn.cpus.nr : nr_cores_max;
 	int ret;
 
-	*perf = (struct perf){.opts = opts, .report = report, .offset = opts->offset};
+	*perf = (struct perf){.opts = opts, .report = report, .offset = opts->place.offset};
 	if (perf_engine_check(opts, report))
 		return PERF_USAGE;
 	ret = perf_gx_open(perf, nr);
@@ -181,7 +182,7 @@ int perf_open(const struct perf_opts *opts, struct report *report, unsigned nr_c
 		return ret == -EINVAL ? PERF_USAGE : PERF_FAILED;
 	}
 	perf->nr_cores = nr;
-	return opts->stripe ? perf_start_poster(perf) : perf_start_cores(perf);
+	return opts->file.stripe ? perf_start_poster(perf) : perf_start_cores(perf);
 }
 
 /* Close the queue while the cores end its operations. */
@@ -220,11 +221,11 @@ int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
 
 	/* gx allocates at least one byte. */
 	if (perf->nr_mems < PERF_MEMS_MAX &&
-	    !gx_mem_alloc(perf->gx, o->local_kind, o->local_device, len ? len : 1, mem)) {
+	    !gx_mem_alloc(perf->gx, o->place.kind, o->place.device, len ? len : 1, mem)) {
 		perf->mem[perf->nr_mems++] = *mem;
 		return PERF_OK;
 	}
-	opt_place_text(o->local_kind, o->local_device, place, sizeof(place));
+	opt_place_text(o->place.kind, o->place.device, place, sizeof(place));
 	report_error(perf->report, "%llu bytes of %s memory: %s", (unsigned long long)len, place,
 		     gx_error());
 	return PERF_FAILED;
@@ -246,16 +247,16 @@ static int conn_begin(struct perf *perf, unsigned i)
 	struct opt_ports ports = {0};
 	int ret;
 
-	if (perf->opts->port)
-		opt_ports(perf->opts->port, &ports); /* perf_gx_open() took them */
+	if (perf->opts->conn.port)
+		opt_ports(perf->opts->conn.port, &ports); /* perf_gx_open() took them */
 	if (ports.nr == 1) /* several ports are named as they were opened */
 		opt_ports_bare(&ports);
 	co.ports = ports.nr ? ports.v : NULL;
 	co.nr_ports = ports.nr;
-	co.link = perf->opts->link;
-	co.peer = perf->opts->peer;
-	co.sockets = perf->opts->nr_socks;
-	co.queue_pairs = perf->opts->queue_pairs;
+	co.link = perf->opts->conn.link;
+	co.peer = perf->opts->conn.peer;
+	co.sockets = perf->opts->conn.nr_socks;
+	co.queue_pairs = perf->opts->server.queue_pairs;
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->gx.top.peer_timeout_ns;
@@ -313,12 +314,12 @@ static int conn_all(struct perf *perf)
 {
 	int ret = PERF_OK;
 
-	perf->conns = calloc(perf->opts->nr_conns, sizeof(perf->conns[0]));
+	perf->conns = calloc(perf->opts->server.nr_conns, sizeof(perf->conns[0]));
 	if (!perf->conns) {
 		report_error(perf->report, "no memory");
 		return PERF_FAILED;
 	}
-	for (unsigned i = 0; i < perf->opts->nr_conns && !ret; i++) {
+	for (unsigned i = 0; i < perf->opts->server.nr_conns && !ret; i++) {
 		if (stop_asked())
 			return PERF_STOPPED;
 		perf->nr_conns = i + 1;
@@ -353,7 +354,7 @@ bool perf_is_mapped(const struct perf *perf)
 
 static bool perf_is_host(const struct perf *perf)
 {
-	return perf->opts->local_kind == GX_MEM_HOST && perf->conns[0].region.kind == GX_MEM_HOST;
+	return perf->opts->place.kind == GX_MEM_HOST && perf->conns[0].region.kind == GX_MEM_HOST;
 }
 
 /* Does the server read all sends where they lie? */
@@ -362,7 +363,7 @@ static bool perf_is_long(const struct perf *perf)
 	const struct perf_opts *o = perf->opts;
 
 	return perf->info.pull_over_b && o->op == GX_OP_SEND &&
-	       o->size_begin > perf->info.pull_over_b;
+	       o->traffic.size_begin > perf->info.pull_over_b;
 }
 
 /* Out of this process? */
@@ -386,16 +387,17 @@ int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 	/* Over the local link this end copies, whichever end has a GPU. */
 	if (mapped && perf->opts->gx.gpu.copy == GX_COPY_CE)
 		return 0;
-	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->local_kind == GX_MEM_CUDA))
+	if (kind != GX_MEM_CUDA && !(mapped && perf->opts->place.kind == GX_MEM_CUDA))
 		return 0;
 	return sms ? (int)sms : -1;
 }
 
 static int conn_link_check(struct perf *perf)
 {
-	const char *want = perf->opts->require ? perf->opts->require : perf->opts->link;
+	const char *want =
+		perf->opts->conn.require ? perf->opts->conn.require : perf->opts->conn.link;
 
-	if (perf->opts->require && !strcmp(want, "local") && perf->opts->op == GX_OP_SEND) {
+	if (perf->opts->conn.require && !strcmp(want, "local") && perf->opts->op == GX_OP_SEND) {
 		report_error(perf->report,
 			     "--require local: sends go by packets over any link: leave it "
 			     "out, or put");
@@ -404,7 +406,7 @@ static int conn_link_check(struct perf *perf)
 	if (!want || !strcmp(want, perf->info.link))
 		return PERF_OK;
 	report_error(perf->report, "%s %s: this connection takes link %s over port %s (%s)",
-		     perf->opts->require ? "--require" : "--link", want, perf->info.link,
+		     perf->opts->conn.require ? "--require" : "--link", want, perf->info.link,
 		     perf->info.port, perf->info.why);
 	return PERF_FAILED;
 }
@@ -429,7 +431,7 @@ static void region_list(struct perf_conn *c, char *buf, size_t room)
 static int region_find(struct perf *perf, struct perf_conn *c, unsigned access)
 {
 	struct gx_region second = GX_INIT(second);
-	const char *name = perf->opts->mem;
+	const char *name = perf->opts->server.mem;
 	char list[CONN_LIST_MAX];
 
 	c->region.size = sizeof(c->region);
@@ -492,7 +494,7 @@ static int conn_unpack_server(struct perf *perf)
 	const struct perf_opts *o = perf->opts;
 	char sms[32] = "no --sms";
 
-	if (o->unpack_given && o->gx.gpu.unpack != perf->server_unpack) {
+	if (o->tune.unpack_given && o->gx.gpu.unpack != perf->server_unpack) {
 		report_error(perf->report,
 			     "--unpack %s: the receiving end decides how it unpacks, and gxd at %s "
 			     "has --unpack %s: start it as gxd --unpack %s, or leave --unpack out "
@@ -528,7 +530,7 @@ static bool unpack_is_cpus(enum gx_mem_kind kind, const char *pool)
 /* The memory where bytes land. */
 static enum gx_mem_kind path_kind(const struct perf *perf, unsigned access)
 {
-	return access == GX_ACCESS_GET ? perf->opts->local_kind : perf->conns[0].region.kind;
+	return access == GX_ACCESS_GET ? perf->opts->place.kind : perf->conns[0].region.kind;
 }
 
 /* Over link tcp the kernel copies to host memory. For memory of a GPU it copies to pinned memory,
@@ -544,7 +546,7 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 	const struct perf_opts *o = perf->opts;
 	int ret = access == GX_ACCESS_GET ? PERF_OK : conn_unpack_server(perf);
 
-	if (ret || !o->unpack_given)
+	if (ret || !o->tune.unpack_given)
 		return ret;
 	if (perf_is_mapped(perf) || perf_is_pulled(perf) || perf_is_tcp_direct(perf, access) ||
 	    perf_is_rdma(perf)) {
@@ -554,7 +556,7 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 		return PERF_FAILED;
 	}
 	if (access == GX_ACCESS_GET && unpack_is_gpus(o->gx.gpu.unpack) &&
-	    unpack_is_cpus(o->local_kind, perf->info.bounce)) {
+	    unpack_is_cpus(o->place.kind, perf->info.bounce)) {
 		report_error(perf->report,
 			     "--unpack %s: payload comes to host memory, which the CPU fills: "
 			     "--local-mem cuda:N, or --unpack host, none or auto",
@@ -576,7 +578,7 @@ static const char *path_engine(const struct perf_opts *o)
 {
 	if (!perf_has_gpu(o))
 		return "cpu";
-	return o->engine_name ? o->engine_name : "auto";
+	return o->tune.engine ? o->tune.engine : "auto";
 }
 
 /* Why packets carry what link @perf->info.link does not, and what would change that. @place: where
@@ -600,7 +602,7 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 {
 	const struct gx_region *r = &perf->conns[0].region;
 	const struct perf_opts *o = perf->opts;
-	struct opt_cpus cpus = o->cpus;
+	struct opt_cpus cpus = o->conn.cpus;
 	char place[32], list[256], why[CONN_PATH_WHY_MAX], auth[OPT_AUTH_MAX];
 	struct report_path path = {
 		.link = perf->info.link,
@@ -621,11 +623,11 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 	opt_place_text(r->kind, r->device, place, sizeof(place));
 	path.bounce = access == GX_ACCESS_GET ? perf->info.bounce : perf->info.peer_bounce;
 	path.unpack = access == GX_ACCESS_GET
-			      ? path_unpack(o->gx.gpu.unpack, o->local_kind, path.bounce)
+			      ? path_unpack(o->gx.gpu.unpack, o->place.kind, path.bounce)
 			      : path_unpack(perf->server_unpack, r->kind, path.bounce);
 	path.crc_by = access == GX_ACCESS_GET
 			      ? opt_crc_by_text(perf->info.integrity, perf->info.crc_by_copy,
-						o->local_kind)
+						o->place.kind)
 			      : opt_crc_by_text(perf->info.integrity, perf->info.peer_crc_by_copy,
 						r->kind);
 	if (perf_is_mapped(perf) || perf_is_pulled(perf)) {
@@ -662,7 +664,7 @@ int perf_connect_any(struct perf *perf)
 static int conn_mapped_check(struct perf *perf)
 {
 	const struct gx_region *r = &perf->conns[0].region;
-	const char *want = perf->opts->require;
+	const char *want = perf->opts->conn.require;
 
 	if (!want || strcmp(want, "local") != 0 || perf_is_mapped(perf))
 		return PERF_OK;

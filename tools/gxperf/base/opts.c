@@ -73,25 +73,25 @@ static void value_seconds(const char *name, const char *arg, uint64_t *out,
 			   arg);
 }
 
-static void value_place(const char *name, const char *arg, struct perf_opts *o,
+static void value_place(const char *name, const char *arg, enum gx_mem_kind *kind, int *device,
 			struct argp_state *state)
 {
-	if (opt_place(arg, &o->local_kind, &o->local_device))
+	if (opt_place(arg, kind, device))
 		argp_error(state, "%s: '%s' is not host or cuda:N", name, arg);
 }
 
 /* The CPU copies host memory in any case; perf_open() refuses cpu for GPU memory. */
-static void value_engine(const char *arg, struct perf_opts *o, struct argp_state *state)
+static void value_engine(const char *arg, struct perf_tune_opts *o, struct argp_state *state)
 {
-	o->engine_name = arg;
+	o->engine = arg;
 	if (!strcmp(arg, "auto") || !strcmp(arg, "cpu"))
-		o->gx.gpu.copy = GX_COPY_AUTO;
+		o->gx.ctx->gpu.copy = GX_COPY_AUTO;
 	else if (!strcmp(arg, "ce"))
-		o->gx.gpu.copy = GX_COPY_CE;
+		o->gx.ctx->gpu.copy = GX_COPY_CE;
 	else if (!strcmp(arg, "resident"))
-		o->gx.gpu.copy = GX_COPY_RESIDENT;
+		o->gx.ctx->gpu.copy = GX_COPY_RESIDENT;
 	else if (!strcmp(arg, "kernel"))
-		o->gx.gpu.copy = GX_COPY_KERNEL;
+		o->gx.ctx->gpu.copy = GX_COPY_KERNEL;
 	else
 		argp_error(state, "--engine: '%s' is not cpu, ce, resident, kernel or auto", arg);
 }
@@ -134,12 +134,12 @@ static const struct argp_option conn_options[] = {
 
 static error_t conn_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cmdline *c = state->input;
+	struct perf_conn_opts *o = state->input;
 	struct opt_ports ports = {0};
 
 	switch (key) {
 	case KEY_BIND:
-		c->perf.bind = arg;
+		o->bind = arg;
 		return 0;
 	case KEY_PORT:
 		if (opt_ports(arg, &ports))
@@ -148,26 +148,26 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 				"--port: '%s' is not shm, udp, dpdk:DEVICE,..., or several with ';' "
 				"between them",
 				arg);
-		c->perf.port = arg;
+		o->port = arg;
 		return 0;
 	case KEY_LINK:
-		opt_link_take(arg, &c->perf.link, state);
+		opt_link_take(arg, &o->link, state);
 		return 0;
 	case KEY_SOCKETS:
-		value_u32("--sockets", arg, 1, 16, &c->perf.nr_socks, state);
+		value_u32("--sockets", arg, 1, 16, &o->nr_socks, state);
 		return 0;
 	case KEY_PEER:
-		c->perf.peer = arg;
+		o->peer = arg;
 		return 0;
 	case KEY_REQUIRE:
-		c->perf.require = arg;
+		o->require = arg;
 		return 0;
 	case KEY_CORES:
-		opt_cores_take(arg, &c->allowed, &c->perf.cpus, state);
-		c->cpus_given = true;
+		opt_cores_take(arg, &o->allowed, &o->cpus, state);
+		o->cpus_given = true;
 		return 0;
 	}
-	return opt_gx_take(key, arg, &c->perf.gx, state);
+	return opt_gx_take(key, arg, o->gx, state);
 }
 
 static const struct argp_option server_options[] = {
@@ -182,15 +182,15 @@ static const struct argp_option server_options[] = {
 
 static error_t server_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cmdline *c = state->input;
+	struct perf_server_opts *o = state->input;
 
 	switch (key) {
 	case KEY_MEM:
-		c->perf.mem = arg;
+		o->mem = arg;
 		return 0;
 	case 'q':
-		value_u32("-q", arg, 1, PERF_CONNS_MAX, &c->perf.nr_conns, state);
-		c->conns_given = true;
+		value_u32("-q", arg, 1, PERF_CONNS_MAX, &o->nr_conns, state);
+		o->conns_given = true;
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
@@ -214,12 +214,11 @@ static const struct argp_option tune_options[] = {
 
 static error_t tune_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cmdline *c = state->input;
-	struct perf_opts *o = &c->perf;
+	struct perf_tune_opts *o = state->input;
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &c->gx;
+		state->child_inputs[0] = &o->gx;
 		return 0;
 	case KEY_DEPTH:
 		value_u32("--depth", arg, 1, OPTS_DEPTH_MAX, &o->depth, state);
@@ -251,7 +250,7 @@ static const struct argp_option traffic_options[] = {
 	{0},
 };
 
-static void value_throttle(const char *arg, struct cmdline *c, struct argp_state *state)
+static void value_throttle(const char *arg, struct perf_traffic_opts *o, struct argp_state *state)
 {
 	uint32_t fd;
 	int ret = opt_u32(arg, 0, INT32_MAX, &fd);
@@ -261,14 +260,13 @@ static void value_throttle(const char *arg, struct cmdline *c, struct argp_state
 	if (ret)
 		argp_error(state, "--throttle %s: %s; it is for gxperf overlap alone", arg,
 			   strerror(-ret));
-	c->perf.duration_ns = OPTS_GATE_NS;
-	c->throttled = true;
+	o->duration_ns = OPTS_GATE_NS;
+	o->throttled = true;
 }
 
 static error_t traffic_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cmdline *c = state->input;
-	struct perf_opts *o = &c->perf;
+	struct perf_traffic_opts *o = state->input;
 	uint32_t factor;
 
 	switch (key) {
@@ -279,11 +277,11 @@ static error_t traffic_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'b':
 		value_size("-b", arg, INT64_MAX / 2, &o->size_begin, state);
-		c->begin_given = true;
+		o->begin_given = true;
 		return 0;
 	case 'e':
 		value_size("-e", arg, INT64_MAX / 2, &o->size_end, state);
-		c->end_given = true;
+		o->end_given = true;
 		return 0;
 	case 'f':
 		value_u32("-f", arg, 2, 1u << 20, &factor, state);
@@ -298,7 +296,7 @@ static error_t traffic_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case 'D':
 		value_seconds("-D", arg, &o->duration_ns, state);
-		c->time_given = true;
+		o->time_given = true;
 		return 0;
 	case 'i':
 		value_seconds("-i", arg, &o->interval_ns, state);
@@ -308,7 +306,7 @@ static error_t traffic_parse(int key, char *arg, struct argp_state *state)
 		o->check = key == 'c';
 		return 0;
 	case KEY_THROTTLE:
-		value_throttle(arg, c, state);
+		value_throttle(arg, o, state);
 		return 0;
 	}
 	return ARGP_ERR_UNKNOWN;
@@ -339,7 +337,7 @@ static const struct argp_option place_options[] = {
 
 static error_t place_parse(int key, char *arg, struct argp_state *state)
 {
-	struct perf_opts *o = &((struct cmdline *)state->input)->perf;
+	struct perf_place_opts *o = state->input;
 
 	switch (key) {
 	case KEY_SAME_PLACE:
@@ -355,8 +353,7 @@ static error_t place_parse(int key, char *arg, struct argp_state *state)
 		o->offset_given = true;
 		return 0;
 	case KEY_LOCAL_MEM:
-		value_place("--local-mem", arg, o, state);
-		o->local_given = true;
+		value_place("--local-mem", arg, &o->kind, &o->device, state);
 		return 0;
 	case KEY_GPU:
 		value_u32("--gpu", arg, 0, 63, &o->gpu, state);
@@ -383,14 +380,14 @@ static const struct argp_option file_options[] = {
 
 static error_t file_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cmdline *c = state->input;
+	struct perf_file_opts *o = state->input;
 
 	if (key == KEY_FILE)
-		c->perf.file = arg;
+		o->path = arg;
 	else if (key == KEY_STRIPE)
-		c->perf.stripe = true;
+		o->stripe = true;
 	else if (key == KEY_BIDIRECTIONAL)
-		c->perf.bidirectional = true;
+		o->bidirectional = true;
 	else
 		return ARGP_ERR_UNKNOWN;
 	return 0;
@@ -404,12 +401,12 @@ static const struct argp_option blocks_options[] = {
 
 static error_t blocks_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cmdline *c = state->input;
+	struct perf_blocks_opts *o = state->input;
 
 	if (key == KEY_BLOCKS)
-		value_u32("--blocks", arg, 1, GX_SEGS_MAX, &c->perf.nr_blocks, state);
+		value_u32("--blocks", arg, 1, GX_SEGS_MAX, &o->nr, state);
 	else if (key == KEY_GET)
-		c->perf.get = true;
+		o->get = true;
 	else
 		return ARGP_ERR_UNKNOWN;
 	return 0;
@@ -429,20 +426,20 @@ static const struct argp_option report_options[] = {
 
 static error_t report_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cmdline *c = state->input;
+	struct report_opts *o = state->input;
 
 	switch (key) {
 	case 'J':
-		c->report.json_path = arg;
+		o->json_path = arg;
 		return 0;
 	case KEY_APPEND:
-		c->report.lines_path = arg;
+		o->lines_path = arg;
 		return 0;
 	case KEY_FORCE:
-		c->report.force = c->perf.force = true;
+		o->force = true;
 		return 0;
 	case KEY_FORMAT:
-		if (report_format_parse(arg, &c->report.format))
+		if (report_format_parse(arg, &o->format))
 			argp_error(state, "--format: '%s' is not table, csv, json or jsonl", arg);
 		return 0;
 	}
@@ -458,12 +455,12 @@ static const struct argp_option demo_options[] = {
 
 static error_t demo_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cmdline *c = state->input;
+	struct perf_demo_opts *o = state->input;
 
 	if (key == KEY_GXD)
-		c->perf.gxd = arg;
+		o->gxd = arg;
 	else if (key == KEY_PLACE)
-		value_place("--place", arg, &c->perf, state);
+		value_place("--place", arg, &o->kind, &o->device, state);
 	else
 		return ARGP_ERR_UNKNOWN;
 	return 0;
@@ -479,11 +476,11 @@ static const struct argp_option info_options[] = {
 
 static error_t info_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cmdline *c = state->input;
+	struct perf_info_opts *o = state->input;
 
 	if (key != KEY_NCCL)
 		return ARGP_ERR_UNKNOWN;
-	c->perf.nccl = true;
+	o->nccl = true;
 	return 0;
 }
 

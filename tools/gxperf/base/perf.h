@@ -9,7 +9,7 @@
 
 #include "common/check.h"
 #include "common/hist.h"
-#include "common/opt_ctx.h"
+#include "common/opt_argp.h"
 #include "common/report.h"
 #include "common/rpc.h"
 
@@ -35,44 +35,101 @@ enum perf_status {
 #define PERF_WHY_MAX   512
 #define PERF_MEMS_MAX  4
 
-/** struct perf_opts - The command line. Frozen after parsing. */
+/* ---- opts.c: the command line. A struct for each group of options, which its parser fills. Frozen
+ * after parsing. ---- */
+
+/** struct perf_server_opts - The region, the number of connections. */
+struct perf_server_opts {
+	const char *mem; /* the server's region; NULL: its only one */
+	uint32_t nr_conns;
+	bool conns_given;
+	uint32_t queue_pairs; /* link verbs; 0: the default */
+};
+
+/** struct perf_conn_opts - The path to the server, or to other ranks. NULL and 0: gx's choice. */
+struct perf_conn_opts {
+	const char *port, *link, *require, *peer;
+	uint32_t nr_socks; /* link tcp: sockets of a connection and core */
+	const char *bind;  /* NULL: our address on the way to the server */
+	struct opt_cpus cpus, allowed;
+	bool cpus_given;
+	struct opt_ctx *gx; /* perf_opts.gx, for its options in this group */
+};
+
+/** struct perf_traffic_opts - Messages: sizes, number, time. */
+struct perf_traffic_opts {
+	uint64_t size_begin, size_end, size_factor;
+	bool size_given, begin_given, end_given;
+	uint32_t n, warm; /* messages of a connection and core; n 0: by size */
+	bool warm_given;
+	uint64_t duration_ns; /* 0: by n */
+	bool time_given;
+	uint64_t interval_ns; /* put, get, send: a line each; 0: none */
+	bool check;
+	bool throttled; /* overlap says when to begin and to end */
+};
+
+/** struct perf_place_opts - The place of payload, at both ends. */
+struct perf_place_opts {
+	bool poll_memory; /* lat: look at a message's last byte */
+	bool same_place;  /* put, get: all messages from one place to one place */
+	uint64_t offset;
+	bool offset_given;
+	enum gx_mem_kind kind; /* of memory here */
+	int device;
+	bool gpu_given;
+	uint32_t gpu; /* opened for its copy engines; that of .kind is opened in any case */
+};
+
+/** struct perf_file_opts - A file as payload; stripes; both directions. */
+struct perf_file_opts {
+	const char *path;   /* NULL: none */
+	bool force;	    /* get: the file may be replaced */
+	bool stripe;	    /* a thread of its own posts each message over all lanes */
+	bool bidirectional; /* put, get: the other one at the same time */
+};
+
+/** struct perf_blocks_opts - Lists of blocks. */
+struct perf_blocks_opts {
+	uint32_t nr; /* of a list; 0: the default */
+	bool get;
+};
+
+/** struct perf_tune_opts - Depth and engine. */
+struct perf_tune_opts {
+	uint32_t depth;	    /* 0: by size */
+	const char *engine; /* as given, or NULL */
+	bool unpack_given;
+	struct opt_gx gx; /* points at perf_opts.gx and .unpack_given */
+};
+
+struct perf_info_opts {
+	bool nccl; /* of the NCCL plugin alone */
+};
+
+struct perf_demo_opts {
+	const char *gxd;       /* program; NULL: in this program's folder */
+	enum gx_mem_kind kind; /* of the server's memory */
+	int device;
+};
+
+/** struct perf_opts - The sub-command, its server, and the groups of options. A command reads the
+ * groups of its row in gxperf.c. */
 struct perf_opts {
 	const char *command; /* "put" */
 	enum gx_op_kind op;  /* of the command's messages; 0: none of its own */
 	bool all_to_all;     /* the collective; false: all-gather */
 	const char *addr;    /* "127.0.0.1:7501"; info: may be NULL */
-	const char *mem;     /* the server's region; NULL: its only one */
-	const char *port, *link, *require, *peer, *file, *gxd;
-	uint32_t nr_socks; /* link tcp: sockets of a connection and core; 0: gx's default */
-	const char *bind;  /* NULL: our address on the way to the server */
-	struct opt_cpus cpus;
-	uint64_t size_begin, size_end, size_factor;
-	bool size_given;
-	uint32_t n, warm; /* messages of a connection and core; n 0: by size */
-	bool warm_given;
-	uint64_t duration_ns; /* 0: by n */
-	uint64_t interval_ns; /* put, get, send: a line each; 0: none */
-	bool check;
-	bool poll_memory;	  /* lat: look at a message's last byte */
-	bool same_place;	  /* put, get: all messages from one place to one place */
-	bool get;		  /* blocks */
-	uint32_t nr_blocks;	  /* blocks: of a list; 0: the default */
-	uint32_t nr_conns, depth; /* depth 0: by size */
-	uint32_t queue_pairs;	  /* link verbs; 0: the default */
-	uint64_t offset;
-	bool offset_given;
-	bool force;	   /* get --file may replace a file */
-	struct opt_ctx gx; /* opt_gx_argp and --engine fill it; its user adds the rest */
-	bool unpack_given;
-	bool bidirectional; /* put, get: the other one at the same time */
-	bool stripe;	    /* a thread of its own posts each message over all lanes */
-	bool local_given;
-	enum gx_mem_kind local_kind;
-	int local_device;
-	const char *engine_name; /* as given, or NULL */
-	bool gpu_given;
-	uint32_t gpu; /* opened for its copy engines; that of local_kind is opened in any case */
-	bool nccl;    /* info: of the NCCL plugin alone */
+	struct opt_ctx gx;   /* conn and tune fill it; its user adds the rest */
+	struct perf_server_opts server;
+	struct perf_conn_opts conn;
+	struct perf_traffic_opts traffic;
+	struct perf_place_opts place;
+	struct perf_file_opts file;
+	struct perf_blocks_opts blocks;
+	struct perf_tune_opts tune;
+	struct perf_info_opts info;
+	struct perf_demo_opts demo;
 };
 
 struct perf;

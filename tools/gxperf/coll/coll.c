@@ -152,10 +152,10 @@ const char *perf_coll_prepare(const struct perf_opts *o)
 		return why;
 	if (throttle_on() && !coll.threads)
 		return "beside a load the ranks are threads of one process: give -g";
-	if (o->engine_name && strcmp(o->engine_name, "auto") &&
-	    (coll.kind == GX_MEM_CUDA) == !strcmp(o->engine_name, "cpu"))
+	if (o->tune.engine && strcmp(o->tune.engine, "auto") &&
+	    (coll.kind == GX_MEM_CUDA) == !strcmp(o->tune.engine, "cpu"))
 		return "--engine: cpu is for --mem host, ce and resident are for --mem cuda";
-	if (o->depth > GX_COLL_DEPTH)
+	if (o->tune.depth > GX_COLL_DEPTH)
 		return "--depth: at most 16 collectives can be under way";
 	if (coll.threads) {
 		coll.ranks = coll.threads;
@@ -189,7 +189,7 @@ bool perf_coll_prints(void)
 /* Each rank takes as many CPUs in turn as it has cores. */
 static int rank_cpu(const struct coll_rank *r, unsigned core)
 {
-	const struct opt_cpus *cpus = &r->run->o->cpus;
+	const struct opt_cpus *cpus = &r->run->o->conn.cpus;
 
 	return cpus->cpu[(r->local * r->run->c->lanes + core) % cpus->nr];
 }
@@ -212,11 +212,12 @@ static void rank_gx_opts(const struct coll_rank *r, int cpus[COLL_LANES_MAX], st
 	const struct perf_opts *o = r->run->o;
 
 	*ctx = o->gx;
-	ctx->host.local =
-		(o->link ? strcmp(o->link, "local") != 0 : o->port != NULL) ? GX_OFF : GX_AUTO;
+	ctx->host.local = (o->conn.link ? strcmp(o->conn.link, "local") != 0 : o->conn.port != NULL)
+				  ? GX_OFF
+				  : GX_AUTO;
 	*gx = opt_ctx_opts(ctx);
-	if (o->port)
-		opt_ports(o->port, ports); /* conn_parse() has checked them */
+	if (o->conn.port)
+		opt_ports(o->conn.port, ports); /* conn_parse() has checked them */
 	for (unsigned i = 0; i < r->run->c->lanes; i++)
 		cpus[i] = rank_cpu(r, i);
 	gx->cpus = cpus;
@@ -250,7 +251,7 @@ static int rank_open(struct coll_rank *r)
 		port.args = NULL;
 		g.port = &port;
 	}
-	g.link = run->o->link;
+	g.link = run->o->conn.link;
 	g.rank = r->rank;
 	g.nr_ranks = run->nr_ranks;
 	g.master = run->master;
@@ -278,14 +279,14 @@ static bool link_unpacks(const char *link, enum gx_mem_kind kind)
 static int rank_link_check(struct coll_rank *r)
 {
 	const struct perf_opts *o = r->run->o;
-	const char *want = o->require ? o->require : o->link;
+	const char *want = o->conn.require ? o->conn.require : o->conn.link;
 
 	for (unsigned q = 0; q < r->run->nr_ranks; q++) {
 		struct gx_conn_info info = GX_INIT(info);
 
 		if (q == r->rank || gx_conn_info(gx_group_conn(r->group, q), &info))
 			continue;
-		if (o->unpack_given && !link_unpacks(info.link, r->run->c->kind))
+		if (o->tune.unpack_given && !link_unpacks(info.link, r->run->c->kind))
 			return coll_say(r, PERF_FAILED,
 					"--unpack %s: over link %s nothing is unpacked; add "
 					"--link packet",
@@ -294,8 +295,8 @@ static int rank_link_check(struct coll_rank *r)
 			continue;
 		return coll_say(r, PERF_FAILED,
 				"%s %s: ranks %u and %u take link %s over port %s (%s)",
-				o->require ? "--require" : "--link", want, r->rank, q, info.link,
-				info.port, info.why);
+				o->conn.require ? "--require" : "--link", want, r->rank, q,
+				info.link, info.port, info.why);
 	}
 	return PERF_OK;
 }
@@ -307,9 +308,9 @@ static const char *path_why(const struct perf_opts *o, const struct gx_conn_info
 {
 	if (!strstr(info->why, "chosen by the client"))
 		return info->why;
-	if (o->link || o->port)
-		snprintf(buf, room, "asked for: --%s %s", o->link ? "link" : "port",
-			 o->link ? o->link : o->port);
+	if (o->conn.link || o->conn.port)
+		snprintf(buf, room, "asked for: --%s %s", o->conn.link ? "link" : "port",
+			 o->conn.link ? o->conn.link : o->conn.port);
 	else
 		snprintf(buf, room,
 			 "the best of what both ranks have; neither --link nor --port "
@@ -327,11 +328,11 @@ static void rank_path_tell(const struct coll_rank *r)
 	char list[256], how[64], why[320], auth[OPT_AUTH_MAX];
 	struct report_path path = {.cores = list, .quantum_b = -1};
 
-	for (unsigned i = 0; i < run->nr_here * run->c->lanes && i < o->cpus.nr; i++)
-		cpus.cpu[cpus.nr++] = o->cpus.cpu[i];
+	for (unsigned i = 0; i < run->nr_here * run->c->lanes && i < o->conn.cpus.nr; i++)
+		cpus.cpu[cpus.nr++] = o->conn.cpus.cpu[i];
 	opt_cpus_text(&cpus, list, sizeof(list));
 	path.gpu = run->c->kind == GX_MEM_HOST ? "host" : "cuda";
-	path.unpack = o->unpack_given		    ? opt_unpack_text(o->gx.gpu.unpack)
+	path.unpack = o->tune.unpack_given	    ? opt_unpack_text(o->gx.gpu.unpack)
 		      : run->c->kind == GX_MEM_CUDA ? "kernel"
 						    : "host";
 	path.link = path.port = path.control = path.integrity = path.auth = path.crc_by = "none";
@@ -351,7 +352,7 @@ static void rank_path_tell(const struct coll_rank *r)
 				"direct"; /* beside link verbs memory of a GPU goes by packets */
 		if (!strcmp(info.link, "local"))
 			path.engine = run->c->kind == GX_MEM_HOST ? "cpu"
-				      : o->engine_name		  ? o->engine_name
+				      : o->tune.engine		  ? o->tune.engine
 								  : "auto";
 	}
 	report_path(run->report, &path);

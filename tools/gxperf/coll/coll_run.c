@@ -72,8 +72,8 @@ static void plan_make(const struct coll_run *run, uint64_t size, struct coll_pla
 
 	p->size = size;
 	p->depth = all <= COLL_SMALL_B ? 4 : all <= COLL_MIDDLE_B ? 2 : 1;
-	if (run->o->depth)
-		p->depth = run->o->depth;
+	if (run->o->tune.depth)
+		p->depth = run->o->tune.depth;
 	p->src_stride =
 		((run->all_to_all ? all : size) + COLL_STRIDE_B - 1) & ~(COLL_STRIDE_B - 1ull);
 	p->dst_stride = (all + COLL_GUARD_B + COLL_STRIDE_B - 1) & ~(COLL_STRIDE_B - 1ull);
@@ -85,10 +85,10 @@ int coll_room(const struct coll_run *run, uint64_t *src_b, uint64_t *dst_b)
 	struct coll_plan p;
 
 	*src_b = *dst_b = COLL_STRIDE_B;
-	if (o->depth > GX_COLL_DEPTH || o->size_end > (1ull << 40) / run->nr_ranks)
+	if (o->tune.depth > GX_COLL_DEPTH || o->traffic.size_end > (1ull << 40) / run->nr_ranks)
 		return -EINVAL;
-	for (uint64_t size = o->size_begin; size <= o->size_end;
-	     size = size ? size * o->size_factor : 1) {
+	for (uint64_t size = o->traffic.size_begin; size <= o->traffic.size_end;
+	     size = size ? size * o->traffic.size_factor : 1) {
 		plan_make(run, size, &p);
 		if (p.src_stride * p.depth > *src_b)
 			*src_b = p.src_stride * p.depth;
@@ -215,7 +215,7 @@ static int rank_payload(struct coll_rank *r, const struct coll_plan *p, unsigned
 	unsigned blocks = r->run->all_to_all ? r->run->nr_ranks : 1;
 	int ret = PERF_OK;
 
-	if (!r->run->o->check)
+	if (!r->run->o->traffic.check)
 		return PERF_OK;
 	for (unsigned slot = 0; slot < p->depth; slot++)
 		for (unsigned to = 0; to < blocks && !ret; to++)
@@ -262,7 +262,7 @@ static int rank_verify(struct coll_rank *r, const struct coll_plan *p, uint64_t 
 	unsigned me = r->run->all_to_all ? r->rank : 0;
 	int ret = PERF_OK;
 
-	if (!r->run->o->check)
+	if (!r->run->o->traffic.check)
 		return PERF_OK;
 	for (unsigned slot = 0; slot < p->depth && slot < n && !ret; slot++) {
 		for (unsigned q = 0; q < r->run->nr_ranks && !ret; q++)
@@ -383,14 +383,18 @@ static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll
 {
 	const struct perf_opts *o = r->run->o;
 	uint64_t all_b = p->size * r->run->nr_ranks;
-	uint64_t warm = o->warm_given ? o->warm : o->duration_ns ? 1 : COLL_WARM;
-	uint64_t enough = o->duration_ns && o->duration_ns / 10 < COLL_WARM_NS ? o->duration_ns / 10
-									       : COLL_WARM_NS;
+	uint64_t warm = o->traffic.warm_given	 ? o->traffic.warm
+			: o->traffic.duration_ns ? 1
+						 : COLL_WARM;
+	uint64_t enough = o->traffic.duration_ns && o->traffic.duration_ns / 10 < COLL_WARM_NS
+				  ? o->traffic.duration_ns / 10
+				  : COLL_WARM_NS;
 	uint64_t each = 1;
 	int ret = PERF_OK;
 
-	*n = o->n ? o->n : clamp(COLL_DEFAULT_B / (all_b ? all_b : 1), COLL_N_MIN, COLL_N_MAX);
-	if (o->duration_ns && !warm)
+	*n = o->traffic.n ? o->traffic.n
+			  : clamp(COLL_DEFAULT_B / (all_b ? all_b : 1), COLL_N_MIN, COLL_N_MAX);
+	if (o->traffic.duration_ns && !warm)
 		warm = 1;
 	if (!warm)
 		return PERF_OK;
@@ -401,12 +405,12 @@ static int rank_warm(struct coll_rank *r, const struct coll_plan *p, struct coll
 		if (!ret)
 			ret = rank_exchange(r, &mine, all);
 		each = most_ns(all, r->run->nr_ranks) / warm;
-		if (ret || o->warm_given || most_ns(all, r->run->nr_ranks) >= enough)
+		if (ret || o->traffic.warm_given || most_ns(all, r->run->nr_ranks) >= enough)
 			break;
 		warm = clamp(warm * 4, 1, COLL_N_MAX);
 	}
-	if (!ret && o->duration_ns)
-		*n = clamp(o->duration_ns / (each ? each : 1), 1, UINT32_MAX);
+	if (!ret && o->traffic.duration_ns)
+		*n = clamp(o->traffic.duration_ns / (each ? each : 1), 1, UINT32_MAX);
 	return ret;
 }
 
@@ -421,7 +425,7 @@ static int rank_timed(struct coll_rank *r, const struct coll_plan *p, uint64_t *
 {
 	const struct perf_opts *o = r->run->o;
 	/* In unpack mode none the times of the others do not come. */
-	bool parts = *nr && o->duration_ns && o->gx.gpu.unpack != GX_UNPACK_MODE_NONE;
+	bool parts = *nr && o->traffic.duration_ns && o->gx.gpu.unpack != GX_UNPACK_MODE_NONE;
 	uint64_t n = parts ? clamp(*nr / COLL_FIRST_PART, 1, UINT32_MAX) : *nr, ns;
 	int ret;
 
@@ -431,10 +435,11 @@ static int rank_timed(struct coll_rank *r, const struct coll_plan *p, uint64_t *
 	for (unsigned k = 1; parts && !ret && k < COLL_PARTS_MAX; k++) {
 		ret = rank_exchange(r, mine, all);
 		ns = most_ns(all, r->run->nr_ranks);
-		if (ret || ns >= o->duration_ns - o->duration_ns / 10)
+		if (ret || ns >= o->traffic.duration_ns - o->traffic.duration_ns / 10)
 			break;
-		n = clamp((uint64_t)((double)(o->duration_ns - ns) / (double)ns * (double)*nr), 1,
-			  UINT32_MAX);
+		n = clamp((uint64_t)((double)(o->traffic.duration_ns - ns) / (double)ns *
+				     (double)*nr),
+			  1, UINT32_MAX);
 		r->nr_before = *nr;
 		ret = rank_run(r, p, &n, mine);
 		*nr += n;
@@ -468,7 +473,7 @@ static void rank_row(struct coll_rank *r, const struct coll_plan *p, uint64_t n,
 		.size_b = p->size,
 		.count = n,
 		.sms = rank_sms(r),
-		.checked = r->run->o->check,
+		.checked = r->run->o->traffic.check,
 		.gb_s = (double)nr * (double)p->size * (double)n / (double)ns,
 		.bus = true,
 		.bus_gb_s = (double)(nr - 1) * (double)p->size * (double)n / (double)ns,
@@ -552,8 +557,8 @@ int coll_sizes(struct coll_rank *r)
 	r->hist = calloc(1, sizeof(*r->hist));
 	if (!all || !r->piece || !r->hist)
 		ret = coll_say(r, PERF_FAILED, "no memory");
-	for (uint64_t size = o->size_begin; size <= o->size_end && !ret;
-	     size = size ? size * o->size_factor : 1) {
+	for (uint64_t size = o->traffic.size_begin; size <= o->traffic.size_end && !ret;
+	     size = size ? size * o->traffic.size_factor : 1) {
 		ret = rank_size(r, size, all);
 		/* Wrong data at one size must not hide the other sizes. */
 		if (ret == PERF_WRONG) {

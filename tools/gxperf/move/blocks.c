@@ -334,7 +334,7 @@ static int blocks_row(struct blocks *b, const struct perf_mark m[2], const struc
 {
 	struct report_row row = {.size_b = b->size,
 				 .count = b->hist.count,
-				 .checked = b->perf.opts->check,
+				 .checked = b->perf.opts->traffic.check,
 				 .checked_b = res->checked_b,
 				 .wrong = res->wrong,
 				 .interrupted = stop_asked() && b->next != b->limit};
@@ -381,23 +381,24 @@ static int blocks_measure(struct blocks *b)
 	int ret = PERF_OK;
 
 	n = n < BLOCKS_N_MIN ? BLOCKS_N_MIN : n > BLOCKS_N_MAX ? BLOCKS_N_MAX : n;
-	n = o->n ? o->n : o->duration_ns ? 0 : n;
-	warm = o->warm_given ? o->warm : n / 10 + b->depth;
+	n = o->traffic.n ? o->traffic.n : o->traffic.duration_ns ? 0 : n;
+	warm = o->traffic.warm_given ? o->traffic.warm : n / 10 + b->depth;
 	if (warm)
-		ret = blocks_phase(b, warm, o->warm_given ? 0 : o->duration_ns / 10);
+		ret = blocks_phase(b, warm,
+				   o->traffic.warm_given ? 0 : o->traffic.duration_ns / 10);
 	if (!ret && stop_asked())
 		ret = PERF_STOPPED;
-	if (!ret && o->check)
+	if (!ret && o->traffic.check)
 		ret = blocks_payload(b);
 	if (!ret)
 		ret = perf_mark(&b->perf, &m[0]);
 	if (!ret)
-		ret = blocks_phase(b, n, o->duration_ns);
+		ret = blocks_phase(b, n, o->traffic.duration_ns);
 	if (!ret)
 		ret = perf_mark(&b->perf, &m[1]);
 	if (!ret && b->next - b->first < b->depth) /* interrupted: not every place took part */
 		ret = PERF_STOPPED;
-	if (!ret && o->check)
+	if (!ret && o->traffic.check)
 		ret = blocks_verify(b, &res);
 	if (!ret)
 		ret = blocks_row(b, m, &res);
@@ -435,7 +436,7 @@ static int blocks_arrays(struct blocks *b, uint64_t len)
 	b->here = calloc(total, sizeof(b->here[0]));
 	b->there = calloc(total, sizeof(b->there[0]));
 	b->segs = calloc(total, sizeof(b->segs[0]));
-	b->image = b->perf.opts->local_kind == GX_MEM_HOST ? gx_mem_addr(b->local) : malloc(len);
+	b->image = b->perf.opts->place.kind == GX_MEM_HOST ? gx_mem_addr(b->local) : malloc(len);
 	if (!b->here || !b->there || !b->segs || !b->image) {
 		report_error(b->perf.report, "no memory for %u blocks", total);
 		return PERF_FAILED;
@@ -478,7 +479,7 @@ static int blocks_usage(const struct blocks *b, uint64_t first, uint64_t last,
 		report_error(report, "blocks of 1 byte or more, a list of at most 64 GiB");
 	else if (b->depth > BLOCKS_DEPTH)
 		report_error(report, "--depth: at most %d lists under way", BLOCKS_DEPTH);
-	else if (b->perf.opts->nr_conns != 1)
+	else if (b->perf.opts->server.nr_conns != 1)
 		report_error(report, "blocks posts on one connection: leave -q out");
 	else
 		return PERF_OK;
@@ -491,7 +492,8 @@ static int blocks_all(struct blocks *b, uint64_t first, uint64_t last)
 
 	if (!ret)
 		ret = blocks_connect(b, blocks_total(b) * blocks_stride(last));
-	for (uint64_t size = first; size <= last && !ret; size *= b->perf.opts->size_factor) {
+	for (uint64_t size = first; size <= last && !ret;
+	     size *= b->perf.opts->traffic.size_factor) {
 		ret = blocks_size(b, size);
 		if (ret == PERF_WRONG && !stop_asked()) {
 			worst = ret;
@@ -504,8 +506,8 @@ static int blocks_all(struct blocks *b, uint64_t first, uint64_t last)
 
 int perf_blocks(const struct perf_opts *opts, struct report *report)
 {
-	uint64_t first = opts->size_given ? opts->size_begin : BLOCKS_SIZE;
-	uint64_t last = opts->size_given ? opts->size_end : BLOCKS_SIZE;
+	uint64_t first = opts->traffic.size_given ? opts->traffic.size_begin : BLOCKS_SIZE;
+	uint64_t last = opts->traffic.size_given ? opts->traffic.size_end : BLOCKS_SIZE;
 	struct blocks *b = calloc(1, sizeof(*b));
 	int ret;
 
@@ -516,15 +518,15 @@ int perf_blocks(const struct perf_opts *opts, struct report *report)
 	b->perf.opts = opts;
 	b->perf.report = report;
 	b->job.step = blocks_step;
-	b->get = opts->get;
-	b->nr = opts->nr_blocks ? opts->nr_blocks : BLOCKS_NR;
-	b->depth = opts->depth ? opts->depth : 1;
-	if (opts->n && b->depth > opts->n)
-		b->depth = opts->n;
+	b->get = opts->blocks.get;
+	b->nr = opts->blocks.nr ? opts->blocks.nr : BLOCKS_NR;
+	b->depth = opts->tune.depth ? opts->tune.depth : 1;
+	if (opts->traffic.n && b->depth > opts->traffic.n)
+		b->depth = opts->traffic.n;
 	ret = blocks_usage(b, first, last, report);
 	if (!ret)
 		ret = blocks_all(b, first, last);
-	if (opts->local_kind != GX_MEM_HOST)
+	if (opts->place.kind != GX_MEM_HOST)
 		free(b->image);
 	free(b->here);
 	free(b->there);

@@ -105,11 +105,11 @@ static int demo_start(struct demo *d)
 			      "auto", NULL};
 	int ret = 0;
 
-	opt_place_text(d->opts->local_kind, d->opts->local_device, place, sizeof(place));
+	opt_place_text(d->opts->demo.kind, d->opts->demo.device, place, sizeof(place));
 	snprintf(mem, sizeof(mem), "kv=%s:%u", place, DEMO_REGION_B);
 	snprintf(cpu, sizeof(cpu), "%d", d->cpu[0]);
-	if (d->opts->gxd)
-		snprintf(path, sizeof(path), "%s", d->opts->gxd);
+	if (d->opts->demo.gxd)
+		snprintf(path, sizeof(path), "%s", d->opts->demo.gxd);
 	else
 		ret = child_self("gxd", path, sizeof(path));
 	if (!ret)
@@ -183,22 +183,21 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	o.command = s->command;
 	o.op = s->op;
 	o.addr = d->addr;
-	o.mem = "kv";
-	o.port = s->port;
-	o.link = s->link;
+	o.server.mem = "kv";
+	o.conn.port = s->port;
+	o.conn.link = s->link;
 	if (s->link && !strcmp(s->link, "verbs"))
 		opt_ctx_verbs(&o.gx);
-	o.cpus = (struct opt_cpus){.cpu = {d->cpu[1]}, .nr = 1};
-	o.local_kind = GX_MEM_HOST;
-	o.size_given = true;
-	o.size_begin = s->begin < d->size_max ? s->begin : d->size_max;
-	o.size_end = s->end < d->size_max ? s->end : d->size_max;
-	o.size_factor = s->factor;
-	o.duration_ns = (uint64_t)(s->seconds * 1e9);
+	o.conn.cpus = (struct opt_cpus){.cpu = {d->cpu[1]}, .nr = 1};
+	o.traffic.size_given = true;
+	o.traffic.size_begin = s->begin < d->size_max ? s->begin : d->size_max;
+	o.traffic.size_end = s->end < d->size_max ? s->end : d->size_max;
+	o.traffic.size_factor = s->factor;
+	o.traffic.duration_ns = (uint64_t)(s->seconds * 1e9);
 	if (s->file) {
-		o.file = d->file;
-		o.force = true; /* our own file */
-		o.size_begin = o.size_end = DEMO_FILE_B;
+		o.file.path = d->file;
+		o.file.force = true; /* our own file */
+		o.traffic.size_begin = o.traffic.size_end = DEMO_FILE_B;
 	}
 	report_section(d->report, "%s over %s%s%s", s->command, s->link ? "link " : "",
 		       s->link ? s->link : s->port, s->file ? ", a file of 64 MiB" : "");

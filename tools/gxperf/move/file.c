@@ -138,7 +138,7 @@ static enum perf_step job_step(struct perf_job *job, uint64_t now)
 
 static int file_failed(struct file *f, int ret)
 {
-	report_error(f->perf.report, "%s: %s", f->perf.opts->file, strerror(-ret));
+	report_error(f->perf.report, "%s: %s", f->perf.opts->file.path, strerror(-ret));
 	return PERF_FAILED;
 }
 
@@ -155,7 +155,7 @@ static int file_read(struct file *f, void *buf, uint64_t len, uint64_t off)
 			return file_failed(f, -errno);
 		if (!n) {
 			report_error(f->perf.report, "%s: it has become shorter",
-				     f->perf.opts->file);
+				     f->perf.opts->file.path);
 			return PERF_FAILED;
 		}
 		at += (uint64_t)n;
@@ -183,7 +183,7 @@ static int file_gpu_error(struct file *f)
 static int file_piece(struct file *f, uint64_t piece)
 {
 	uint64_t slot_off = piece % FILE_SLOTS * FILE_PIECE_B, len = piece_len(f, piece);
-	bool host = f->perf.opts->local_kind == GX_MEM_HOST;
+	bool host = f->perf.opts->place.kind == GX_MEM_HOST;
 	unsigned char *buf = host ? (unsigned char *)gx_mem_addr(f->local) + slot_off : f->room;
 	int ret;
 
@@ -241,7 +241,7 @@ static int file_pump(struct file *f)
 		if (gx_now() - told >= FILE_PROGRESS_NS) {
 			told = gx_now();
 			report_progress(f->perf.report, "%s of %s: %llu of %llu bytes",
-					f->perf.opts->command, f->perf.opts->file,
+					f->perf.opts->command, f->perf.opts->file.path,
 					(unsigned long long)(piece * FILE_PIECE_B),
 					(unsigned long long)f->len);
 		}
@@ -352,8 +352,8 @@ static bool file_has_changed(const struct file *f)
 static int file_row(struct file *f, uint64_t ns, const struct perf_mark m[2])
 {
 	char here[DIGEST_HEX_MAX] = "", there[DIGEST_HEX_MAX] = "";
-	enum gx_mem_kind kind = f->get ? f->perf.opts->local_kind : f->perf.conns[0].region.kind;
-	bool check = f->perf.opts->check, same;
+	enum gx_mem_kind kind = f->get ? f->perf.opts->place.kind : f->perf.conns[0].region.kind;
+	bool check = f->perf.opts->traffic.check, same;
 	int ret = check ? file_digests(f, here, there) : PERF_OK;
 	struct report_row row = {
 		.op = f->perf.opts->command,
@@ -380,7 +380,7 @@ static int file_row(struct file *f, uint64_t ns, const struct perf_mark m[2])
 	if (same)
 		return PERF_OK;
 	report_error(f->perf.report, "%s: digests differ: here %s, at the server %s%s",
-		     f->perf.opts->file, here, there,
+		     f->perf.opts->file.path, here, there,
 		     file_has_changed(f) ? "; the file has been changed meanwhile" : "");
 	return PERF_WRONG;
 }
@@ -402,7 +402,7 @@ static int file_measure(struct file *f)
 /* Open it before connecting: an unreadable file is reported at once. */
 static int file_open_source(struct file *f)
 {
-	const char *path = f->perf.opts->file;
+	const char *path = f->perf.opts->file.path;
 	char byte;
 
 	/* Without O_NONBLOCK the open would wait for a writer of a FIFO. */
@@ -434,18 +434,20 @@ static int file_open_target(struct file *f)
 	uint64_t region_len = f->perf.conns[0].region.len;
 	int ret;
 
-	f->len = o->size_given ? o->size_end : region_len > o->offset ? region_len - o->offset : 0;
+	f->len = o->traffic.size_given		? o->traffic.size_end
+		 : region_len > o->place.offset ? region_len - o->place.offset
+						: 0;
 	ret = perf_room(&f->perf, f->len);
 	if (ret)
 		return ret;
-	ret = newfile_open(&f->into, o->file, o->force);
-	if (!ret && f->into.stream && o->check) {
+	ret = newfile_open(&f->into, o->file.path, o->file.force);
+	if (!ret && f->into.stream && o->traffic.check) {
 		f->seen = digest_open();
 		ret = f->seen ? 0 : -ENOMEM;
 	}
 	if (!ret)
 		return PERF_OK;
-	report_error(f->perf.report, "--file %s: %s%s", o->file, strerror(-ret),
+	report_error(f->perf.report, "--file %s: %s%s", o->file.path, strerror(-ret),
 		     ret == -EEXIST ? "; give another name, or --force to replace it" : "");
 	return PERF_FAILED;
 }
@@ -506,7 +508,8 @@ static int file_all(struct file *f, unsigned access)
 {
 	int ret = perf_connect(&f->perf, access);
 
-	if (!ret && f->perf.opts->check && !(f->perf.conns[0].region.access & GX_ACCESS_GET)) {
+	if (!ret && f->perf.opts->traffic.check &&
+	    !(f->perf.conns[0].region.access & GX_ACCESS_GET)) {
 		report_error(f->perf.report,
 			     "region '%s' may not be read, so what it then holds cannot be "
 			     "compared: --no-check",

@@ -72,7 +72,7 @@ static void lat_echo_check(struct lat *lat, uint64_t i)
 {
 	uint64_t slot = i % LAT_SLOTS, got = 0;
 
-	if (lat->size - lat->poll < CHECK_STAMP_B || !lat->perf.opts->check)
+	if (lat->size - lat->poll < CHECK_STAMP_B || !lat->perf.opts->traffic.check)
 		return;
 	memcpy(&got, lat->dst + slot * lat->stride, sizeof(got));
 	lat->stamps_wrong += got != i;
@@ -117,7 +117,7 @@ static bool lat_post(struct lat *lat)
 
 	if (lat->slot_busy[slot])
 		return false;
-	if (lat->perf.opts->check)
+	if (lat->perf.opts->traffic.check)
 		check_stamp(lat->src + slot * lat->stride, lat->size, 0, UINT64_MAX / 2, i);
 	op.user = slot;
 	op.off = slot * lat->stride;
@@ -142,7 +142,7 @@ static void lat_make_polled(struct lat *lat)
 	uint64_t i = lat->next, slot = i % LAT_SLOTS;
 	unsigned char *src = lat->src + slot * lat->stride;
 
-	if (lat->perf.opts->check)
+	if (lat->perf.opts->traffic.check)
 		check_stamp(src, lat->size - 1, 0, UINT64_MAX / 2, i);
 	src[lat->size - 1] = rpc_flag(i);
 	lat->ready = lat->op;
@@ -354,7 +354,7 @@ static int lat_row(struct lat *lat, const struct perf_mark m[2], const struct ch
 		.count = lat->hist.count,
 		.gb_s = NAN,
 		.sms = perf_sms(&lat->perf, lat->perf.conns[0].region.kind, false),
-		.checked = lat->perf.opts->check,
+		.checked = lat->perf.opts->traffic.check,
 		.checked_b = res->checked_b,
 		.wrong = res->wrong,
 		.interrupted = stop_asked() && lat->next != lat->limit,
@@ -392,8 +392,8 @@ static int lat_size(struct lat *lat, uint64_t size)
 {
 	const struct perf_opts *o = lat->perf.opts;
 	struct check_result res = CHECK_RESULT_NONE;
-	uint64_t warm = o->warm_given ? o->warm : LAT_WARM;
-	uint64_t n = o->n ? o->n : o->duration_ns ? 0 : LAT_N;
+	uint64_t warm = o->traffic.warm_given ? o->traffic.warm : LAT_WARM;
+	uint64_t n = o->traffic.n ? o->traffic.n : o->traffic.duration_ns ? 0 : LAT_N;
 	struct perf_mark m[2];
 	int ret;
 
@@ -402,7 +402,7 @@ static int lat_size(struct lat *lat, uint64_t size)
 	if (!ret && lat->poll)
 		ret = lat_poll_begin(lat);
 	if (!ret && warm)
-		ret = lat_phase(lat, warm, o->warm_given ? 0 : o->duration_ns / 10);
+		ret = lat_phase(lat, warm, o->traffic.warm_given ? 0 : o->traffic.duration_ns / 10);
 	if (!ret && stop_asked())
 		ret = PERF_STOPPED;
 	if (!ret)
@@ -410,10 +410,10 @@ static int lat_size(struct lat *lat, uint64_t size)
 	if (!ret)
 		throttle_ready(size);
 	if (!ret)
-		ret = lat_phase(lat, n, o->duration_ns);
+		ret = lat_phase(lat, n, o->traffic.duration_ns);
 	if (!ret)
 		ret = perf_mark(&lat->perf, &m[1]);
-	if (!ret && o->check)
+	if (!ret && o->traffic.check)
 		ret = lat_verify(lat, &res);
 	if (!ret)
 		ret = lat_row(lat, m, &res);
@@ -474,13 +474,14 @@ static int lat_connect(struct lat *lat, uint64_t len)
 
 static int lat_usage(const struct perf_opts *o, struct report *report)
 {
-	if (o->local_kind != GX_MEM_HOST)
+	if (o->place.kind != GX_MEM_HOST)
 		report_error(report, "lat keeps its payload in host memory: leave --local-mem out");
-	else if (o->poll_memory && o->size_given && (!o->size_begin || o->size_end > LAT_POLL_B))
+	else if (o->place.poll_memory && o->traffic.size_given &&
+		 (!o->traffic.size_begin || o->traffic.size_end > LAT_POLL_B))
 		report_error(report,
 			     "--poll memory: messages of 1 to %d bytes, which are stored in order",
 			     LAT_POLL_B);
-	else if (o->nr_conns != 1)
+	else if (o->server.nr_conns != 1)
 		report_error(report, "lat measures one message on one connection: leave -q out");
 	else
 		return PERF_OK;
@@ -489,8 +490,8 @@ static int lat_usage(const struct perf_opts *o, struct report *report)
 
 int perf_lat(const struct perf_opts *opts, struct report *report)
 {
-	uint64_t first = opts->size_given ? opts->size_begin : LAT_SIZE;
-	uint64_t last = opts->size_given ? opts->size_end : LAT_SIZE;
+	uint64_t first = opts->traffic.size_given ? opts->traffic.size_begin : LAT_SIZE;
+	uint64_t last = opts->traffic.size_given ? opts->traffic.size_end : LAT_SIZE;
 	int worst = PERF_OK, ret = lat_usage(opts, report);
 	struct lat *lat;
 
@@ -501,13 +502,13 @@ int perf_lat(const struct perf_opts *opts, struct report *report)
 		report_error(report, "no memory");
 		return PERF_FAILED;
 	}
-	lat->poll = opts->poll_memory;
+	lat->poll = opts->place.poll_memory;
 	lat->job.step = lat->poll ? lat_step_polled : lat_step;
 	ret = perf_open(opts, report, 1, &lat->perf);
 	if (!ret)
 		ret = lat_connect(lat, LAT_SLOTS * lat_stride(last));
 	for (uint64_t size = first; size <= last && !ret;
-	     size = size ? size * opts->size_factor : 1) {
+	     size = size ? size * opts->traffic.size_factor : 1) {
 		ret = lat_size(lat, size);
 		if (ret == PERF_WRONG && !stop_asked()) {
 			worst = ret;

@@ -85,7 +85,7 @@ static void phase_interval(const struct put *put, uint64_t begin, uint64_t now,
 static int phase_wait(struct put *put)
 {
 	uint64_t begin = gx_now(), told = begin, moved = begin, last = 0, counted[2] = {0}, now;
-	uint64_t each = put->timed ? put->perf.opts->interval_ns : 0, next = begin + each;
+	uint64_t each = put->timed ? put->perf.opts->traffic.interval_ns : 0, next = begin + each;
 	struct report_interval v = {0};
 
 	while (!phase_done(put)) {
@@ -197,7 +197,7 @@ static int put_row(struct put *put, unsigned way, const struct perf_mark m[2],
 		.count = way_count(put, way),
 		.sms = perf_sms(&put->perf, get ? p->local_kind : put->perf.conns[0].region.kind,
 				get),
-		.checked = put->perf.opts->check,
+		.checked = put->perf.opts->traffic.check,
 		.checked_b = res->checked_b,
 		.wrong = res->wrong,
 		.interrupted = put_stopped(put),
@@ -235,8 +235,8 @@ static uint64_t put_n(const struct put *put)
 {
 	uint64_t size = u64_max(put->plan[0].size, 1), n;
 
-	if (put->perf.opts->n)
-		return put->perf.opts->n;
+	if (put->perf.opts->traffic.n)
+		return put->perf.opts->traffic.n;
 	n = u64_min(u64_max(PUT_DEFAULT_B / size, PUT_N_MIN), PUT_N_MAX) / put->nr_flows;
 	return u64_max(n, PUT_N_MIN);
 }
@@ -250,9 +250,10 @@ static uint64_t put_warm(const struct put *put, uint64_t n, uint64_t *group)
 {
 	const struct perf_opts *o = put->perf.opts;
 	const struct traffic_plan *p = &put->plan[0];
-	uint64_t warm = o->warm_given ? o->warm : u64_max(u64_min(n / 10, PUT_WARM_MAX), p->depth);
+	uint64_t warm = o->traffic.warm_given ? o->traffic.warm
+					      : u64_max(u64_min(n / 10, PUT_WARM_MAX), p->depth);
 
-	*group = o->check && !p->stamp ? check_ring_group(&p->ring) : 1;
+	*group = o->traffic.check && !p->stamp ? check_ring_group(&p->ring) : 1;
 	return (warm + *group - 1) & ~(*group - 1);
 }
 
@@ -262,7 +263,8 @@ static uint64_t put_warm(const struct put *put, uint64_t n, uint64_t *group)
  */
 static int put_warm_timed(struct put *put, uint64_t warm, uint64_t group)
 {
-	uint64_t duration = put->perf.opts->duration_ns, left = duration / 10, n = group, each = 1;
+	uint64_t duration = put->perf.opts->traffic.duration_ns, left = duration / 10, n = group,
+		 each = 1;
 	int ret = PERF_OK;
 
 	for (uint64_t done = 0; done < warm && n && !ret && !stop_asked();) {
@@ -276,7 +278,8 @@ static int put_warm_timed(struct put *put, uint64_t warm, uint64_t group)
 		left -= u64_min(took, left);
 		n = u64_min(PUT_WARM_GROWS * n, left / each) & ~(group - 1);
 	}
-	if (put->plan[0].depth > duration / 2 / each && !put->perf.opts->depth && !throttle_on())
+	if (put->plan[0].depth > duration / 2 / each && !put->perf.opts->tune.depth &&
+	    !throttle_on())
 		put->plan[0].depth = put->plan[1].depth = (uint32_t)u64_max(duration / 2 / each, 1);
 	return ret;
 }
@@ -288,7 +291,7 @@ static int put_measure(struct put *put, struct perf_mark m[2])
 	uint64_t n = put_n(put), group, warm = put_warm(put, n, &group);
 	int ret = PERF_OK;
 
-	if (warm && o->duration_ns && !o->warm_given)
+	if (warm && o->traffic.duration_ns && !o->traffic.warm_given)
 		ret = put_warm_timed(put, warm, group);
 	else if (warm)
 		ret = put_phase(put, warm, 0);
@@ -302,7 +305,7 @@ static int put_measure(struct put *put, struct perf_mark m[2])
 		throttle_ready(put->plan[0].size);
 	put->timed = true;
 	if (!ret)
-		ret = put_phase(put, n, o->duration_ns);
+		ret = put_phase(put, n, o->traffic.duration_ns);
 	put->timed = false;
 	if (!ret)
 		ret = perf_mark(&put->perf, &m[1]);
@@ -336,7 +339,7 @@ static int put_size(struct put *put, uint64_t size)
 
 	if (!ret)
 		ret = put_flows_reset(put);
-	if (!ret && put->perf.opts->check)
+	if (!ret && put->perf.opts->traffic.check)
 		ret = put_payload(put);
 	if (!ret)
 		ret = put_recv_start(put);
@@ -374,9 +377,9 @@ static int put_flow_open(struct put *put, struct perf_conn *conn, unsigned lane,
 		report_error(put->perf.report, "lane %u of the connection is not there", lane);
 		return PERF_FAILED;
 	}
-	if (put->perf.opts->same_place)
+	if (put->perf.opts->place.same_place)
 		f->burst = calloc(TRAFFIC_BURST, sizeof(f->burst[0]));
-	if (put->perf.opts->same_place && !f->burst) {
+	if (put->perf.opts->place.same_place && !f->burst) {
 		report_error(put->perf.report, "no memory");
 		return PERF_FAILED;
 	}
@@ -433,9 +436,10 @@ static int put_lease(struct put *put, uint64_t used)
 	const struct perf_opts *o = put->perf.opts;
 	char content[96];
 
-	if (put->op == GX_OP_GET && put->nr_ways == 1 && !o->check)
+	if (put->op == GX_OP_GET && put->nr_ways == 1 && !o->traffic.check)
 		return PERF_OK;
-	if (put->op == GX_OP_GET && put->nr_ways == 1 && o->size_begin == o->size_end) {
+	if (put->op == GX_OP_GET && put->nr_ways == 1 &&
+	    o->traffic.size_begin == o->traffic.size_end) {
 		snprintf(content, sizeof(content), "%u x %llu messages of %llu", put->nr_flows,
 			 (unsigned long long)put->plan[0].nr_slots,
 			 (unsigned long long)put->plan[0].size);
@@ -450,13 +454,13 @@ static int put_room(struct put *put)
 	const struct perf_opts *o = put->perf.opts;
 	const struct gx_region *r = &put->perf.conns[0].region;
 	uint64_t used = 0;
-	int ret = perf_room(&put->perf, o->size_end);
+	int ret = perf_room(&put->perf, o->traffic.size_end);
 
 	if (ret)
 		return ret;
 	put->room = r->len - put->perf.offset;
-	for (uint64_t size = o->size_begin; size <= o->size_end && !ret;
-	     size = size ? size * o->size_factor : 1) {
+	for (uint64_t size = o->traffic.size_begin; size <= o->traffic.size_end && !ret;
+	     size = size ? size * o->traffic.size_factor : 1) {
 		ret = put_plan(put, size);
 		used = u64_max(used, put_span(put, &put->plan[0]));
 	}
@@ -480,19 +484,19 @@ static int put_all(struct put *put)
 	}
 	if (!ret)
 		ret = put_room(put);
-	if (!ret && o->stripe)
+	if (!ret && o->file.stripe)
 		report_note(
 			put->perf.report,
 			"one thread of its own posts each message over all %u lanes; CPU%% counts "
 			"every thread of this end",
 			put->perf.info.lanes);
-	if (!ret && (put->op != GX_OP_GET || put->nr_ways > 1) && o->check &&
-	    o->local_kind != GX_MEM_HOST)
+	if (!ret && (put->op != GX_OP_GET || put->nr_ways > 1) && o->traffic.check &&
+	    o->place.kind != GX_MEM_HOST)
 		report_note(put->perf.report,
 			    "payload comes from a GPU: messages carry the number of their slot, "
 			    "not of their iteration");
-	for (uint64_t size = o->size_begin; size <= o->size_end && !ret;
-	     size = size ? size * o->size_factor : 1) {
+	for (uint64_t size = o->traffic.size_begin; size <= o->traffic.size_end && !ret;
+	     size = size ? size * o->traffic.size_factor : 1) {
 		ret = put_size(put, size);
 		/* Wrong data at one size must not hide the other sizes. */
 		if (ret == PERF_WRONG && !stop_asked()) {
@@ -528,10 +532,10 @@ static void put_close(struct put *put)
 
 int perf_put(const struct perf_opts *opts, struct report *report)
 {
-	struct put put = {.op = opts->op, .nr_ways = opts->bidirectional ? 2 : 1};
+	struct put put = {.op = opts->op, .nr_ways = opts->file.bidirectional ? 2 : 1};
 	int ret;
 
-	if (opts->file)
+	if (opts->file.path)
 		return perf_file(opts, report);
 	ret = perf_open(opts, report, OPT_CPUS_MAX, &put.perf);
 	if (!ret)

@@ -112,7 +112,7 @@ int put_poison_again(struct put *put)
 {
 	int ret = PERF_OK;
 
-	if (!put->perf.opts->check || put->plan[0].stamp)
+	if (!put->perf.opts->traffic.check || put->plan[0].stamp)
 		return PERF_OK;
 	for (unsigned i = 0; i < put->nr_flows; i++)
 		put->flows[i].poisoned = put->flows[i].post;
@@ -256,7 +256,7 @@ int put_verify(struct put *put, unsigned way, struct check_result *res)
 {
 	int ret = PERF_OK;
 
-	if (!put->perf.opts->check)
+	if (!put->perf.opts->traffic.check)
 		return PERF_OK;
 	for (unsigned i = 0; i < put_flows(put) && !ret; i++)
 		ret = put->plan[way].op == GX_OP_GET

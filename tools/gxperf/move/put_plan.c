@@ -55,18 +55,18 @@ static void plan_ring(const struct put *put, struct traffic_plan *p)
 {
 	const struct perf_opts *o = put->perf.opts;
 	uint64_t per_msg = p->size ? p->size : 1;
-	uint64_t depth =
-		o->depth ? o->depth : u64_min(u64_max(PUT_DEPTH_B / per_msg, 2), PUT_DEPTH_MAX);
+	uint64_t depth = o->tune.depth ? o->tune.depth
+				       : u64_min(u64_max(PUT_DEPTH_B / per_msg, 2), PUT_DEPTH_MAX);
 
 	/* Long messages under way together would be copied slice by slice, each slice out of the
 	 * cache that the one before has filled. */
-	if (p->same && !o->depth && p->size > PUT_SAME_MANY_B)
+	if (p->same && !o->tune.depth && p->size > PUT_SAME_MANY_B)
 		depth = 1;
 	p->depth = (uint32_t)depth;
 	p->ring = (struct check_ring){.nr_slots = p->same ? 1 : power_of_two_up(depth)};
 	if (p->same)
 		return;
-	if (!o->check || !o->duration_ns)
+	if (!o->traffic.check || !o->traffic.duration_ns)
 		return;
 	p->ring.sample = p->ring.apart = true;
 	while (p->ring.group_bits < PUT_GROUP_BITS_MAX &&
@@ -78,7 +78,7 @@ static void plan_ring(const struct put *put, struct traffic_plan *p)
  * says how many are under way, twice as many slots let them go on, if they fit. */
 static void plan_spare(const struct put *put, struct traffic_plan *p)
 {
-	if (!put->perf.opts->depth || p->same || p->depth != put->perf.opts->depth)
+	if (!put->perf.opts->tune.depth || p->same || p->depth != put->perf.opts->tune.depth)
 		return;
 	p->ring.nr_slots *= 2;
 	if (put_span(put, p) > u64_min(put->room, PUT_SPAN_B))
@@ -96,8 +96,8 @@ int put_plan(struct put *put, uint64_t size)
 		.stride = u64_max((size + PUT_STRIDE_B - 1) & ~(uint64_t)(PUT_STRIDE_B - 1),
 				  PUT_STRIDE_B),
 		.local = put->local,
-		.local_kind = o->local_kind,
-		.same = o->same_place,
+		.local_kind = o->place.kind,
+		.same = o->place.same_place,
 	};
 	plan_ring(put, p);
 	/* Use little of the region; use all of it only if the messages do not fit otherwise. */
@@ -110,7 +110,7 @@ int put_plan(struct put *put, uint64_t size)
 		p->depth = (uint32_t)u64_min(p->depth, p->ring.nr_slots);
 	plan_spare(put, p);
 	p->nr_slots = check_ring_total(&p->ring);
-	p->stamp = o->check && o->local_kind == GX_MEM_HOST && !p->same;
+	p->stamp = o->traffic.check && o->place.kind == GX_MEM_HOST && !p->same;
 	p->fixed = put->op == GX_OP_GET || !p->stamp;
 	put->flow_span = p->nr_slots * p->stride;
 	put->plan[1] = *p;
