@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 # What ships (./run build), by name.
-OPTIONS = ["-Dbuildtype=release", "-Db_ndebug=true", "-Db_lto=true", "-Dc_args=-ffat-lto-objects -g", "-Dtests=disabled"]
+OPTIONS = ["-Dbuildtype=release", "-Db_ndebug=true", "-Db_lto=true", "-Dc_args=-g", "-Dtests=disabled"]
 MADE = ("build", ".git", ".ccache")
 PLACES = (("a", "UTC", "C", "022", "one"), ("a folder/of-a-longer-name", "Asia/Tokyo", "C.UTF-8", "077", "two"))
 
