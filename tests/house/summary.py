@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds up meson's test logs; called by ./run tests.
 
-usage: summary.py LOG.json|skip:WHAT...
+usage: summary.py [--times FILE.csv] LOG.json|skip:WHAT...
+The slowest tests of each pass become rows of FILE.csv, beneath those of ./run.
 A log that does not exist or is empty counts as one failure: a pass that did not run must not look like success.
 Failures and skips are listed on stderr: a skip with the last line it printed, a failure with how it ended, where its log is
 and the last lines of it. Behind them stand the slowest tests, and what the tests of each pass took together. The last line on stdout is "N passed, N failed, N skipped"; the exit status is 1 when anything failed
@@ -53,14 +54,24 @@ def read_tests(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def took(paths):
+    """[(seconds, which test)], the slowest first."""
+    return sorted(((test.get("duration", 0), f"{path.parent.parent.name}: {test['name']}") for path in paths for test in read_tests(path)), reverse=True)
+
+
 def slowest(paths):
     """What to make shorter first: several tests run at a time, so their sum is more than the pass took."""
-    took = [(test.get("duration", 0), f"{path.parent.parent.name}: {test['name']}") for path in paths for test in read_tests(path)]
-    lines = [f"slowest: {s:4.0f} s {name}" for s, name in sorted(took, reverse=True)[:SLOWEST]]
+    lines = [f"slowest: {s:4.0f} s {name}" for s, name in took(paths)[:SLOWEST]]
     for path in paths:
-        of_it = [test.get("duration", 0) for test in read_tests(path)]
-        lines.append(f"together: {sum(of_it):.0f} s, the {len(of_it)} tests of {path.parent.parent.name}: {path.stem}")
+        of_it = took([path])
+        lines.append(f"together: {sum(s for s, _ in of_it):.0f} s, the {len(of_it)} tests of {path.parent.parent.name}: {path.stem}")
     return lines
+
+
+def write_times(file, paths):
+    rows = [f"test,{name} ({path.stem}),{s:.0f},,\n" for path in paths for s, name in took([path])[:SLOWEST]]
+    with open(file, "a") as f:
+        f.writelines(rows)
 
 
 def read_log(path):
@@ -81,7 +92,9 @@ def read_log(path):
 
 
 def main(args):
-    results, paths = [], []
+    results, paths, times = [], [], None
+    if args[0] == "--times":
+        times, args = args[1], args[2:]
     for arg in args:
         if arg.startswith("skip:"):
             results.append(("skipped", arg[len("skip:"):]))
@@ -93,6 +106,8 @@ def main(args):
         if kind != "passed":
             print(f"{kind}: {what}", file=sys.stderr)
     print("\n".join(slowest(paths)), file=sys.stderr)
+    if times:
+        write_times(times, paths)
     sys.stderr.flush()
     print(f"{count['passed']} passed, {count['failed']} failed, {count['skipped']} skipped")
     return 1 if count["failed"] or not count["passed"] else 0
