@@ -3,8 +3,6 @@
 import re
 
 FOLDERS = ("poll", "gpu", "dataplane")
-# Headers of others, as they are.
-VENDORED = "bindings/nixl/headers"
 SOURCE_DIRS = FOLDERS + ("bindings", "tools", "tests", "include", "docs")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -50,7 +48,7 @@ def read_tree(top):
     files = {}
     for folder in SOURCE_DIRS + (".ci",):
         for path in sorted((top / folder).rglob("*")):
-            if path.is_file() and not path.is_relative_to(top / VENDORED) and (path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".sh") or path.name in ("meson.build", "run")):
+            if path.is_file() and (path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".sh") or path.name in ("meson.build", "run")):
                 files[path.relative_to(top).as_posix()] = path.read_text(errors="replace")
     for name in ("run", "meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"):
         if (top / name).is_file():

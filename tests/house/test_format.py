@@ -14,7 +14,6 @@ import subprocess
 import sys
 
 from house_clang import clang_tool
-from house_source import VENDORED
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("bindings", "dataplane", "docs", "gpu", "include", "poll", "tests", "tools")
@@ -24,7 +23,7 @@ JOBS = os.cpu_count() or 1
 
 def sources():
     return [str(path.relative_to(TOP)) for folder in FOLDERS for path in sorted((TOP / folder).rglob("*"))
-            if path.suffix in SUFFIXES and path.is_file() and not path.is_relative_to(TOP / VENDORED)]
+            if path.suffix in SUFFIXES and path.is_file()]
 
 
 def formatter_run(tool, args, files):
