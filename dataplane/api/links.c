@@ -22,59 +22,17 @@ static int absent_check(const struct gx_opts *opts)
 							 : 0;
 }
 
-static const struct gx_link_ctx_ops absent_ctx_ops = {
-	.check = absent_check,
-	.open = link_none_ctx,
-	.needs_gpu = link_none_needs_gpu,
-	.start = link_none_ctx,
-	.close = link_none_ctx_end,
-	.tick = link_none_ctx_end,
-	.gpu = link_none_gpu,
-	.describe = link_none_describe,
-};
-
-static const struct gx_link_conn_ops absent_conn_ops = {
-	.may = absent_may,
-	.offer = link_none_offer,
-	.fits = link_none_fits,
-	.open = link_none_open,
-	.say = link_none_say,
-	.hear = link_none_hear,
-	.fds = link_none_fds,
-	.fds_due = link_none_fds_due,
-	.meet = link_none_meet,
-	.connect = link_none_connect,
-	.prove = link_none_prove,
-	.up = link_none_conn,
-	.tick = link_none_tick,
-	.key = link_none_key,
-	.take = link_none_take,
-	.fault = link_none_fault,
-	.push = link_none_conn,
-	.stop = link_none_conn,
-	.is_over = link_none_is_over,
-	.release = link_none_conn,
-	.lost = link_none_conn,
-	.close = link_none_conn,
-	.pull_over = link_none_pull_over,
-	.look = link_none_look,
-	.path = link_none_path,
-};
-
 /* No end offers it, so no connection takes it. */
 const struct gx_link gx_link_verbs = {
 	.name = "verbs",
 	.id = GX_LINK_VERBS,
 	.cure = "",
-	.ctx = &absent_ctx_ops,
-	.core = &link_none_core_ops,
-	.mem = &link_none_mem_ops,
-	.conn = &absent_conn_ops,
-	.ep = &gx_link_pkt_ops,
+	.ctx = &(const struct gx_link_ctx_ops){.check = absent_check},
+	.conn = &(const struct gx_link_conn_ops){.may = absent_may},
 };
 #endif
 
-const struct gx_link *const gx_links[GX_LINKS] = {
+static const struct gx_link *const links_own[GX_LINKS] = {
 	[GX_LINK_PACKET] = &gx_link_packet,
 	[GX_LINK_LOCAL] = &gx_link_local,
 #ifdef GX_HAVE_NIC_MEMORY
@@ -84,3 +42,18 @@ const struct gx_link *const gx_links[GX_LINKS] = {
 #endif
 	[GX_LINK_VERBS] = &gx_link_verbs,
 };
+
+static struct gx_link_full links_full[GX_LINKS];
+
+const struct gx_link *const gx_links[GX_LINKS] = {
+	[GX_LINK_PACKET] = &links_full[GX_LINK_PACKET].link,
+	[GX_LINK_LOCAL] = &links_full[GX_LINK_LOCAL].link,
+	[GX_LINK_TCP] = &links_full[GX_LINK_TCP].link,
+	[GX_LINK_VERBS] = &links_full[GX_LINK_VERBS].link,
+};
+
+static void __attribute__((constructor)) links_fill(void)
+{
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		gx_link_fill(&links_full[l], links_own[l]);
+}

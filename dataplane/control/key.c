@@ -242,8 +242,7 @@ static void key_taken(const struct gx_conn *c, uint64_t token, bool maps)
 {
 	struct key_taken *t;
 
-	if (c->link->conn->key == link_none_key ||
-	    (!maps && atomic_load_explicit(&c->key_missed, memory_order_relaxed)))
+	if (!c->link->keys || (!maps && atomic_load_explicit(&c->key_missed, memory_order_relaxed)))
 		return;
 	t = malloc(sizeof(*t));
 	if (!t)

@@ -292,7 +292,7 @@ static int local_gpu(struct gx *gx, struct gx_gpu *gpu)
 	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
 		ret = link_local_gpu(local_core(gx->core[i]), gpu);
 	for (struct gx_conn *c = gx->conns; !ret && c; c = c->next)
-		if (c->link == &gx_link_local && local_conn_of(c))
+		if (c->link->id == GX_LINK_LOCAL && local_conn_of(c))
 			local_keys_gpu(c);
 	return ret ? gx_fail(ret, "cuda:%d: cannot be set up for copies: %s", gpu->device,
 			     ret == -ETIMEDOUT ? "a first one of 4 KiB does not end" : gx_gpu_why())
@@ -365,7 +365,7 @@ static void local_mem_revoke(struct gx_mem *mem)
 		return;
 	}
 	for (struct gx_conn *c = mem->gx->conns; c; c = c->next)
-		if (c->link == &gx_link_local)
+		if (c->link->id == GX_LINK_LOCAL)
 			local_revoke(c, mem);
 }
 
@@ -447,7 +447,6 @@ static void local_conn_stop(struct gx_conn *c)
 static const struct gx_link_ctx_ops ctx_ops = {
 	.check = local_check,
 	.open = local_ctx_open,
-	.needs_gpu = link_none_needs_gpu,
 	.start = local_ctx_start,
 	.close = local_ctx_close,
 	.tick = local_ctx_tick,
@@ -463,10 +462,6 @@ static const struct gx_link_core_ops core_ops = {
 };
 
 static const struct gx_link_mem_ops mem_ops = {
-	.add = link_none_add,
-	.share = link_none_share,
-	.share_keep = link_none_share_keep,
-	.share_put = link_none_share_put,
 	.export = local_export,
 	.revoke = local_mem_revoke,
 	.busy = local_key_busy,
@@ -489,30 +484,23 @@ static void local_look(const struct gx_conn *c, struct gx_link_look *out)
 
 static const struct gx_link_conn_ops conn_ops = {
 	.may = local_offered,
-	.offer = link_none_offer,
 	.fits = local_fits,
 	.open = local_conn_open,
-	.say = link_none_say,
-	.hear = link_none_hear,
 	.fds = local_fds,
 	.fds_due = local_conn_due,
 	.meet = local_meet,
 	.connect = local_conn_connect,
-	.prove = link_none_prove,
 	.up = local_conn_up,
 	.tick = local_conn_tick,
 	.key = local_conn_key,
 	.take = local_key_take,
 	.fault = local_fault,
-	.push = link_none_conn,
 	.stop = local_conn_stop,
-	.is_over = link_none_is_over,
 	.release = local_release,
 	.lost = local_lost,
 	.close = local_close,
 	.pull_over = local_pull_over,
 	.look = local_look,
-	.path = link_none_path,
 };
 
 const struct gx_link gx_link_local = {
@@ -520,6 +508,7 @@ const struct gx_link gx_link_local = {
 	.id = GX_LINK_LOCAL,
 	.port = GX_LINK_PORT_SHM,
 	.score = 3,
+	.keys = true,
 	.how = "both on one host: memory mapped",
 	.cure = "",
 	.ctx = &ctx_ops,

@@ -557,7 +557,7 @@ void local_key_revoke(struct gx_mem *part)
 	atomic_exchange(&ctx->live[at], 0);
 	part->link[GX_LINK_LOCAL] = (void *)(uintptr_t)++ctx->revokes;
 	for (struct gx_conn *c = part->gx->conns; c; c = c->next) {
-		struct local_conn *l = c->link == &gx_link_local ? local_conn_of(c) : NULL;
+		struct local_conn *l = c->link->id == GX_LINK_LOCAL ? local_conn_of(c) : NULL;
 
 		if (!l || !l->answered || !(l->answered[at / 64] >> at % 64 & 1))
 			continue;
@@ -596,7 +596,7 @@ bool local_key_busy(const struct gx_mem *part)
 	uint64_t seq = (uintptr_t)part->link[GX_LINK_LOCAL];
 
 	for (struct gx_conn *c = seq ? part->gx->conns : NULL; c; c = c->next) {
-		struct local_conn *l = c->link == &gx_link_local ? local_conn_of(c) : NULL;
+		struct local_conn *l = c->link->id == GX_LINK_LOCAL ? local_conn_of(c) : NULL;
 
 		if (!l || l->want < seq || conn_state(c) != GX_CONN_STATE_UP)
 			continue;
@@ -618,7 +618,7 @@ void local_keys_hold(struct gx_conn *c)
 void local_keys_forget(struct gx *gx, const struct gx_mem *mem)
 {
 	for (struct gx_conn *c = mem->whole ? NULL : gx->conns; c; c = c->next) {
-		struct local_conn *l = c->link == &gx_link_local ? local_conn_of(c) : NULL;
+		struct local_conn *l = c->link->id == GX_LINK_LOCAL ? local_conn_of(c) : NULL;
 
 		for (unsigned i = l ? l->nr_shown_mem : 0; i-- > 0;)
 			if (l->shown_mem[i] == mem)

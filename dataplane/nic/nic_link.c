@@ -295,12 +295,6 @@ static const struct gx_link_core_ops core_ops = {
 
 static const struct gx_link_mem_ops mem_ops = {
 	.add = nic_mem_add,
-	.share = link_none_share,
-	.share_keep = link_none_share_keep,
-	.share_put = link_none_share_put,
-	.export = link_none_export,
-	.revoke = link_none_mem,
-	.busy = link_none_busy,
 	.gone = tcp_tx_dev_put,
 	.holder = nic_mem_holder,
 };

@@ -545,7 +545,6 @@ const struct gx_ep_ops gx_link_pkt_ops = {
 	.ep_fail = pkt_fail,
 	.post = pkt_post,
 	.join = pkt_join,
-	.copy = link_none_copy,
 	.kick = pkt_kick,
 	.cancel = pkt_cancel,
 };
@@ -713,42 +712,14 @@ static int packet_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 }
 
 static const struct gx_link_conn_ops conn_ops = {
-	.may = link_none_may,
-	.offer = link_none_offer,
-	.fits = link_none_fits,
-	.open = link_none_open,
-	.say = link_none_say,
-	.hear = link_none_hear,
-	.fds = link_none_fds,
-	.fds_due = link_none_fds_due,
-	.meet = link_none_meet,
-	.connect = link_none_connect,
-	.prove = link_none_prove,
-	.up = link_none_conn,
 	.tick = packet_tick,
-	.key = link_none_key,
 	.take = packet_take,
-	.fault = link_none_fault,
-	.push = link_none_conn,
-	.stop = link_none_conn,
-	.is_over = link_none_is_over,
-	.release = link_none_conn,
-	.lost = link_none_conn,
-	.close = link_none_conn,
-	.pull_over = link_none_pull_over,
 	.look = pkt_conn_look,
 	.path = pkt_conn_path,
 };
 
 static const struct gx_link_ctx_ops ctx_ops = {
-	.check = link_none_check,
-	.open = link_none_ctx,
-	.needs_gpu = link_none_needs_gpu,
-	.start = link_none_ctx,
-	.close = link_none_ctx_end,
-	.tick = link_none_ctx_end,
 	.gpu = packet_gpu,
-	.describe = link_none_describe,
 };
 
 static const struct gx_link_core_ops core_ops = {
@@ -768,7 +739,6 @@ const struct gx_link gx_link_packet = {
 	.cure = "",
 	.ctx = &ctx_ops,
 	.core = &core_ops,
-	.mem = &link_none_mem_ops,
 	.conn = &conn_ops,
 	.ep = &gx_link_pkt_ops,
 };

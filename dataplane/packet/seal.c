@@ -70,7 +70,7 @@ int seal_open(struct pkt_ep *e, uint64_t rx_psn)
 	struct seal *s;
 	int ret;
 
-	if (!e->ep.conn->secret || e->ep.conn->link != &gx_link_packet)
+	if (!e->ep.conn->secret || e->ep.conn->link->id != GX_LINK_PACKET)
 		return gx_fail(-EOPNOTSUPP, "integrity mac and gcm need link packet, and a key at "
 					    "both ends");
 	s = gx_pages_get(sizeof(*s));

@@ -4,12 +4,13 @@
  * thread has its own reason.
  */
 #include "gx_internal/port.h"
+#include "gx_internal/slots.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-static const struct gx_port_ops *const port_table[] = {
+static struct gx_port_ops *const port_table[] = {
 	&gx_port_shm_ops,
 #ifdef GX_HAVE_DPDK
 	&gx_port_dpdk_ops,
@@ -20,28 +21,81 @@ static const struct gx_port_ops *port_added; /* a test's; NULL: none */
 
 static _Thread_local char port_why[512];
 
+/* ---- Defaults of the slots ---- */
+
+static int none_mem_map(struct gx_port *p, void *ptr, size_t len)
+{
+	return 0;
+}
+
+static void none_mem_unmap(struct gx_port *p, void *ptr, size_t len)
+{
+}
+
 void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_peer *out)
 {
 	*out = (struct gx_port_peer){
 		.flags = q->port->caps.flags & GX_PORT_TX_ATTACH, .pool = -1, .pool_here = -1};
 }
 
-int gx_port_sleep_none(struct gx_port_queue *q, int fd)
+static void none_path(struct gx_port_queue *q, enum gx_half half, uint32_t peer, unsigned path)
+{
+}
+
+static unsigned none_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n)
 {
 	return 0;
 }
 
-int gx_port_look_none(struct gx_port_queue *q)
+static int none_fault(struct gx_port_queue *q)
+{
+	return 0;
+}
+
+static int none_sleep_open(struct gx_port_queue *q, int fd)
+{
+	return 0;
+}
+
+static int none_sleep_look(struct gx_port_queue *q)
 {
 	return -EOPNOTSUPP;
 }
 
-void gx_port_wake_none(struct gx_port_queue *q, uint32_t peer)
+static void none_wake(struct gx_port_queue *q, uint32_t peer)
 {
 }
 
-void gx_port_add(const struct gx_port_ops *ops)
+static const struct gx_port_ops none_ops = {
+	.mem_map = none_mem_map,
+	.mem_unmap = none_mem_unmap,
+	.peer_info = gx_port_peer_plain,
+	.path = none_path,
+	.tx_reap = none_reap,
+	.fault = none_fault,
+	.sleep_open = none_sleep_open,
+	.sleep_look = none_sleep_look,
+	.wake = none_wake,
+};
+
+static void port_fill(struct gx_port_ops *ops)
 {
+	const size_t first = offsetof(struct gx_port_ops, open);
+
+	gx_slots_fill(&ops->open, &ops->open, &none_ops.open, sizeof(*ops) - first);
+}
+
+static void __attribute__((constructor)) ports_fill(void)
+{
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(port_table); i++)
+		port_fill(port_table[i]);
+}
+
+/* ---- The list ---- */
+
+void gx_port_add(struct gx_port_ops *ops)
+{
+	port_fill(ops);
 	port_added = ops;
 }
 

@@ -148,15 +148,6 @@ static void shm_queue_close(struct gx_port_queue *gq)
 	shm_queue_free(p, q);
 }
 
-static int shm_mem_map(struct gx_port *p, void *ptr, size_t len)
-{
-	return 0;
-}
-
-static void shm_mem_unmap(struct gx_port *p, void *ptr, size_t len)
-{
-}
-
 /* ---- Peers ---- */
 
 static int shm_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_addr *laddr)
@@ -267,14 +258,12 @@ static void shm_peer_del(struct gx_port_queue *gq, uint32_t index)
 	shm_peer_free(GX_CONTAINER_OF(gq->port, struct shm_port, p), peer);
 }
 
-const struct gx_port_ops gx_port_shm_ops = {
+struct gx_port_ops gx_port_shm_ops = {
 	.name = "shm",
 	.open = shm_port_open,
 	.close = shm_port_close,
 	.queue_open = shm_queue_open,
 	.queue_close = shm_queue_close,
-	.mem_map = shm_mem_map,
-	.mem_unmap = shm_mem_unmap,
 	.peer_add = shm_peer_add,
 	.peer_connect = shm_peer_connect,
 	.peer_del = shm_peer_del,

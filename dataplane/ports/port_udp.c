@@ -131,15 +131,6 @@ static void udp_close(struct gx_port *p)
 	free(p ? GX_CONTAINER_OF(p, struct udp_port, p) : NULL);
 }
 
-static int udp_mem_map(struct gx_port *p, void *ptr, size_t len)
-{
-	return 0;
-}
-
-static void udp_mem_unmap(struct gx_port *p, void *ptr, size_t len)
-{
-}
-
 /* ---- Queue ---- */
 
 /* Options may fail, except the one that forbids fragments: a fragmented packet costs more than it
@@ -505,18 +496,15 @@ static void udp_peer_del(struct gx_port_queue *gq, uint32_t index)
 	udp_filter(udp_queue_of(gq));
 }
 
-const struct gx_port_ops gx_port_udp_ops = {
+struct gx_port_ops gx_port_udp_ops = {
 	.name = "udp",
 	.open = udp_open,
 	.close = udp_close,
 	.queue_open = udp_queue_open,
 	.queue_close = udp_queue_close,
-	.mem_map = udp_mem_map,
-	.mem_unmap = udp_mem_unmap,
 	.peer_add = udp_peer_add,
 	.peer_connect = udp_peer_connect,
 	.peer_del = udp_peer_del,
-	.peer_info = gx_port_peer_plain,
 	.peer_attach = udp_peer_attach,
 	.peer_detach = udp_peer_detach,
 	.rx_burst = udp_rx_burst,
@@ -524,9 +512,7 @@ const struct gx_port_ops gx_port_udp_ops = {
 	.tx_room = udp_tx_room,
 	.tx_burst = udp_tx_burst,
 	.path = udp_path,
-	.tx_reap = udp_tx_reap,
 	.fault = udp_fault,
 	.sleep_open = udp_sleep_open,
 	.sleep_look = udp_sleep_look,
-	.wake = gx_port_wake_none,
 };

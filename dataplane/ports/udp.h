@@ -159,7 +159,6 @@ unsigned udp_tx_room(struct gx_port_queue *gq, enum gx_half half, uint32_t index
 unsigned udp_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct gx_tx pkts[],
 		      unsigned n);
 void udp_path(struct gx_port_queue *gq, enum gx_half half, uint32_t index, unsigned path);
-unsigned udp_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n);
 int udp_fault(struct gx_port_queue *gq);
 int udp_sleep_open(struct gx_port_queue *gq, int fd);
 int udp_sleep_look(struct gx_port_queue *gq);

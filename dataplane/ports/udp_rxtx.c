@@ -601,11 +601,6 @@ void udp_path(struct gx_port_queue *gq, enum gx_half half, uint32_t index, unsig
 	udp_queue_of(gq)->peer[index].path[half] = (uint8_t)path;
 }
 
-unsigned udp_tx_reap(struct gx_port_queue *q, uint32_t cookies[], unsigned n)
-{
-	return 0;
-}
-
 int udp_fault(struct gx_port_queue *gq)
 {
 	return atomic_load_explicit(&udp_queue_of(gq)->fault, memory_order_relaxed);

@@ -310,8 +310,6 @@ const struct gx_ep_ops gx_link_tcp_ops = {
 	.ep_attach = tcp_attach,
 	.ep_fail = tcp_fail,
 	.post = tcp_post,
-	.join = link_none_join,
-	.copy = link_none_copy,
 	.kick = tcp_kick,
 	.cancel = tcp_cancel,
 };

@@ -201,12 +201,7 @@ static bool tcp_conn_fault(const struct gx_conn *c, int err, char *buf, size_t r
 static const struct gx_link_ctx_ops ctx_ops = {
 	.check = tcp_check,
 	.open = tcp_ctx_open,
-	.needs_gpu = link_none_needs_gpu,
-	.start = link_none_ctx,
-	.close = link_none_ctx_end,
-	.tick = link_none_ctx_end,
 	.gpu = tcp_ctx_gpu,
-	.describe = link_none_describe,
 };
 
 static const struct gx_link_core_ops core_ops = {
@@ -217,34 +212,19 @@ static const struct gx_link_core_ops core_ops = {
 };
 
 const struct gx_link_conn_ops tcp_conn_ops = {
-	.may = link_none_may,
-	.offer = link_none_offer,
-	.fits = link_none_fits,
 	.open = tcp_open,
 	.say = tcp_say,
 	.hear = tcp_hear,
-	.fds = link_none_fds,
-	.fds_due = link_none_fds_due,
-	.meet = link_none_meet,
-	.connect = link_none_connect,
-	.prove = link_none_prove,
-	.up = link_none_conn,
 	.tick = tcp_tick,
-	.key = link_none_key,
 	.take = tcp_take,
 	.fault = tcp_conn_fault,
 	.push = tcp_conn_push,
-	.stop = link_none_conn,
-	.is_over = link_none_is_over,
 	.release = tcp_conn_release,
-	.lost = link_none_conn,
 	.close = tcp_conn_close,
-	.pull_over = link_none_pull_over,
 	.look = tcp_look,
-	.path = link_none_path,
 };
 
 const struct gx_link gx_link_tcp = {
-	TCP_LINK_SELF,	       .ctx = &ctx_ops,	       .core = &core_ops, .mem = &link_none_mem_ops,
+	TCP_LINK_SELF,	       .ctx = &ctx_ops,	       .core = &core_ops,
 	.conn = &tcp_conn_ops, .ep = &gx_link_tcp_ops,
 };

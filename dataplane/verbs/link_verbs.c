@@ -324,8 +324,6 @@ static const struct gx_ep_ops verbs_ep_ops = {
 	.ep_attach = verbs_ep_attach,
 	.ep_fail = verbs_ep_fail,
 	.post = verbs_ep_post,
-	.join = link_none_join,
-	.copy = link_none_copy,
 	.kick = verbs_ep_kick,
 	.cancel = verbs_ep_cancel,
 };
@@ -474,7 +472,7 @@ static void verbs_share_drop(struct gx *gx, void *ticket)
 static void conns_stop(struct gx *gx)
 {
 	for (struct gx_conn *c = gx->conns; c; c = c->next)
-		if (c->link == &gx_link_verbs)
+		if (c->link->id == GX_LINK_VERBS)
 			verbs_conn_stop(c);
 }
 
@@ -561,20 +559,15 @@ static bool verbs_fault(const struct gx_conn *c, int err, char *buf, size_t room
 /* ---- the object ---- */
 
 static const struct gx_link_ctx_ops ctx_ops = {
-	.check = link_none_check,
 	.open = verbs_ctx_open,
-	.needs_gpu = link_none_needs_gpu,
-	.start = link_none_ctx,
 	.close = verbs_ctx_close,
 	.tick = verbs_ctx_tick,
-	.gpu = link_none_gpu,
 	.describe = verbs_describe,
 };
 
 static const struct gx_link_core_ops core_ops = {
 	.open = verbs_core_open,
 	.start = verbs_core_start,
-	.gpu = link_none_core_gpu,
 	.close = verbs_core_close,
 };
 
@@ -583,9 +576,7 @@ static const struct gx_link_mem_ops mem_ops = {
 	.share = verbs_share,
 	.share_keep = verbs_share_take,
 	.share_put = verbs_share_drop,
-	.export = link_none_export,
 	.revoke = verbs_revoke,
-	.busy = link_none_busy,
 	.gone = verbs_gone,
 	.holder = verbs_holder,
 };
@@ -593,25 +584,16 @@ static const struct gx_link_mem_ops mem_ops = {
 static const struct gx_link_conn_ops conn_ops = {
 	.may = verbs_offered,
 	.offer = verbs_offer,
-	.fits = link_none_fits,
 	.open = verbs_open,
 	.say = verbs_conn_say,
 	.hear = verbs_hear,
-	.fds = link_none_fds,
-	.fds_due = link_none_fds_due,
-	.meet = link_none_meet,
-	.connect = link_none_connect,
 	.prove = verbs_conn_prove,
 	.up = verbs_up,
 	.tick = verbs_tick,
-	.key = link_none_key,
 	.take = verbs_conn_mend,
 	.fault = verbs_fault,
-	.push = link_none_conn,
 	.stop = verbs_conn_stop,
 	.is_over = verbs_conn_is_over,
-	.release = link_none_conn,
-	.lost = link_none_conn,
 	.close = verbs_conn_close,
 	.pull_over = verbs_pull_over,
 	.look = pkt_conn_look,

@@ -9,8 +9,9 @@
  * link (dataplane/verbs/), for which an RDMA device copies. The tcp link (dataplane/tcp/) uses TCP
  * sockets of the kernel.
  *
- * All slots are set. A link that has no part in something takes the functions of
- * dataplane/core/link_none.c. Slots marked [core] are called by the thread that turns the core; they
+ * A link sets the slots in which it has a part. gx_link_fill() gives the others a default, which does
+ * nothing and forbids nothing, so no caller tests for NULL. Only the slots of an endpoint from ep_new
+ * to post have none. Slots marked [core] are called by the thread that turns the core; they
  * never block and never allocate. Slots marked [any] run on the caller's thread. The others run on
  * the control thread, or within gx_open() and gx_close(), when no other thread is there.
  * Where a slot returns -errno, it has set gx_error().
@@ -149,7 +150,13 @@ struct gx_link_look {
 	uint64_t window_b;
 };
 
-/* Its part of a connection: conn->link_state. */
+/* Its part of a connection: conn->link_state. Its end, in the order of the calls:
+ *
+ *   push() -> stop() -> [cores let go] -> is_over() -> release() -> [the user closes] -> close()
+ *      \                                   | ^ again at each tick, until it is true
+ *       `-> lost(), at any time before close()
+ *
+ * Without push() where the peer ends it; close() alone where open() was the last call. */
 struct gx_link_conn_ops {
 	/* [any] NULL, or the reason why this context does not offer the link. */
 	const char *(*may)(const struct gx *gx);
@@ -215,7 +222,6 @@ struct gx_link_seg {
 
 /* An endpoint: one end of a lane. It belongs to one core. */
 struct gx_ep_ops {
-	struct gx_link_room room;
 	/* A zeroed endpoint of this link, for ep_free(). NULL: out of memory. */
 	struct gx_ep *(*ep_new)(void);
 	/* Make our end of a lane; @local: data for the peer. 0, -errno. */
@@ -252,6 +258,8 @@ struct gx_ep_ops {
 	/* [core] Ask for the cancellation of operations with this @user and @route. Return: how
 	 * many. */
 	int (*cancel)(struct gx_ep *ep, uint64_t user, const struct gx_route *route);
+
+	struct gx_link_room room; /* the last: slots_fill() fills those before it */
 };
 
 /* Which port carries a link's packets? */
@@ -269,6 +277,7 @@ struct gx_link {
 	unsigned score;
 	bool ways;	    /* its lanes can take several ports in turn */
 	bool proves;	    /* its ends say UP when prove() says so */
+	bool keys;	    /* it has key() */
 	bool seals;	    /* under a key it encrypts all that goes to another host */
 	uint32_t quantum_b; /* without a port */
 	const char *
@@ -286,54 +295,17 @@ struct gx_link {
 /* By enum gx_link_id; none is NULL. */
 extern const struct gx_link *const gx_links[GX_LINKS];
 
-/* -- for links that have no part in something, dataplane/core/link_none.c -- */
+/* A link with whole tables: gx_links[] points to these. */
+struct gx_link_full {
+	struct gx_link link;
+	struct gx_link_ctx_ops ctx;
+	struct gx_link_core_ops core;
+	struct gx_link_mem_ops mem;
+	struct gx_link_conn_ops conn;
+	struct gx_ep_ops ep;
+};
 
-int link_none_check(const struct gx_opts *opts);
-int link_none_needs_gpu(const struct gx_opts *opts);
-int link_none_ctx(struct gx *gx);
-void link_none_ctx_end(struct gx *gx);
-int link_none_gpu(struct gx *gx, struct gx_gpu *gpu);
-void link_none_describe(struct gx *gx, struct gx_text *text);
-int link_none_core(struct gx_core *core);
-void link_none_core_gpu(struct gx_core *core, unsigned device);
-void link_none_core_end(struct gx_core *core);
-int link_none_add(struct gx_mem *mem);
-void *link_none_share(const struct gx_mem *mem, const char *name, unsigned access);
-void link_none_share_keep(struct gx_mem *mem, void *ticket);
-void link_none_share_put(struct gx *gx, void *ticket);
-void link_none_export(const struct gx_mem *mem, struct gx_hello_export *e);
-void link_none_mem(struct gx_mem *mem);
-bool link_none_busy(const struct gx_mem *mem);
-const char *link_none_holder(const struct gx *gx);
-const char *link_none_may(const struct gx *gx);
-uint32_t link_none_offer(const struct gx *gx, bool server, uint8_t *b);
-const char *link_none_fits(struct gx_link_path *path);
-int link_none_open(struct gx_conn *c, const struct gx_link_want *want);
-uint32_t link_none_say(const struct gx_conn *c, uint8_t *b);
-int link_none_hear(struct gx_conn *c, const uint8_t *b, uint32_t len);
-unsigned link_none_fds(struct gx_conn *c, int fds[]);
-unsigned link_none_fds_due(const struct gx_conn *c);
-void link_none_meet(struct gx_conn *c, int sock);
-int link_none_connect(struct gx_conn *c, const int fds[], unsigned n);
-int link_none_prove(struct gx_conn *c);
-int link_none_tick(struct gx_conn *c, uint64_t now_ns,
-		   void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len));
-void link_none_key(struct gx_conn *c, uint64_t token, bool maps);
-int link_none_take(struct gx_conn *c, const uint8_t *b, uint32_t len);
-bool link_none_is_over(const struct gx_conn *c);
-bool link_none_fault(const struct gx_conn *c, int err, char *buf, size_t room);
-void link_none_conn(struct gx_conn *c);
-uint64_t link_none_pull_over(const struct gx_conn *c);
-void link_none_look(const struct gx_conn *c, struct gx_link_look *out);
-bool link_none_path(const struct gx_conn *c, unsigned *at, struct gx_path *out);
-int link_none_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
-		   unsigned n, struct gx_route *route);
-unsigned link_none_copy(struct gx_ep *ep, bool put, const struct gx_link_seg segs[], unsigned n,
-			uint64_t *room_b);
-
-extern const struct gx_link_ctx_ops link_none_ctx_ops;
-extern const struct gx_link_core_ops link_none_core_ops;
-extern const struct gx_link_mem_ops link_none_mem_ops;
-extern const struct gx_link_conn_ops link_none_conn_ops;
+/** gx_link_fill() - @own with the default of each slot that it leaves open, in dataplane/core/link_none.c. */
+void gx_link_fill(struct gx_link_full *full, const struct gx_link *own);
 
 #endif

@@ -160,6 +160,9 @@ struct gx_port_cfg {
 struct gx_port;
 struct gx_port_queue;
 
+/* A port leaves open the slots in which it has no part. port.c gives those a default, so no caller tests
+ * for NULL: mem_map() and fault() return 0, peer_info() says what holds for all peers alike,
+ * tx_reap() reaps nothing, path() and wake() do nothing, and packets make nothing readable. */
 struct gx_port_ops {
 	const char *name;
 
@@ -255,22 +258,18 @@ struct gx_port_queue {
 	uint16_t from[2][GX_PATHS_MAX]; /* [enum gx_half]: UDP ports of paths; 0 without. Frozen */
 };
 
-extern const struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_dpdk_ops;
+/* Written by port.c alone, before main(). */
+extern struct gx_port_ops gx_port_shm_ops, gx_port_udp_ops, gx_port_dpdk_ops;
 
 /** gx_port_peer_plain() - ->peer_info of ports that treat all peers alike. */
 void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_peer *out);
-
-/* Slots of a port whose packets make nothing readable. */
-int gx_port_sleep_none(struct gx_port_queue *q, int fd);
-int gx_port_look_none(struct gx_port_queue *q);
-void gx_port_wake_none(struct gx_port_queue *q, uint32_t peer);
 
 /** gx_port_find() - Find a port by name ("shm"). NULL: not built, with the reason in
  * gx_port_why(). */
 const struct gx_port_ops *gx_port_find(const char *name);
 /** gx_port_add() - For tests: have gx_port_find() know one more port, in place of the last one
- * added. Before another thread opens ports. */
-void gx_port_add(const struct gx_port_ops *ops);
+ * added, and fill its slots. Before another thread opens ports. */
+void gx_port_add(struct gx_port_ops *ops);
 /** gx_port_why() / gx_port_why_set() - Reason of the control path's last failure, in words, with
  * its cure. */
 const char *gx_port_why(void);

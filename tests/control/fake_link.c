@@ -63,81 +63,34 @@ static int socks_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	return 0;
 }
 
-static struct gx_link_conn_ops local_ops, socks_ops, named_ops;
-static struct gx_link packet = {
-	.name = "packet",
-	.id = GX_LINK_PACKET,
-	.port = GX_LINK_PORT_ANY,
-	.score = 2,
-	.ways = true,
-	.cure = "",
-	.ctx = &link_none_ctx_ops,
-	.mem = &link_none_mem_ops,
-	.conn = &link_none_conn_ops,
+static const struct gx_link_conn_ops local = {.fits = local_fits};
+static const struct gx_link_conn_ops socks = {
+	.open = socks_open, .say = socks_say, .hear = socks_hear, .close = gx_socks_close};
+static const struct gx_link_conn_ops named = {.prove = prove, .take = take};
+static const struct gx_link links[GX_LINKS] = {
+	{"packet", GX_LINK_PACKET, GX_LINK_PORT_ANY, 2, .ways = true, .cure = ""},
+	{"local", GX_LINK_LOCAL, GX_LINK_PORT_SHM, 3, .how = "memory mapped", .cure = "",
+	 .conn = &local},
+	{"tcp", GX_LINK_TCP, .score = 1, .quantum_b = 4096, .how = "slow",
+	 .cure = "install the same gx", .conn = &socks},
+	{"verbs", GX_LINK_VERBS, GX_LINK_PORT_ANY, .proves = true, .cure = "set it there",
+	 .conn = &named},
 };
-static const struct gx_link local = {
-	.name = "local",
-	.id = GX_LINK_LOCAL,
-	.port = GX_LINK_PORT_SHM,
-	.score = 3,
-	.how = "memory mapped",
-	.cure = "",
-	.ctx = &link_none_ctx_ops,
-	.mem = &link_none_mem_ops,
-	.conn = &local_ops,
-};
-static const struct gx_link tcp = {
-	.name = "tcp",
-	.id = GX_LINK_TCP,
-	.port = GX_LINK_PORT_NONE,
-	.score = 1,
-	.quantum_b = 4096,
-	.how = "slow",
-	.cure = "install the same gx",
-	.ctx = &link_none_ctx_ops,
-	.mem = &link_none_mem_ops,
-	.conn = &socks_ops,
-};
-static const struct gx_link verbs = {
-	.name = "verbs",
-	.id = GX_LINK_VERBS,
-	.port = GX_LINK_PORT_ANY,
-	.proves = true,
-	.cure = "set it there",
-	.ctx = &link_none_ctx_ops,
-	.mem = &link_none_mem_ops,
-	.conn = &named_ops,
-};
+static struct gx_link_full full[GX_LINKS];
+const struct gx_link *const gx_links[GX_LINKS] = {&full[0].link, &full[1].link, &full[2].link,
+						  &full[3].link};
 
 void fake_seals(bool seals)
 {
-	packet.seals = seals;
+	full[GX_LINK_PACKET].link.seals = seals;
 }
 
-void fake_reset(void)
+__attribute__((constructor)) void fake_reset(void)
 {
 	fake_fit = "switched off";
 	fake_quiet = true;
 	fake_proof = 0;
 	fake_asked = fake_taken = 0;
-	fake_seals(false);
-}
-
-const struct gx_link *const gx_links[GX_LINKS] = {
-	[GX_LINK_PACKET] = &packet,
-	[GX_LINK_LOCAL] = &local,
-	[GX_LINK_TCP] = &tcp,
-	[GX_LINK_VERBS] = &verbs,
-};
-
-__attribute__((constructor)) static void links_fill(void)
-{
-	local_ops = socks_ops = named_ops = link_none_conn_ops;
-	local_ops.fits = local_fits;
-	socks_ops.open = socks_open;
-	socks_ops.say = socks_say;
-	socks_ops.hear = socks_hear;
-	socks_ops.close = gx_socks_close;
-	named_ops.prove = prove;
-	named_ops.take = take;
+	for (unsigned l = 0; l < GX_LINKS; l++)
+		gx_link_fill(&full[l], &links[l]);
 }

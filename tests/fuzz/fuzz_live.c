@@ -218,14 +218,14 @@ static struct pkt_ep *ep_open(struct live *l, int side, struct gx_hello_lane *la
 	c->id += 1000;
 	c->ctl = NULL;
 	c->next = NULL;
-	c->link = &gx_link_packet;
+	c->link = gx_links[GX_LINK_PACKET];
 	c->secret = ep_secret;
 	c->nr_lanes = 1;
-	ep = c->ep[0] = gx_link_packet.ep->ep_new();
+	ep = c->ep[0] = c->link->ep->ep_new();
 	CHECK(ep);
 	ep->conn = c;
 	ep->core = l->r->core[side];
-	ep->ops = gx_link_packet.ep;
+	ep->ops = c->link->ep;
 	ep->access = CORE_ACCESS;
 	CHECK(!notes_open(ep) && !ep->ops->ep_open(ep, lane));
 	e = pkt_of(ep);

@@ -478,7 +478,7 @@ MUTANTS = {
              [("gpu/cuda_copy.c", "size_t left = c->len;", "size_t left = c->len / 2 + 1;")],
              ["gpu cuda"]),
     "LL1": ("segments of a region that is not mapped go alone",
-            [("dataplane/local/link_local.c", ".join = local_join,", ".join = link_none_join,")],
+            [("dataplane/local/link_local.c", ".join = local_join,", "")],
             ["local_list list__not_mapped"]),
     "LL2": ("a list takes all gets of packets",
             [("dataplane/local/local_post.c", "e->pkt.match.gets_out >= PKT_GETS_MAX / 2;", "e->pkt.match.gets_out > PKT_GETS_MAX;")],

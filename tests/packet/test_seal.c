@@ -173,21 +173,22 @@ static void still_end(struct still *s)
 /* ---- a rig ---- */
 
 /* The test makes keys, in virtual time, in place of the control thread. */
-static struct gx_link link_by_hand;
+static struct gx_link_full link_by_hand;
 
 static struct rig *seal_open_rig(const struct rig_cfg *cfg)
 {
+	struct gx_link own = gx_link_packet;
 	struct rig_cfg full = *cfg;
 	struct rig *r;
 
 	rig_fill(src, MEM_B, 1);
 	full.mem_b = MEM_B;
 	r = rig_open(&full);
-	link_by_hand = gx_link_packet;
-	link_by_hand.conn = &link_none_conn_ops;
+	own.conn = NULL;
+	gx_link_fill(&link_by_hand, &own);
 	for (int side = 0; side < 2; side++) {
 		for (unsigned i = 0; i < r->nr_conns; i++)
-			r->conn[side][i]->link = &link_by_hand;
+			r->conn[side][i]->link = &link_by_hand.link;
 		tap_open(r, side);
 		assert_int_equal(!rig_ep(r, side, 0)->seal, cfg->integrity == GX_INTEGRITY_CRC);
 	}
@@ -198,7 +199,7 @@ static void seal_close_rig(struct rig *r)
 {
 	for (int side = 0; side < 2; side++)
 		for (unsigned i = 0; i < r->nr_conns; i++)
-			r->conn[side][i]->link = &gx_link_packet;
+			r->conn[side][i]->link = gx_links[GX_LINK_PACKET];
 	taps_close();
 	rig_done(r);
 }

@@ -785,15 +785,6 @@ static void sim_queue_close(struct gx_port_queue *gq)
 	sim_queue_free(GX_CONTAINER_OF(gq->port, struct sim_port, p), q);
 }
 
-static int sim_mem_map(struct gx_port *p, void *ptr, size_t len)
-{
-	return 0;
-}
-
-static void sim_mem_unmap(struct gx_port *p, void *ptr, size_t len)
-{
-}
-
 /* ---- Peers ---- */
 
 static int sim_peer_add(struct gx_port_queue *gq, uint32_t *out, struct gx_port_addr *laddr)
@@ -1059,18 +1050,15 @@ static int sim_fault(struct gx_port_queue *gq)
 	return fault;
 }
 
-const struct gx_port_ops port_sim_ops = {
+struct gx_port_ops port_sim_ops = {
 	.name = "sim",
 	.open = sim_port_open,
 	.close = sim_port_close,
 	.queue_open = sim_queue_open,
 	.queue_close = sim_queue_close,
-	.mem_map = sim_mem_map,
-	.mem_unmap = sim_mem_unmap,
 	.peer_add = sim_peer_add,
 	.peer_connect = sim_peer_connect,
 	.peer_del = sim_peer_del,
-	.peer_info = gx_port_peer_plain,
 	.peer_attach = sim_peer_attach,
 	.peer_detach = sim_peer_detach,
 	.rx_burst = sim_rx_burst,
@@ -1080,7 +1068,4 @@ const struct gx_port_ops port_sim_ops = {
 	.path = sim_path,
 	.tx_reap = sim_tx_reap,
 	.fault = sim_fault,
-	.sleep_open = gx_port_sleep_none,
-	.sleep_look = gx_port_look_none,
-	.wake = gx_port_wake_none,
 };

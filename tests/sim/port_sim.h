@@ -15,7 +15,7 @@
 
 #define SIM_OWN_PEERS 8
 
-extern const struct gx_port_ops port_sim_ops;
+extern struct gx_port_ops port_sim_ops;
 
 struct sim_net;
 

@@ -252,7 +252,7 @@ static void dpdk_peer_info(struct gx_port_queue *gq, uint32_t index, struct gx_p
 	out->pool = dpdk_queue_of(gq)->peer[index]->pool;
 }
 
-const struct gx_port_ops gx_port_dpdk_ops = {
+struct gx_port_ops gx_port_dpdk_ops = {
 	.name = "dpdk",
 	.open = dpdk_port_open,
 	.close = dpdk_port_close,
@@ -273,7 +273,4 @@ const struct gx_port_ops gx_port_dpdk_ops = {
 	.path = dpdk_path,
 	.tx_reap = dpdk_tx_reap,
 	.fault = dpdk_fault,
-	.sleep_open = gx_port_sleep_none,
-	.sleep_look = gx_port_look_none,
-	.wake = gx_port_wake_none,
 };
