@@ -626,16 +626,11 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	cc->data_len = opts ? (uint8_t)opts->data_len : 0;
 	if (cc->data_len)
 		memcpy(cc->data_out, opts->data, cc->data_len);
-	cc->nr_socks = opts && opts->sockets ? (unsigned)GX_MIN(opts->sockets, UINT8_MAX) : 1;
-	if (cc->nr_socks > GX_SOCKS_MAX) {
-		ret = gx_fail(-EINVAL, "gx_connect_opts.sockets is %u: 1 to %d", opts->sockets,
-			      GX_SOCKS_MAX);
-		goto err_free;
-	}
-	cc->nr_qps = opts ? (unsigned)GX_MIN(opts->queue_pairs, 1000) : 0;
 	cc->timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
-	ret = opts ? connect_peer(cc, opts->peer) : 0;
+	ret = core_connect_take(opts, &cc->asked);
+	if (opts && !ret)
+		ret = connect_peer(cc, opts->peer);
 	if (opts && !ret)
 		ret = connect_port(cc, opts);
 	if (!ret)

@@ -158,9 +158,9 @@ struct ctl_conn {
 	char forced[GX_NAME_MAX]; /* client: match of the wanted port; "": the best */
 	unsigned forced_port;	  /* its index in gx->port[] */
 	unsigned nr_wanted;	  /* client: wanted ports, all of one match; 0: the best one */
-	uint8_t wanted[GX_HELLO_PORTS]; /* [nr_wanted]: their indices in gx->port[] */
-	const struct gx_link *link;	/* client: the wanted link; NULL: the best */
-	unsigned nr_qps; /* client: queue pairs for links that have some; 0: the default */
+	uint8_t wanted[GX_HELLO_PORTS];	 /* [nr_wanted]: their indices in gx->port[] */
+	const struct gx_link *link;	 /* client: the wanted link; NULL: the best */
+	struct core_connect asked;	 /* client: what links are asked for */
 	char peer[GX_PEER_NAME_MAX + 1]; /* client: name of the server that it wants; "": any */
 	char no_share[192]; /* client: why it shares no memory with this server; "": it may */
 	unsigned lanes_max; /* client: 0: no limit */
@@ -173,7 +173,6 @@ struct ctl_conn {
 	struct ctl_setup *setup; /* from CONNECT to UP */
 	struct ctl_pass *pass;	 /* exchange on the Unix socket under way; NULL: none */
 	void (*pass_forget)(struct ctl_conn *cc); /* ends pass */
-	unsigned nr_socks;     /* client: data sockets wanted for a lane, of links that have some */
 	struct ctl_data *data; /* client: connects data sockets; NULL: no more, or not yet */
 	void (*data_forget)(struct ctl_conn *cc); /* ends data */
 };

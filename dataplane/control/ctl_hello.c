@@ -61,8 +61,7 @@ static int link_open(struct ctl_conn *cc)
 {
 	const struct gx_hello_lanes *r = &cc->setup->remote;
 	struct gx_link_want want = {.nr_lanes = cc->setup->local.nr_lanes,
-				    .nr_socks = cc->nr_socks,
-				    .nr_qps = cc->nr_qps,
+				    .asked = cc->server ? NULL : &cc->asked,
 				    .blob = cc->server ? r->blob : NULL,
 				    .blob_b = r->blob_b};
 

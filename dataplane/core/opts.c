@@ -57,6 +57,15 @@ int core_groups_take(struct gx_opts *o, struct core_groups *g)
 	return 0;
 }
 
+int core_connect_take(const struct gx_connect_opts *o, struct core_connect *out)
+{
+	int ret = group_take("gx_connect_tcp_opts", &out->tcp, sizeof(out->tcp), o ? o->tcp : NULL);
+
+	return ret ? ret
+		   : group_take("gx_connect_verbs_opts", &out->verbs, sizeof(out->verbs),
+				o ? o->verbs : NULL);
+}
+
 size_t core_port_text(const struct gx_port_name *p, char *buf, size_t room)
 {
 	bool device = p->device && p->device[0], args = p->args && p->args[0];

@@ -22,6 +22,15 @@ struct core_groups {
  * Return: 0, -EINVAL or -E2BIG with gx_error(). */
 int core_groups_take(struct gx_opts *o, struct core_groups *g);
 
+/* The links' groups of a gx_connect_opts. */
+struct core_connect {
+	struct gx_connect_tcp_opts tcp;
+	struct gx_connect_verbs_opts verbs;
+};
+
+/** core_connect_take() - Copy the groups of @o; NULL: the defaults. Return: as core_groups_take(). */
+int core_connect_take(const struct gx_connect_opts *o, struct core_connect *out);
+
 /** core_groups_point() - Have @o's groups be those of @g. */
 void core_groups_point(struct gx_opts *o, struct core_groups *g);
 

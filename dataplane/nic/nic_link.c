@@ -37,11 +37,6 @@ static int nic_check(const struct gx_opts *o)
 			       "gx_nic_opts.tx %s needs the interface that connections leave by: "
 			       "set gx_nic_opts.tx_if, as eth0",
 			       o->nic->tx == GX_NIC_TX_DEVMEM ? "devmem" : "auto");
-	if (o->nic->rx == GX_NIC_RX_ZCRX || o->nic->rx == GX_NIC_RX_ZCRX_GPU)
-		return gx_fail(-EOPNOTSUPP,
-			       "gx_nic_opts.rx %u, receive by io_uring, is no more: "
-			       "take GX_NIC_RX_DEVMEM or GX_NIC_RX_COPY",
-			       o->nic->rx);
 	if (o->nic->rx > GX_NIC_RX_DEVMEM)
 		return gx_fail(-EINVAL, "gx_nic_opts.rx %u is not known: take a GX_NIC_RX_ value",
 			       o->nic->rx);
@@ -197,7 +192,7 @@ static const char *bare_why_not(struct tcp_ep *e, struct tcp_dev *dev, unsigned 
 {
 	if (!nr)
 		return "it has one data socket, and payload needs another one "
-		       "(gx_connect_opts.sockets)";
+		       "(gx_connect_tcp_opts.sockets)";
 	if (!tcp_dev_promise(dev, e->ep.conn->peer_name, nr))
 		return "other connections have too many of the sockets that device memory is set "
 		       "up for, or those of this host";

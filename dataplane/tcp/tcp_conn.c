@@ -130,11 +130,15 @@ int tcp_addr_get(const uint8_t *b, uint32_t len, struct tcp_addr *out)
 /* The client says how many sockets a lane has. */
 static int tcp_open(struct gx_conn *c, const struct gx_link_want *want)
 {
-	struct tcp_addr addr = {.nr_socks = (uint8_t)want->nr_socks};
+	unsigned n = want->asked ? GX_MAX(want->asked->tcp.sockets, 1u) : 0;
+	struct tcp_addr addr;
 
-	if (want->blob && tcp_addr_get(want->blob, want->blob_b, &addr))
+	if (want->asked && n > TCP_SOCKS_MAX)
+		return gx_fail(-EINVAL, "gx_connect_tcp_opts.sockets is %u: 1 to %d", n,
+			       TCP_SOCKS_MAX);
+	if (!want->asked && tcp_addr_get(want->blob, want->blob_b, &addr))
 		return -EPROTO;
-	return tcp_conn_open(c, want->nr_lanes, addr.nr_socks);
+	return tcp_conn_open(c, want->nr_lanes, want->asked ? n : addr.nr_socks);
 }
 
 /* The server's token lets the client's data sockets in. */

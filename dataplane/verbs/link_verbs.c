@@ -511,7 +511,9 @@ static uint32_t verbs_offer(const struct gx *gx, bool server, uint8_t *b)
 
 static int verbs_open(struct gx_conn *c, const struct gx_link_want *want)
 {
-	return verbs_conn_open(c, want->nr_lanes, want->nr_qps, want->blob, want->blob_b);
+	unsigned nr_qps = want->asked ? want->asked->verbs.queue_pairs : 0;
+
+	return verbs_conn_open(c, want->nr_lanes, nr_qps, want->blob, want->blob_b);
 }
 
 static int verbs_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)

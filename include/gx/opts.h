@@ -194,8 +194,6 @@ enum gx_nic_rx {
 	 * has it. gx_open() fails, with the reason, where something is missing. No card has run
 	 * it. */
 	GX_NIC_RX_DEVMEM,
-	GX_NIC_RX_ZCRX,	    /* zero-copy receive of io_uring is no more: -EOPNOTSUPP */
-	GX_NIC_RX_ZCRX_GPU, /* -EOPNOTSUPP */
 };
 
 /** enum gx_nic_tx - How link tcp sends. */

@@ -22,6 +22,7 @@
 #include "gx_internal/base.h"
 #include "gx_internal/wire.h"
 
+struct core_connect; /* core/opts.h */
 struct gx;
 struct gx_conn;
 struct gx_core;
@@ -110,8 +111,8 @@ struct gx_link_path {
 /* What an end wants of a connection. */
 struct gx_link_want {
 	unsigned nr_lanes;
-	unsigned nr_socks, nr_qps; /* client: of gx_connect_opts; 0: the default */
-	const uint8_t *blob;	   /* server: what the client says; client: NULL */
+	const struct core_connect *asked; /* client: of gx_connect_opts; server: NULL */
+	const uint8_t *blob;		  /* server: CONNECT of the client; client: NULL */
 	uint32_t blob_b;
 };
 

@@ -109,8 +109,8 @@ def main():
         sys.exit("\n".join(bad) + "\nNo program of version 0.2 bears that. Until 1.0 it may be so: make the same change in "
                  "tests/api/abi/0.2, and raise the version with the next release")
     soname = re.search(r"SONAME.*\[(.*)\]", out("readelf", "-d", BUILD / "libgx.so"))
-    if not soname or soname[1] != "libgx.so.0":
-        sys.exit(f"programs of version 0 ask for libgx.so.0; this library is {soname and soname[1]}")
+    if not soname or soname[1] != "libgx.so.1":
+        sys.exit(f"programs of version 0 ask for libgx.so.1; this library is {soname and soname[1]}")
     with tempfile.TemporaryDirectory() as tmp:
         where = pathlib.Path(tmp)
         run(where, "0.2", FROZEN)

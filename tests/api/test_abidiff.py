@@ -63,7 +63,7 @@ def bites(where, frozen, old):
             ("new", lambda t: t.replace("int gx_key_withdraw(", "int gx_later(int a);\nint gx_key_withdraw("), True),
             ("longer", lambda t: t.replace("int gx_listen(struct gx *gx, const char *addr);", "int gx_listen(struct gx *gx, const char *addr, int n);"), False),
             ("other", lambda t: t.replace("int gx_listen(struct gx *gx,", "struct gx *gx_listen(struct gx *gx,"), False)):
-        if abidiff(old, stub(where / name, frozen, "libgx.so.0", change))[0] != good:
+        if abidiff(old, stub(where / name, frozen, "libgx.so.1", change))[0] != good:
             sys.exit(f"abidiff says of a library in which a call is {name}: {not good}")
 
 
@@ -76,7 +76,7 @@ def main(build, source):
     version = ".".join(map(str, version))
     with tempfile.TemporaryDirectory() as tmp:
         where = pathlib.Path(tmp)
-        old = stub(where / "old", frozen, "libgx.so.0")
+        old = stub(where / "old", frozen, "libgx.so.1")
         bites(where, frozen, old)
         new = build / "libgx.so", source / "include/gx"
         good, said = abidiff(old, new)

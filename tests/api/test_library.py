@@ -56,11 +56,11 @@ def shared():
     others = sorted(n for n in names if not n.startswith("gx_") or n.startswith(LAB))
     if others or "gx_open" not in names or "gx_strerror" not in names:
         sys.exit(f"libgx.so shows {len(names)} symbols; not gx's: {' '.join(others[:20])}")
-    with open(os.path.join(source, "debian", "libgx0.symbols")) as f:
+    with open(os.path.join(source, "debian", "libgx1.symbols")) as f:
         known = {line.split("@")[0].strip() for line in f if line.startswith(" ")}
     if known != set(names):
-        sys.exit(f"debian/libgx0.symbols, with the version that a call came in, does not have what libgx.so has: {' '.join(sorted(known ^ set(names)))}")
-    print(f"libgx.so shows {len(names)} symbols, all gx_, and debian/libgx0.symbols has them")
+        sys.exit(f"debian/libgx1.symbols, with the version that a call came in, does not have what libgx.so has: {' '.join(sorted(known ^ set(names)))}")
+    print(f"libgx.so shows {len(names)} symbols, all gx_, and debian/libgx1.symbols has them")
     return names
 
 
@@ -92,7 +92,7 @@ def cmake(where, lib, prefix):
     out("cmake", "--build", folder + "/build")
     # meson sets this, and it would go before what CMake has written.
     uses = out("ldd", folder + "/build/outside", env={k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"})
-    if f"libgx.so.0 => {lib}/" not in uses:
+    if f"libgx.so.1 => {lib}/" not in uses:
         sys.exit(f"by CMake: {uses}")
     return print("by CMake: docs/example.c links")
 

@@ -6,6 +6,7 @@
  * more of this file than a slot, the room has learned the name of a link.
  */
 #include "control/fake_link.h"
+#include "core/opts.h"
 #include "core/socks.h"
 
 #include <errno.h>
@@ -39,7 +40,7 @@ static int take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 
 static int socks_open(struct gx_conn *c, const struct gx_link_want *want)
 {
-	unsigned n = want->blob ? want->blob[1] : want->nr_socks;
+	unsigned n = want->blob ? want->blob[1] : GX_MAX(want->asked->tcp.sockets, 1u);
 
 	if (want->blob && (want->blob_b != FAKE_BLOB_B || want->blob[0] != 0xfa || !n))
 		return gx_fail(-EPROTO, "malformed words of the fake link");

@@ -85,7 +85,9 @@ static void data__both_ends(void **state)
 	char addr[32];
 
 	server_listen(addr);
-	c = both_up(addr, &(struct gx_connect_opts){.link = "tcp", .sockets = 3});
+	c = both_up(addr,
+		    &(struct gx_connect_opts){.link = "tcp",
+					      .tcp = GX_WITH(gx_connect_tcp_opts, .sockets = 3)});
 	wait_up(server, 1);
 	assert_int_equal(c->link->id, GX_LINK_TCP);
 	assert_int_equal(c->socks->nr_fds, 3 * CORES);
@@ -249,7 +251,8 @@ static void data__bad_accept(void **state)
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 
 	for (unsigned i = 0; i <= GX_ARRAY_SIZE(cases); i++) {
-		const struct gx_connect_opts o = {.link = "tcp", .sockets = 2};
+		const struct gx_connect_opts o = {
+			.link = "tcp", .tcp = GX_WITH(gx_connect_tcp_opts, .sockets = 2)};
 		struct gx_hello_lanes l;
 		int listener, peer = raw_server_tcp(&listener, &o, &l);
 
@@ -268,7 +271,9 @@ static void data__bad_accept(void **state)
 /* Its sockets are connected, as far as the client can see, and no UP comes. */
 static void data__server_takes_none(void **state)
 {
-	const struct gx_connect_opts o = {.link = "tcp", .sockets = 2, .timeout_ns = 300000000};
+	const struct gx_connect_opts o = {.link = "tcp",
+					  .tcp = GX_WITH(gx_connect_tcp_opts, .sockets = 2),
+					  .timeout_ns = 300000000};
 	static uint8_t b[GX_HELLO_FRAME_MAX];
 	struct gx_hello_lanes l;
 	int listener, peer = raw_server_tcp(&listener, &o, &l);

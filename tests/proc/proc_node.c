@@ -419,7 +419,7 @@ struct gx_conn *node_connect(struct node *n, unsigned port, unsigned lanes, int 
 	o.lanes = lanes;
 	if (is_local(n->cfg.port) || is_tcp(n->cfg.port))
 		o.link = is_tcp(n->cfg.port) ? "tcp" : "local";
-	o.sockets = is_tcp(n->cfg.port) ? 3 : 0;
+	o.tcp = is_tcp(n->cfg.port) ? GX_WITH(gx_connect_tcp_opts, .sockets = 3) : NULL;
 	o.timeout_ns = 20000000000ull;
 	snprintf(addr, sizeof(addr), "127.0.0.1:%u", port);
 	ret = gx_connect(n->gx, addr, &o, &c);

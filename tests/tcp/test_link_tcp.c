@@ -125,13 +125,13 @@ static struct rig *rig_new(enum gx_integrity_mode integrity)
 	return rig_make("shm", integrity);
 }
 
-static int rig_connect_by(struct rig *r, const char *link, uint64_t sockets)
+static int rig_connect_by(struct rig *r, const char *link, unsigned sockets)
 {
 	struct gx_connect_opts o = GX_INIT(o);
 	int ret;
 
 	o.link = link;
-	o.sockets = sockets;
+	o.tcp = GX_WITH(gx_connect_tcp_opts, .sockets = sockets);
 	ret = gx_connect(r->client.gx, r->addr, &o, &r->client.conn);
 	if (!ret)
 		ret = gx_conn_wait(r->client.conn, WAIT_NS);
@@ -315,7 +315,7 @@ static void close__during_set_up(void **state)
 	struct gx_connect_opts o = GX_INIT(o);
 
 	o.link = "tcp";
-	o.sockets = 4;
+	o.tcp = GX_WITH(gx_connect_tcp_opts, .sockets = 4);
 	for (unsigned i = 0; i < 60; i++) {
 		struct gx_conn *c;
 

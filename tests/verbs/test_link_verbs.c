@@ -567,7 +567,7 @@ static void look__in_vain_at_set_up(void **state)
 		r = rig_new(of[i][0], of[i][1]);
 		unanswered(1 << 2 | 1 << 3);
 		o.link = "verbs";
-		o.queue_pairs = 16;
+		o.verbs = GX_WITH(gx_connect_verbs_opts, .queue_pairs = 16);
 		assert_int_equal(gx_connect(r->client.gx, r->addr, &o, &r->client.conn), 0);
 		looks_begin(r, i + 1);
 		script.look_ends++;

@@ -124,7 +124,7 @@ int rig_connect(struct rig *r, unsigned queue_pairs)
 	int ret;
 
 	o.link = "verbs";
-	o.queue_pairs = queue_pairs;
+	o.verbs = GX_WITH(gx_connect_verbs_opts, .queue_pairs = queue_pairs);
 	atomic_store(&r->server.up, NULL);
 	ret = gx_connect(r->client.gx, r->addr, &o, &r->client.conn);
 	if (ret)

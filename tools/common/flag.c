@@ -25,7 +25,7 @@ static const struct flag {
 	{"gx_connect_opts.peer", "--peer"},
 	{"gx_connect_opts.link", "--link"},
 	{"gx_connect_opts.ports", "--port"},
-	{"gx_connect_opts.sockets", "--sockets"},
+	{"gx_connect_tcp_opts.sockets", "--sockets"},
 	{"gx_gpu_open()", "--gpu N"},
 	{"gx_listen() on", "gxd --listen"},
 	{"gx_listen() returned", "gxd printed"},

@@ -255,8 +255,8 @@ static int conn_begin(struct perf *perf, unsigned i)
 	co.nr_ports = ports.nr;
 	co.link = perf->opts->conn.link;
 	co.peer = perf->opts->conn.peer;
-	co.sockets = perf->opts->conn.nr_socks;
-	co.queue_pairs = perf->opts->server.queue_pairs;
+	co.tcp = GX_WITH(gx_connect_tcp_opts, .sockets = perf->opts->conn.nr_socks);
+	co.verbs = GX_WITH(gx_connect_verbs_opts, .queue_pairs = perf->opts->server.queue_pairs);
 	co.lanes = perf->nr_cores;
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->gx.top.peer_timeout_ns;

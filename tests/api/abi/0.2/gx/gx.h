@@ -89,7 +89,7 @@ struct gx_init {
 extern "C" {
 #endif
 
-#define GX_API_VERSION 2
+#define GX_API_VERSION 3
 
 struct gx;	 /* a context: cores, ports, memory, connections */
 struct gx_core;	 /* one polling loop */
@@ -458,6 +458,20 @@ int gx_listen(struct gx *gx, const char *addr);
 /** gx_listen_stop() - Accept no more peers by gx_listen(). Connections stay. [control] */
 void gx_listen_stop(struct gx *gx);
 
+/** struct gx_connect_tcp_opts - Link "tcp", for a connection. */
+struct gx_connect_tcp_opts {
+	size_t size;
+	unsigned sockets;  /* of a lane, 1 to 16; default 1 */
+	unsigned reserved; /* 0 */
+};
+
+/** struct gx_connect_verbs_opts - Link "verbs", for a connection. */
+struct gx_connect_verbs_opts {
+	size_t size;
+	unsigned queue_pairs; /* all lanes together: 1 to 64, and one a lane at least; default 4 */
+	unsigned reserved;    /* 0 */
+};
+
 /** struct gx_connect_opts - Zero means: as the peer and this context agree. */
 struct gx_connect_opts {
 	size_t size;
@@ -470,7 +484,7 @@ struct gx_connect_opts {
 	unsigned nr_ports;
 	unsigned lanes;	     /* endpoints wanted; 0: as many as both ends have cores for */
 	unsigned first_core; /* lane i runs on core (first_core + i) % nr_cores at this end */
-	unsigned sockets;    /* link "tcp": sockets of a lane, 1 to 16; default 1 */
+	unsigned data_len;   /* of .data; at most 64 */
 	uint64_t timeout_ns; /* for each step of the set-up; default 5 s */
 	/* "local": puts and gets go straight into and out of the peer's mapped memory, copied by
 	 * this end's CPU. Both ends must be on one host, with port shm open. "packet": by packets
@@ -482,12 +496,11 @@ struct gx_connect_opts {
 	 * have named in gx_opts.verbs; packets over a port carry short sends, and memory that a
 	 * device does not register. NULL never takes it. */
 	const char *link;
-	uint64_t queue_pairs; /* link "verbs": of the connection, all lanes together: 1 to 64, and
-				 one a lane at least; default 4 */
+	/* For these links alone. NULL: all default */
+	const struct gx_connect_tcp_opts *tcp;
+	const struct gx_connect_verbs_opts *verbs;
 	void *user;	   /* gx_conn_user() from the start, so that the first on_conn finds it */
 	const void *data;  /* gx_conn_data() (gx/listen.h) at the server; in clear */
-	uint32_t data_len; /* at most 64 */
-	uint32_t reserved; /* 0 */
 };
 
 /**

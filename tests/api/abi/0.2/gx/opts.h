@@ -194,15 +194,6 @@ enum gx_nic_rx {
 	 * has it. gx_open() fails, with the reason, where something is missing. No card has run
 	 * it. */
 	GX_NIC_RX_DEVMEM,
-	/* The NIC puts all of it into host memory, and the kernel copies nothing: zero-copy receive of
-	 * io_uring, Linux 6.15 and newer, and a NIC that has it, with a queue for each core. One thread
-	 * alone may turn a core. gx_open() fails, with the reason, where something is missing. No card
-	 * has run it. */
-	GX_NIC_RX_ZCRX,
-	/* As DEVMEM, and pages go back to the NIC without a system call: zero-copy receive of io_uring,
-	 * Linux 6.16 and newer, with a queue for each core. A byte of a payload socket that the NIC
-	 * leaves in host memory ends the connection. No card has run it. */
-	GX_NIC_RX_ZCRX_GPU,
 };
 
 /** enum gx_nic_tx - How link tcp sends. */
