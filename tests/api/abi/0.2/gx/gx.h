@@ -499,8 +499,8 @@ struct gx_connect_opts {
 	/* For these links alone. NULL: all default */
 	const struct gx_connect_tcp_opts *tcp;
 	const struct gx_connect_verbs_opts *verbs;
-	void *user;	   /* gx_conn_user() from the start, so that the first on_conn finds it */
-	const void *data;  /* gx_conn_data() (gx/listen.h) at the server; in clear */
+	void *user;	  /* gx_conn_user() from the start, so that the first on_conn finds it */
+	const void *data; /* gx_conn_data() (gx/listen.h) at the server; in clear */
 };
 
 /**
