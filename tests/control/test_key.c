@@ -3,6 +3,7 @@
  * Keys over a simulated network: what a key names, whom it lets in, and that nobody reads or writes
  * a part whose key was withdrawn or whose lease is over, at many moments of what is under way.
  */
+#include "kit/common_seeds.h"
 #include "sim/sim_rig.h"
 
 #include "gx_internal/link.h"
@@ -518,7 +519,7 @@ static void seed_run(unsigned seed)
 /* GX_TEST_FULL=1: 10,000 of them. */
 static void withdraw__seeds(void **state)
 {
-	unsigned n = getenv("GX_TEST_FULL") ? 10000 : 20;
+	unsigned n = common_seeds(20, 10000);
 
 	memset(&seeds, 0, sizeof(seeds));
 	for (unsigned seed = 0; seed < n; seed++)

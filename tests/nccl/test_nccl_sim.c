@@ -9,6 +9,7 @@
  */
 #include "gx/gx.h"
 #include "gx/log.h"
+#include "kit/common_seeds.h"
 #include "nccl_rank.h"
 #include "sim/port_sim.h"
 
@@ -488,7 +489,7 @@ static const struct sim_case {
 
 static void case_run(const struct sim_case *c)
 {
-	unsigned seeds = !c->has_seeds ? 1 : getenv("GX_TEST_FULL") ? 50 : 8;
+	unsigned seeds = c->has_seeds ? common_seeds(8, 50) : 1;
 	printf("[ RUN      ] %s\n", c->name);
 	fflush(stdout);
 	for (unsigned seed = 0; seed < seeds; seed++) {

@@ -8,6 +8,7 @@
  *
  * usage: test_sim_liar [TEST [SEED]]     SEED: added to every seed
  */
+#include "kit/common_seeds.h"
 #include "sim/sim_rig.h"
 
 #include <stdlib.h>
@@ -125,7 +126,7 @@ static uint64_t lie_run(const struct rig_cfg *how, unsigned seed)
 
 static void lies__hurt_nobody(void **state)
 {
-	unsigned seeds = getenv("GX_TEST_FULL") ? 10000 : SEEDS;
+	unsigned seeds = common_seeds(SEEDS, 10000);
 	uint64_t lies = 0;
 
 	for (unsigned seed = 0; seed < seeds; seed++)

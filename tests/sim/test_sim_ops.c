@@ -4,6 +4,7 @@
  * cancellation at every stage, deadlines, lost peers. After each case nothing may be out at either
  * end.
  */
+#include "kit/common_seeds.h"
 #include "sim/sim_rig.h"
 
 #include <errno.h>
@@ -141,7 +142,7 @@ static void match__masks(void **state)
  * OPENs. */
 static void match__order(void **state)
 {
-	for (unsigned seed = 0; seed < 12; seed++) {
+	for (unsigned seed = 0; seed < common_seeds(12, 12); seed++) {
 		struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = seed,
 								   .loss_ppm = 150000,
 								   .reorder_ppm = 300000,
@@ -722,7 +723,7 @@ static void cancel__unknown(void **state)
  */
 static void cancel__storm(void **state)
 {
-	for (unsigned seed = 0; seed < 10; seed++) {
+	for (unsigned seed = 0; seed < common_seeds(10, 10); seed++) {
 		struct rig *r = ops_open(&(struct rig_cfg){.sim = {.seed = seed,
 								   .loss_ppm = 20000,
 								   .dup_ppm = 20000,

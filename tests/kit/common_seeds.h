@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How many seeds a test of the simulated network tries.
+ */
+#ifndef COMMON_SEEDS_H
+#define COMMON_SEEDS_H
+
+#include <stdlib.h>
+
+/* @few in a usual run, @full with GX_TEST_FULL=1. The release build takes a quarter of @few, which
+ * the build with sanitizers has tried already. */
+static inline unsigned common_seeds(unsigned few, unsigned full)
+{
+	if (getenv("GX_TEST_FULL"))
+		return full;
+#ifdef NDEBUG
+	return (few + 3) / 4;
+#else
+	return few;
+#endif
+}
+
+#endif
