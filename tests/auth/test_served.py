@@ -37,7 +37,7 @@ def page():
 
 
 def code():
-    rows = re.findall(r'\{"(\w+)", SERVES_(\w+), ([^,]*), op_', (TOP / "tools/gxd/serve/service.c").read_text(encoding="utf-8"))
+    rows = re.findall(r'\{"(\w+)", SERVES_(\w+), ([^,]*), \w+}', (TOP / "tools/gxd/serve/service.c").read_text(encoding="utf-8"))
     return {name: (frozenset(a.lower() for a in re.findall("GET|PUT", access)), {"ANY": "any key", "FULL": "no limits"}[who])
             for name, who, access in rows}
 

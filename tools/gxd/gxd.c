@@ -103,14 +103,14 @@ static void gxd_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event even
 	else
 		gx_log(err ? GX_LOG_WARN : GX_LOG_INFO, "peer %s %s%s", info.peer,
 		       err ? "is lost: " : "has left", err ? why : "");
-	service_on_conn(d->svc, conn, event);
+	queue_on_conn(d->svc, conn, event);
 }
 
 static void gxd_on_msg(void *arg, struct gx_conn *conn, const void *data, uint32_t len)
 {
 	struct gxd *d = arg;
 
-	service_on_msg(d->svc, conn, data, len);
+	queue_on_msg(d->svc, conn, data, len);
 }
 
 /* In set-up main may be in a long call: touching memory, opening a device. So end without it. */
@@ -333,7 +333,7 @@ static bool gxd_busy(struct gxd *d, uint64_t *pkts_seen)
 	uint64_t pkts = gxd_sum(d, "rx_pkts") + gxd_sum(d, "tx_pkts"), seen = *pkts_seen;
 
 	*pkts_seen = pkts;
-	return gxd_sum(d, "msgs_active_now") || pkts != seen || service_busy(d->svc);
+	return gxd_sum(d, "msgs_active_now") || pkts != seen || queue_busy(d->svc);
 }
 
 /* Once in a period: tell systemd how it goes, and feed its watchdog if each core has turned since. A core
@@ -357,7 +357,7 @@ static void gxd_look(struct gxd *d)
 		       stuck, (double)(now - d->looked_ns) / 1e9);
 	d->looked_ns = now;
 	notify_say("%sSTATUS=%u connections, %llu messages under way",
-		   stuck < 0 ? "WATCHDOG=1\n" : "", service_clients(d->svc),
+		   stuck < 0 ? "WATCHDOG=1\n" : "", queue_clients(d->svc),
 		   (unsigned long long)gxd_sum(d, "msgs_active_now"));
 }
 
@@ -389,7 +389,7 @@ static void gxd_drain(struct gxd *d)
 	       (unsigned)(GXD_DRAIN_NS / 1000000000u));
 	notify_say("STOPPING=1\nSTATUS=draining: messages under way");
 	gx_listen_stop(d->gx);
-	while (quiet < GXD_DRAIN_LOOKS && service_clients(d->svc) && gx_now() < end) {
+	while (quiet < GXD_DRAIN_LOOKS && queue_clients(d->svc) && gx_now() < end) {
 		quiet = gxd_busy(d, &pkts_seen) ? 0 : quiet + 1;
 		if (notify_period_ns())
 			gxd_look(d);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxd's half of a polling core: takes completions, sends echoes, keeps receives posted.
- * service_core_poll() runs in every turn, on the core's thread. The service_*() calls below it are
+ * core_poll() runs in every turn, on the core's thread. The service_*() calls below it are
  * for the worker.
  */
 #include "gxd/serve/service.h"
@@ -21,7 +21,7 @@
 
 /* ---- Echo ---- */
 
-static void echo_post(struct service_core *core)
+static void core_echo_post(struct service_core *core)
 {
 	uint32_t n = 0;
 	int ret;
@@ -41,8 +41,8 @@ static void echo_post(struct service_core *core)
 }
 
 /* Send a note back. .imm keeps its bytes until it is posted. */
-static void echo_answer(struct service_core *core, const struct gx_comp *comp,
-			struct service_client *client)
+static void core_echo_answer(struct service_core *core, const struct gx_comp *comp,
+			     struct service_client *client)
 {
 	struct gx_op *op = &core->echo[core->nr_echoes];
 
@@ -56,7 +56,7 @@ static void echo_answer(struct service_core *core, const struct gx_comp *comp,
 }
 
 /* A put with RPC_IMM_ECHO has landed: send the same bytes back. Notes come here, too. */
-static void echo_take(struct service_core *core, const struct gx_comp *comp)
+static void core_echo_take(struct service_core *core, const struct gx_comp *comp)
 {
 	struct service_client *client = gx_conn_user(gx_ep_conn(comp->ep));
 	struct gx_op *op;
@@ -72,7 +72,7 @@ static void echo_take(struct service_core *core, const struct gx_comp *comp)
 		return;
 	}
 	if (comp->note) {
-		echo_answer(core, comp, client);
+		core_echo_answer(core, comp, client);
 		return;
 	}
 	op = &core->echo[core->nr_echoes];
@@ -222,7 +222,7 @@ static void session_cancel(struct service_session *s)
 static void core_comp(struct service_core *core, const struct gx_comp *comp)
 {
 	if (comp->kind == GX_COMP_NOTIFY)
-		echo_take(core, comp);
+		core_echo_take(core, comp);
 	else if (comp->kind == GX_COMP_DONE && comp->op == GX_OP_RECV)
 		session_take(core, comp);
 	else if (comp->status)
@@ -240,11 +240,11 @@ static void core_call_run(struct service_core *core)
 	if (!call)
 		return;
 	call->fn(core, call);
-	/* Pairs with the acquire in service_core_call(). @call belongs to the worker again. */
+	/* Pairs with the acquire in core_call(). @call belongs to the worker again. */
 	atomic_store_explicit(&call->done, true, memory_order_release);
 }
 
-bool service_core_poll(void *arg, uint64_t now_ns)
+bool core_poll(void *arg, uint64_t now_ns)
 {
 	struct service_core *core = arg;
 	/* Pairs with the release in the worker's poll request. */
@@ -260,7 +260,7 @@ bool service_core_poll(void *arg, uint64_t now_ns)
 	for (unsigned i = 0; i < n; i++)
 		core_comp(core, &comps[i]);
 	if (core->nr_echoes)
-		echo_post(core);
+		core_echo_post(core);
 	for (uint32_t i = 0; i < core->session_top; i++)
 		if (core->session[i] && !core->session[i]->stopping)
 			busy |= session_post(core->session[i]);
@@ -280,9 +280,9 @@ static void core_nap(void)
 	nanosleep(&ts, NULL);
 }
 
-int service_core_call(struct service_core *core,
-		      void (*fn)(struct service_core *core, struct service_call *call),
-		      struct service_session *session)
+int core_call(struct service_core *core,
+	      void (*fn)(struct service_core *core, struct service_call *call),
+	      struct service_session *session)
 {
 	struct service_call call = {.fn = fn, .session = session}, *mine;
 	uint64_t end = gx_now() + CORE_CALL_MAX_NS;
@@ -298,7 +298,7 @@ int service_core_call(struct service_core *core,
 	return 0;
 }
 
-void service_core_barrier(struct service_core *core, struct service_call *call)
+void core_barrier(struct service_core *core, struct service_call *call)
 {
 }
 
@@ -328,18 +328,18 @@ static void core_session_del(struct service_core *core, struct service_call *cal
 		core->session_top--;
 }
 
-int service_session_start(struct service_session *s)
+int core_session_start(struct service_session *s)
 {
 	/* Only the worker adds and removes sessions, so this read needs no lock. */
 	for (s->id = 0; s->id < SERVICE_SESSIONS_MAX; s->id++)
 		if (!s->core->session[s->id])
-			return service_core_call(s->core, core_session_add, s);
+			return core_call(s->core, core_session_add, s);
 	return -ENOSPC;
 }
 
-int service_session_stop(struct service_session *s)
+int core_session_stop(struct service_session *s)
 {
-	int ret = service_core_call(s->core, core_session_del, s);
+	int ret = core_call(s->core, core_session_del, s);
 
 	if (ret || !s->core->session[s->id])
 		return ret;

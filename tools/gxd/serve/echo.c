@@ -11,7 +11,7 @@
 
 /* echo {region, base} -> {}: puts to the region with RPC_IMM_ECHO go back to the client's region
  * RPC_ECHO_REGION, at an offset that is base less */
-struct json_t *op_echo(struct request *req)
+struct json_t *echo_begin(struct request *req)
 {
 	struct service_client *client = req->client;
 	struct gx_region region = GX_INIT(region);
@@ -38,14 +38,14 @@ struct json_t *op_echo(struct request *req)
 }
 
 /* answer {} -> {}: short notes come back */
-struct json_t *op_answer(struct request *req)
+struct json_t *echo_answer(struct request *req)
 {
 	atomic_store_explicit(&req->client->answer, true, memory_order_relaxed);
 	return js_pack("{}");
 }
 
 /* The core stops polling for @client, if it does so. */
-void service_poller_end(struct service_core *core, const struct service_client *client)
+void echo_poll_end(struct service_core *core, const struct service_client *client)
 {
 	struct service_poller *p = atomic_load_explicit(&core->poller, memory_order_relaxed);
 
@@ -53,7 +53,7 @@ void service_poller_end(struct service_core *core, const struct service_client *
 		return;
 	atomic_store_explicit(&core->poller, NULL, memory_order_relaxed);
 	/* If the core does not answer, leak it: the core may still look at it. */
-	if (!service_core_call(core, service_core_barrier, NULL))
+	if (!core_call(core, core_barrier, NULL))
 		free(p);
 }
 
@@ -87,7 +87,7 @@ static struct service_poller *poller_new(struct request *req, const struct servi
  * notification. The core looks at their last byte. n is RPC_POLL_SLOTS. A second request replaces
  * the first.
  */
-struct json_t *op_poll(struct request *req)
+struct json_t *echo_poll(struct request *req)
 {
 	const struct service_region *r = request_slots(req);
 	const struct service_slots *s = &req->work.slots;
@@ -97,7 +97,7 @@ struct json_t *op_poll(struct request *req)
 
 	if (!r)
 		return NULL;
-	core = ep ? service_core_of(req->svc, ep) : NULL;
+	core = ep ? request_core_of(req->svc, ep) : NULL;
 	if (!core || s->nr != RPC_POLL_SLOTS || !s->size || r->opt.kind != GX_MEM_HOST)
 		return request_fail(req, "polls %d slots of 1 byte or more in host memory",
 				    RPC_POLL_SLOTS);
@@ -108,8 +108,8 @@ struct json_t *op_poll(struct request *req)
 	p = poller_new(req, r, s);
 	if (!p)
 		return NULL;
-	service_poller_end(core, req->client);
-	/* Pairs with the acquire in service_core_poll(). */
+	echo_poll_end(core, req->client);
+	/* Pairs with the acquire in core_poll(). */
 	atomic_store_explicit(&core->poller, p, memory_order_release);
 	return js_pack("{}");
 }

@@ -87,7 +87,7 @@ static struct json_t *lease_held(struct request *req, const struct service_lease
  * both name the same content. Leases bind only clients that ask for them, and hold nobody off if the
  * client may not write there.
  */
-struct json_t *op_lease(struct request *req)
+struct json_t *lease_take(struct request *req)
 {
 	struct service_lease want = {.write = false};
 	struct service_client *holder;

@@ -47,7 +47,7 @@ static void job_put(struct service_client *client, const void *data, uint32_t le
 	free(job);
 }
 
-struct job *service_job_get(struct service_client *client)
+struct job *queue_job_get(struct service_client *client)
 {
 	struct job *job;
 
@@ -63,7 +63,7 @@ struct job *service_job_get(struct service_client *client)
 	return job;
 }
 
-void service_turn_put(struct service_client *client)
+void queue_turn_put(struct service_client *client)
 {
 	pthread_mutex_lock(&client->svc->lock);
 	if (client->at_work || client->head || atomic_load(&client->down))
@@ -71,7 +71,7 @@ void service_turn_put(struct service_client *client)
 	pthread_mutex_unlock(&client->svc->lock);
 }
 
-struct service_client *service_turn_get(struct service *svc)
+struct service_client *queue_turn_get(struct service *svc)
 {
 	struct service_client *client;
 
@@ -92,7 +92,7 @@ struct service_client *service_turn_get(struct service *svc)
 	return client;
 }
 
-bool service_busy(struct service *svc)
+bool queue_busy(struct service *svc)
 {
 	bool busy;
 
@@ -104,7 +104,7 @@ bool service_busy(struct service *svc)
 	return busy;
 }
 
-unsigned service_clients(struct service *svc)
+unsigned queue_clients(struct service *svc)
 {
 	unsigned nr = 0;
 
@@ -115,7 +115,7 @@ unsigned service_clients(struct service *svc)
 	return nr;
 }
 
-void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event event)
+void queue_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event event)
 {
 	struct service_client *client = gx_conn_user(conn);
 
@@ -143,7 +143,7 @@ void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_eve
 	pthread_mutex_unlock(&svc->lock);
 }
 
-void service_on_msg(struct service *svc, struct gx_conn *conn, const void *data, uint32_t len)
+void queue_on_msg(struct service *svc, struct gx_conn *conn, const void *data, uint32_t len)
 {
 	struct service_client *client = gx_conn_user(conn);
 

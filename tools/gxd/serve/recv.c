@@ -14,7 +14,7 @@
 
 #define SERVICE_GROUP_BITS_MAX 16
 
-struct service_session *service_session_find(struct service_client *client, long long lane)
+struct service_session *recv_session_find(struct service_client *client, long long lane)
 {
 	for (struct service_session *s = client->sessions; s; s = s->next)
 		if (lane >= 0 && s->ep == gx_conn_ep(client->conn, (unsigned)lane))
@@ -22,7 +22,7 @@ struct service_session *service_session_find(struct service_client *client, long
 	return NULL;
 }
 
-void service_session_free(struct service_session *s)
+void recv_session_free(struct service_session *s)
 {
 	free(s->slot_iter);
 	free(s->slot_busy);
@@ -45,7 +45,7 @@ static struct service_session *session_new(const struct check_ring *ring)
 	s->slot_iter = malloc(total * sizeof(s->slot_iter[0]));
 	s->slot_busy = calloc(total, 1);
 	if (!s->slot_iter || !s->slot_busy) {
-		service_session_free(s);
+		recv_session_free(s);
 		return NULL;
 	}
 	memset(s->slot_iter, 0xff, total * sizeof(s->slot_iter[0]));
@@ -83,7 +83,7 @@ static bool session_ring(struct request *req, const struct service_slots *slots,
  * Keeps depth receives posted on the lane until recv_stop; tag = number of the message. See struct
  * check_ring.
  */
-struct json_t *op_recv(struct request *req)
+struct json_t *recv_begin(struct request *req)
 {
 	struct service_client *client = req->client;
 	struct service_session *s;
@@ -96,21 +96,21 @@ struct json_t *op_recv(struct request *req)
 	if (!r || !session_ring(req, slots, &ring, &lane, &depth))
 		return NULL;
 	ep = gx_conn_ep(client->conn, (unsigned)lane);
-	if (!ep || service_session_find(client, lane))
+	if (!ep || recv_session_find(client, lane))
 		return request_fail(req, "lane %lld %s", lane,
 				    ep ? "receives already" : "is not there");
 	s = session_new(&ring);
 	if (!s)
 		return request_fail(req, "no memory");
 	s->ep = ep;
-	s->core = service_core_of(req->svc, ep);
+	s->core = request_core_of(req->svc, ep);
 	s->mem = r->mem;
 	s->off = slots->off;
 	s->size = slots->size;
 	s->stride = slots->stride;
 	s->depth = (uint32_t)depth;
-	if (!s->core || service_session_start(s)) {
-		service_session_free(s);
+	if (!s->core || core_session_start(s)) {
+		recv_session_free(s);
 		return request_fail(req, "the core takes no more receives");
 	}
 	s->next = client->sessions;
@@ -118,10 +118,10 @@ struct json_t *op_recv(struct request *req)
 	return js_pack("{}");
 }
 
-int service_session_end(struct service_client *client, struct service_session *s)
+int recv_session_end(struct service_client *client, struct service_session *s)
 {
 	struct service_session **p = &client->sessions;
-	int ret = service_session_stop(s);
+	int ret = core_session_stop(s);
 
 	if (ret == -EAGAIN)
 		return ret;
@@ -136,8 +136,8 @@ int service_session_end(struct service_client *client, struct service_session *s
 
 static int recv_stop_turn(struct request *req)
 {
-	struct service_session *s = service_session_find(req->client, req->lane);
-	int ret = service_session_end(req->client, s);
+	struct service_session *s = recv_session_find(req->client, req->lane);
+	int ret = recv_session_end(req->client, s);
 
 	if (ret == -EAGAIN)
 		return 1;
@@ -151,16 +151,16 @@ static int recv_stop_turn(struct request *req)
 			"bytes", (long long)atomic_load_explicit(&s->bytes, memory_order_relaxed),
 			"bad", (long long)atomic_load_explicit(&s->bad, memory_order_relaxed),
 			"err", atomic_load_explicit(&s->err, memory_order_relaxed));
-	service_session_free(s);
+	recv_session_free(s);
 	return 0;
 }
 
 /* recv_stop {lane} -> {received, bytes, bad, err}: bad counts messages of a wrong length or tag */
-struct json_t *op_recv_stop(struct request *req)
+struct json_t *recv_stop(struct request *req)
 {
 	if (js_unpack(req->in, req->why, sizeof(req->why), "{s:I}", "lane", &req->lane))
 		return NULL;
-	if (!service_session_find(req->client, req->lane))
+	if (!recv_session_find(req->client, req->lane))
 		return request_fail(req, "lane %lld receives nothing", req->lane);
 	req->turn = recv_stop_turn;
 	return NULL;

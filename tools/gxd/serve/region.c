@@ -39,7 +39,7 @@ static uint64_t piece_min(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-int service_work_turn(struct service_work *work)
+int region_work_turn(struct service_work *work)
 {
 	const struct service_slots *s = &work->slots;
 	uint64_t done_b = 0;
@@ -92,7 +92,7 @@ static int work_view(struct service_work *work, uint64_t off, uint64_t len,
 	return 0;
 }
 
-int service_poison(struct service_work *work, uint64_t off, uint64_t n)
+int region_poison(struct service_work *work, uint64_t off, uint64_t n)
 {
 	if (region_on_host(work->region)) {
 		check_poison(region_addr(work->region, off), n);
@@ -104,7 +104,7 @@ int service_poison(struct service_work *work, uint64_t off, uint64_t n)
 
 /* It is made elsewhere and copied, so a client that reads the same content meanwhile sees nothing
  * else. A piece begins at a multiple of CHECK_PAGE_B of its slot. */
-int service_fill(struct service_work *work, uint64_t off, uint64_t n)
+int region_fill(struct service_work *work, uint64_t off, uint64_t n)
 {
 	if (!n)
 		return 0;
@@ -130,7 +130,7 @@ static int verify_guard(struct service_work *work)
 	return ret;
 }
 
-int service_verify(struct service_work *work, uint64_t off, uint64_t n)
+int region_verify(struct service_work *work, uint64_t off, uint64_t n)
 {
 	const struct service_slots *s = &work->slots;
 	const unsigned char *got;
@@ -142,7 +142,7 @@ int service_verify(struct service_work *work, uint64_t off, uint64_t n)
 	return !ret && work->at + n == s->size ? verify_guard(work) : ret;
 }
 
-int service_sha256(struct service_work *work, uint64_t off, uint64_t n)
+int region_sha256(struct service_work *work, uint64_t off, uint64_t n)
 {
 	const unsigned char *got;
 	int ret = work_view(work, off, n, &got);

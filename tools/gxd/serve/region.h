@@ -29,18 +29,18 @@ struct service_work {
 	int (*piece)(struct service_work *work, uint64_t off, uint64_t n);
 	uint64_t slot, at;	   /* the next piece */
 	uint64_t view_off, view_b; /* of these bytes of a GPU .room has a copy */
-	struct check_result res;   /* of service_verify() */
-	struct digest *digest;	   /* of service_sha256() */
+	struct check_result res;   /* of region_verify() */
+	struct digest *digest;	   /* of region_sha256() */
 };
 
-/** service_work_turn() - Do some pieces. Return: 1: there are more; 0: it is done; -errno of .piece.
+/** region_work_turn() - Do some pieces. Return: 1: there are more; 0: it is done; -errno of .piece.
  * The caller has checked the bounds. */
-int service_work_turn(struct service_work *work);
+int region_work_turn(struct service_work *work);
 
 /* Each is a struct service_work.piece. */
-int service_poison(struct service_work *work, uint64_t off, uint64_t n);
-int service_fill(struct service_work *work, uint64_t off, uint64_t n);
-int service_verify(struct service_work *work, uint64_t off, uint64_t n);
-int service_sha256(struct service_work *work, uint64_t off, uint64_t n);
+int region_poison(struct service_work *work, uint64_t off, uint64_t n);
+int region_fill(struct service_work *work, uint64_t off, uint64_t n);
+int region_verify(struct service_work *work, uint64_t off, uint64_t n);
+int region_sha256(struct service_work *work, uint64_t off, uint64_t n);
 
 #endif

@@ -97,7 +97,7 @@ const struct service_region *request_slots(struct request *req)
 	return req->work.region;
 }
 
-struct service_core *service_core_of(struct service *svc, struct gx_ep *ep)
+struct service_core *request_core_of(struct service *svc, struct gx_ep *ep)
 {
 	for (unsigned i = 0; i < svc->nr_cores; i++)
 		if (svc->cores[i].core == gx_ep_core(ep))

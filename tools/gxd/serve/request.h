@@ -38,12 +38,12 @@ struct service {
 	bool working, quit;
 };
 
-/* One request, for its op_*(). */
+/* One request, for its function of service_ops. */
 struct request {
 	struct service *svc;
 	struct service_client *client;
 	struct service_work work;
-	/* An op_*() that cannot answer at once sets it, and returns NULL. Each turn of the client calls it:
+	/* A function that cannot answer at once sets it, and returns NULL. Each turn of the client calls it:
 	 * 1: not yet; 0: .out is the answer, NULL a failure */
 	int (*turn)(struct request *req);
 	struct json_t *in, *out;
@@ -55,15 +55,15 @@ struct request {
 
 /* ---- queue.c ---- */
 
-/** service_turn_get() - Wait for a client that has something to be done. NULL: the worker must end.
- * service_turn_put(): @client waits for its next turn, if it has more to do. */
-struct service_client *service_turn_get(struct service *svc);
-void service_turn_put(struct service_client *client);
-struct job *service_job_get(struct service_client *client); /* NULL: none waits */
+/** queue_turn_get() - Wait for a client that has something to be done. NULL: the worker must end.
+ * queue_turn_put(): @client waits for its next turn, if it has more to do. */
+struct service_client *queue_turn_get(struct service *svc);
+void queue_turn_put(struct service_client *client);
+struct job *queue_job_get(struct service_client *client); /* NULL: none waits */
 
 /* ---- request.c ---- */
 
-/** request_fail() - Keep the reason. Return: NULL, the result of an op_*() that fails. */
+/** request_fail() - Keep the reason. Return: NULL, the result of a request that fails. */
 struct json_t *request_fail(struct request *req, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /** request_is_limited() - Has the key of the client limits in access or regions? It then hears nothing
@@ -76,25 +76,25 @@ const struct service_region *request_region(struct request *req, const char *nam
 /* Into req->work. */
 const struct service_region *request_range(struct request *req);
 const struct service_region *request_slots(struct request *req);
-/** service_core_of() - The core of @ep. NULL: not one of ours. */
-struct service_core *service_core_of(struct service *svc, struct gx_ep *ep);
+/** request_core_of() - The core of @ep. NULL: not one of ours. */
+struct service_core *request_core_of(struct service *svc, struct gx_ep *ep);
 
 /* ---- Requests; see each function. NULL: req->why has the reason ---- */
 
-struct json_t *op_lease(struct request *req);	  /* lease.c */
-struct json_t *op_echo(struct request *req);	  /* echo.c */
-struct json_t *op_answer(struct request *req);	  /* echo.c */
-struct json_t *op_poll(struct request *req);	  /* echo.c */
-struct json_t *op_recv(struct request *req);	  /* recv.c */
-struct json_t *op_recv_stop(struct request *req); /* recv.c */
+struct json_t *lease_take(struct request *req);	 /* lease.c */
+struct json_t *echo_begin(struct request *req);	 /* echo.c */
+struct json_t *echo_answer(struct request *req); /* echo.c */
+struct json_t *echo_poll(struct request *req);	 /* echo.c */
+struct json_t *recv_begin(struct request *req);	 /* recv.c */
+struct json_t *recv_stop(struct request *req);	 /* recv.c */
 
-/** service_poller_end() - The core stops polling for @client, if it does so. */
-void service_poller_end(struct service_core *core, const struct service_client *client);
-/** service_session_find() - The session of @lane. NULL: none. */
-struct service_session *service_session_find(struct service_client *client, long long lane);
-/** service_session_end() - Take @s from the client. Return: 0: the caller may free it; -EAGAIN: call
+/** echo_poll_end() - The core stops polling for @client, if it does so. */
+void echo_poll_end(struct service_core *core, const struct service_client *client);
+/** recv_session_find() - The session of @lane. NULL: none. */
+struct service_session *recv_session_find(struct service_client *client, long long lane);
+/** recv_session_end() - Take @s from the client. Return: 0: the caller may free it; -EAGAIN: call
  * again; -ETIMEDOUT: its core does not let go: leak it, as its memory may still be written. */
-int service_session_end(struct service_client *client, struct service_session *s);
-void service_session_free(struct service_session *s);
+int recv_session_end(struct service_client *client, struct service_session *s);
+void recv_session_free(struct service_session *s);
 
 #endif

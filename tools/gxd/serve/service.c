@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxd's services: the worker thread that answers requests, and their life. The op_*() functions
+ * gxd's services: the worker thread that answers requests, and their life. The functions of service_ops
  * describe requests and replies, rpc.h the envelope.
  */
 #include "gxd/serve/request.h"
@@ -49,9 +49,9 @@ static struct json_t *work_done(struct request *req)
 		req->work.digest = NULL;
 		return ret ? request_fail(req, "OpenSSL failed") : js_pack("{s:s}", "sha256", hex);
 	}
-	if (req->work.piece != service_verify)
+	if (req->work.piece != region_verify)
 		return js_pack("{}");
-	session = service_session_find(req->client, req->lane);
+	session = recv_session_find(req->client, req->lane);
 	/* Pairs with the acquire in session_slot_free(). */
 	if (session)
 		atomic_store_explicit(&session->checked_upto, (uint64_t)req->upto,
@@ -63,7 +63,7 @@ static struct json_t *work_done(struct request *req)
 
 static int work_turn(struct request *req)
 {
-	int ret = service_work_turn(&req->work);
+	int ret = region_work_turn(&req->work);
 
 	if (ret != 1)
 		req->out = ret ? request_fail(req, "%s", gx_error()) : work_done(req);
@@ -82,13 +82,13 @@ static struct json_t *work_begin(struct request *req,
 /* poison {region, off, len} -> {} */
 static struct json_t *op_poison(struct request *req)
 {
-	return request_range(req) ? work_begin(req, service_poison) : NULL;
+	return request_range(req) ? work_begin(req, region_poison) : NULL;
 }
 
 /* fill {region, off, size, stride, n, seed, iter} -> {}: slot j becomes message iter + j */
 static struct json_t *op_fill(struct request *req)
 {
-	return request_slots(req) ? work_begin(req, service_fill) : NULL;
+	return request_slots(req) ? work_begin(req, region_fill) : NULL;
 }
 
 /* sha256 {region, off, len} -> {sha256} */
@@ -97,7 +97,7 @@ static struct json_t *op_sha256(struct request *req)
 	if (!request_range(req))
 		return NULL;
 	req->work.digest = digest_open();
-	return req->work.digest ? work_begin(req, service_sha256) : request_fail(req, "no memory");
+	return req->work.digest ? work_begin(req, region_sha256) : request_fail(req, "no memory");
 }
 
 /*
@@ -112,7 +112,7 @@ static struct json_t *op_verify(struct request *req)
 	if (!request_slots(req) || js_unpack(req->in, req->why, sizeof(req->why), "{s?:I, s?:I}",
 					     "lane", &req->lane, "upto", &req->upto))
 		return NULL;
-	return work_begin(req, service_verify);
+	return work_begin(req, region_verify);
 }
 
 /* ---- Counters ---- */
@@ -161,15 +161,15 @@ static const struct service_op {
 	{"hello", SERVES_ANY, 0, op_hello},
 	{"cpu", SERVES_ANY, 0, op_cpu},
 	{"sha256", SERVES_ANY, GX_ACCESS_GET, op_sha256},
-	{"lease", SERVES_ANY, GX_ACCESS_PUT | GX_ACCESS_GET, op_lease}, /* one of them */
+	{"lease", SERVES_ANY, GX_ACCESS_PUT | GX_ACCESS_GET, lease_take}, /* one of them */
 	{"poison", SERVES_FULL, GX_ACCESS_PUT, op_poison},
 	{"fill", SERVES_FULL, GX_ACCESS_PUT, op_fill},
 	{"verify", SERVES_FULL, GX_ACCESS_GET, op_verify},
-	{"recv", SERVES_FULL, GX_ACCESS_PUT, op_recv},
-	{"recv_stop", SERVES_FULL, 0, op_recv_stop},
-	{"echo", SERVES_FULL, GX_ACCESS_GET, op_echo},
-	{"poll", SERVES_FULL, GX_ACCESS_GET, op_poll},
-	{"answer", SERVES_FULL, 0, op_answer},
+	{"recv", SERVES_FULL, GX_ACCESS_PUT, recv_begin},
+	{"recv_stop", SERVES_FULL, 0, recv_stop},
+	{"echo", SERVES_FULL, GX_ACCESS_GET, echo_begin},
+	{"poll", SERVES_FULL, GX_ACCESS_GET, echo_poll},
+	{"answer", SERVES_FULL, 0, echo_answer},
 };
 
 static struct json_t *request_run(struct request *req, const char *name)
@@ -217,7 +217,7 @@ static void request_free(struct request *req)
 /* The oldest request of the client begins. NULL: there is none. */
 static struct request *request_new(struct service_client *client)
 {
-	struct job *job = service_job_get(client);
+	struct job *job = queue_job_get(client);
 	struct request *req = job ? calloc(1, sizeof(*req)) : NULL;
 	const char *op = "";
 
@@ -241,7 +241,7 @@ static void client_forget(struct service_client *client)
 {
 	struct job *job;
 
-	while ((job = service_job_get(client)))
+	while ((job = queue_job_get(client)))
 		free(job);
 	request_free(client->at_work);
 	client->at_work = NULL;
@@ -255,18 +255,18 @@ static bool client_end(struct service *svc, struct service_client *client)
 
 	client_forget(client);
 	while ((s = client->sessions)) {
-		int ret = service_session_end(client, s);
+		int ret = recv_session_end(client, s);
 
 		if (ret == -EAGAIN)
 			return false;
 		if (!ret)
-			service_session_free(s);
+			recv_session_free(s);
 	}
 	gx_conn_user_set(client->conn, NULL);
 	for (unsigned i = 0; i < svc->nr_cores; i++)
-		service_poller_end(&svc->cores[i], client);
+		echo_poll_end(&svc->cores[i], client);
 	for (unsigned i = 0; i < svc->nr_cores; i++)
-		service_core_call(&svc->cores[i], service_core_barrier, NULL);
+		core_call(&svc->cores[i], core_barrier, NULL);
 	gx_conn_close(client->conn);
 	pthread_mutex_lock(&svc->lock);
 	for (struct service_client **p = &svc->clients; *p; p = &(*p)->next) {
@@ -307,9 +307,9 @@ static void *service_worker(void *arg)
 	unsigned char *room = malloc(SERVICE_PIECE_B);
 	struct service_client *client;
 
-	while (room && (client = service_turn_get(svc)))
+	while (room && (client = queue_turn_get(svc)))
 		if (client_turn(svc, client, room))
-			service_turn_put(client);
+			queue_turn_put(client);
 	free(room);
 	return NULL;
 }
@@ -328,7 +328,7 @@ static int service_cores_open(struct service *svc)
 		svc->cores[i].svc = svc;
 		svc->cores[i].core = gx_core(svc->gx, i);
 		svc->cores[i].queue = gx_core_queue(svc->cores[i].core);
-		ret = gx_core_poller(svc->cores[i].core, service_core_poll, &svc->cores[i]);
+		ret = gx_core_poller(svc->cores[i].core, core_poll, &svc->cores[i]);
 	}
 	return ret;
 }
@@ -386,7 +386,7 @@ void service_close(struct service *svc)
 		client_forget(client);
 		while ((s = client->sessions)) {
 			client->sessions = s->next;
-			service_session_free(s);
+			recv_session_free(s);
 		}
 		free(client);
 	}

@@ -152,30 +152,30 @@ void service_stop(struct service *svc);
 /** service_close() - Call it after the cores have stopped and callbacks have ended. NULL is
  * fine. */
 void service_close(struct service *svc);
-/** service_busy() - Does the worker work, do requests wait, or is a client in a run? Any thread. */
-bool service_busy(struct service *svc);
-/** service_clients() - Number of connections. Any thread. */
-unsigned service_clients(struct service *svc);
+/** queue_busy() - Does the worker work, do requests wait, or is a client in a run? Any thread. */
+bool queue_busy(struct service *svc);
+/** queue_clients() - Number of connections. Any thread. */
+unsigned queue_clients(struct service *svc);
 
 /** Callbacks for struct gx_opts, on the control thread. @svc: from service_open(). */
-void service_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event event);
-void service_on_msg(struct service *svc, struct gx_conn *conn, const void *data, uint32_t len);
+void queue_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event event);
+void queue_on_msg(struct service *svc, struct gx_conn *conn, const void *data, uint32_t len);
 
 /* ---- core.c: for the worker ---- */
 
-bool service_core_poll(void *core, uint64_t now_ns); /* the poller, on the core */
-/** service_core_call() - Make @core run @fn between two polls. Return: 0; -ETIMEDOUT: the core does
+bool core_poll(void *core, uint64_t now_ns); /* the poller, on the core */
+/** core_call() - Make @core run @fn between two polls. Return: 0; -ETIMEDOUT: the core does
  * not turn. */
-int service_core_call(struct service_core *core,
-		      void (*fn)(struct service_core *core, struct service_call *call),
-		      struct service_session *session);
-/** service_core_barrier() - For service_core_call(): does nothing. All earlier work of the core is
+int core_call(struct service_core *core,
+	      void (*fn)(struct service_core *core, struct service_call *call),
+	      struct service_session *session);
+/** core_barrier() - For core_call(): does nothing. All earlier work of the core is
  * done. */
-void service_core_barrier(struct service_core *core, struct service_call *call);
-/** service_session_start() - Give @s to its core; sets s->id. Return: 0, -ENOSPC, -ETIMEDOUT. */
-int service_session_start(struct service_session *s);
-/** service_session_stop() - Cancel the posted receives of @s and take it back; the caller may then
+void core_barrier(struct service_core *core, struct service_call *call);
+/** core_session_start() - Give @s to its core; sets s->id. Return: 0, -ENOSPC, -ETIMEDOUT. */
+int core_session_start(struct service_session *s);
+/** core_session_stop() - Cancel the posted receives of @s and take it back; the caller may then
  * free it. Return: 0; -EAGAIN: call again, they have yet to end; -ETIMEDOUT. */
-int service_session_stop(struct service_session *s);
+int core_session_stop(struct service_session *s);
 
 #endif
