@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SKIP = 77
@@ -30,9 +29,9 @@ def serve(gxd, folder, *more):
     subprocess.run([gxd, "keygen", "kv", "-o", key], check=True, stdout=subprocess.DEVNULL)
     with open(key, encoding="ascii") as f:
         secret = next(line.split()[1] for line in f if line.startswith("secret"))
-    server = subprocess.Popen([gxd, "--key", key, *more, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M"],
+    server = subprocess.Popen([gxd, "--key", key, *more, "--listen", "10.9.0.1:4791", "--mem", "kv=host:1M"], stdout=subprocess.PIPE,
                               env={name: value for name, value in os.environ.items() if name != "MALLOC_PERTURB_"}) # it would overwrite what is freed
-    time.sleep(2)
+    assert server.stdout.readline(), "gxd does not serve"
     return server, secret
 
 
