@@ -102,7 +102,7 @@ static PyObject *conn_close(PyObject *self, PyObject *unused)
 		Py_RETURN_NONE;
 	if (context_check(k->ctx))
 		return NULL;
-	context_linger(k->ctx);
+	op_linger(k->ctx);
 	conn_end(k); /* if no other thread was faster */
 	Py_RETURN_NONE;
 }
@@ -165,10 +165,10 @@ static PyObject *conn_notify(PyObject *self, PyObject *args)
 		return NULL;
 	if (len > 4096)
 		return fail(-EMSGSIZE, "a notification has at most 4,096 bytes", GX_REASON_NONE);
-	if (conn_post(k, &(struct gx_op){.kind = GX_OP_PUT,
-					 .flags = GX_OP_NOTE,
-					 .note = data,
-					 .note_len = (uint32_t)len}))
+	if (op_post_plain(k, &(struct gx_op){.kind = GX_OP_PUT,
+					     .flags = GX_OP_NOTE,
+					     .note = data,
+					     .note_len = (uint32_t)len}))
 		return NULL;
 	k->ctx->nr_sending++;
 	Py_RETURN_NONE;
@@ -224,10 +224,10 @@ static PyMethodDef conn_methods[] = {
 	{"region", conn_region, METH_O, "The peer's region of a key (bytes) or of a name (str)."},
 	{"notify", conn_notify, METH_VARARGS, "A notification without data."},
 	{"info", conn_info, METH_NOARGS, "What was agreed, and why: a dict."},
-	{"put", KW(conn_put), "Put memory into a region of the peer."},
-	{"get", KW(conn_get), "Get memory out of a region of the peer."},
-	{"put_many", KW(conn_put_many), "Many puts with one completion."},
-	{"get_many", KW(conn_get_many), "Many gets with one completion."},
+	{"put", KW(op_put), "Put memory into a region of the peer."},
+	{"get", KW(op_get), "Get memory out of a region of the peer."},
+	{"put_many", KW(op_put_many), "Many puts with one completion."},
+	{"get_many", KW(op_get_many), "Many gets with one completion."},
 	{NULL},
 };
 static PyType_Slot conn_slots[] = {

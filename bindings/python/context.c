@@ -374,7 +374,7 @@ void context_close_all(void)
 			continue;
 		}
 		Py_IncRef((PyObject *)c);
-		context_linger(c);
+		op_linger(c);
 		context_end(c);
 		Py_DECREF(c);
 	}
@@ -387,7 +387,7 @@ static PyObject *context_close(PyObject *self, PyObject *unused)
 	if (c->fork != fork_count)
 		return context_forked();
 	if (c->gx && !c->closing)
-		context_linger(c);
+		op_linger(c);
 	if (!c->gx || c->closing)
 		Py_RETURN_NONE;
 	if (context_is_viewed(c)) {
@@ -563,7 +563,7 @@ static PyObject *context_notifications(PyObject *self, PyObject *unused)
 
 	if (context_check(c))
 		return NULL;
-	if (context_poll(c) || context_words(c, true))
+	if (op_poll(c) || context_words(c, true))
 		return NULL;
 	list = c->notes;
 	c->notes = PyList_New(0);
@@ -604,7 +604,7 @@ static PyObject *context_lost(PyObject *self, PyObject *unused)
 
 	if (!list || !is_open(c) || PyList_Size(c->notes) > NOTES_MAX / 2)
 		return list;
-	if (context_words(c, false) || context_poll(c))
+	if (context_words(c, false) || op_poll(c))
 		Py_CLEAR(list);
 	for (Py_ssize_t i = 0; list && is_open(c) && i < PyList_Size(c->conns); i++) {
 		struct conn *k = (struct conn *)PyList_GetItem(c->conns, i);
@@ -636,7 +636,7 @@ static PyObject *context_poll_all(PyObject *self, PyObject *unused)
 {
 	struct context *c = (struct context *)self;
 
-	if (is_open(c) && context_poll(c))
+	if (is_open(c) && op_poll(c))
 		return NULL;
 	return PyLong_FromUnsignedLongLong(c->nr_ended);
 }
@@ -645,7 +645,7 @@ static PyObject *context_arm(PyObject *self, PyObject *unused)
 {
 	struct context *c = (struct context *)self;
 
-	return PyLong_FromLong(is_open(c) ? queue_arm(c) : -1);
+	return PyLong_FromLong(is_open(c) ? turn_arm(c) : -1);
 }
 
 static PyObject *context_disarm(PyObject *self, PyObject *unused)

@@ -152,12 +152,12 @@ extern unsigned fork_count;
 int turn_begin(struct context *c); /* 0, -errno of gx */
 void turn_end(struct context *c);
 bool turn_core(struct context *c); /* a turn, if the core is the callers'. Return: it did work */
-/** queue_arm() - As gx_queue_arm(); when it returns 0 the caller sleeps, and sets .sleeper to false
+/** turn_arm() - As gx_queue_arm(); when it returns 0 the caller sleeps, and sets .sleeper to false
  * afterwards. -1: another thread does, or there is no descriptor. */
-int queue_arm(struct context *c);
-/** context_rest() - Between two looks for a completion, in a wait that began at @from_ns: poll on,
+int turn_arm(struct context *c);
+/** turn_rest() - Between two looks for a completion, in a wait that began at @from_ns: poll on,
  * or, after a while, sleep until one may be there. -1: a signal handler raised. */
-int context_rest(struct context *c, uint64_t from_ns);
+int turn_rest(struct context *c, uint64_t from_ns);
 
 /* Give way while something goes on elsewhere: @turn counts from 0. -1: a signal handler raised. */
 int give_way(unsigned turn);
@@ -172,14 +172,14 @@ void place_close(struct place *p);
 
 /* op.c */
 void op_end(struct op *o, int status);
-int context_poll(struct context *c);	/* take completions. -1: raised */
-void context_linger(struct context *c); /* before a close: notes of conn_notify() go out */
+int op_poll(struct context *c);	   /* take completions. -1: raised */
+void op_linger(struct context *c); /* before a close: notes of conn_notify() go out */
 /* Post, and wait while the queue is full. -1: raised. */
-int conn_post(struct conn *k, const struct gx_op *g);
-PyObject *conn_put(PyObject *self, PyObject *args, PyObject *kw);
-PyObject *conn_get(PyObject *self, PyObject *args, PyObject *kw);
-PyObject *conn_put_many(PyObject *self, PyObject *args, PyObject *kw);
-PyObject *conn_get_many(PyObject *self, PyObject *args, PyObject *kw);
+int op_post_plain(struct conn *k, const struct gx_op *g);
+PyObject *op_put(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *op_get(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *op_put_many(PyObject *self, PyObject *args, PyObject *kw);
+PyObject *op_get_many(PyObject *self, PyObject *args, PyObject *kw);
 
 /* memory.c */
 PyObject *memory_make(struct context *c, PyObject *obj, uint64_t len, int device);

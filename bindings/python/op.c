@@ -34,7 +34,7 @@ void op_end(struct op *o, int status)
 	Py_DECREF(o); /* of the context */
 }
 
-static int conn_post_once(struct conn *k, const struct gx_op *g)
+static int op_post_once(struct conn *k, const struct gx_op *g)
 {
 	struct gx_conn *conn = k->conn;
 	struct gx_ep *ep = conn ? gx_conn_ep(conn, 0) : NULL;
@@ -86,7 +86,7 @@ static void notes_post(struct context *c)
 		if (!o->note_due)
 			continue;
 		op_note(o, &g);
-		ret = conn_post_once(o->conn, &g);
+		ret = op_post_once(o->conn, &g);
 		if (!ret)
 			return;
 		o->note_due = false;
@@ -125,7 +125,7 @@ static int comp_take(struct context *c, const struct gx_comp *comp)
 
 /* One at a time: code of Python that an end runs, or a thread that it lets go on, may poll too, or close
  * the context. */
-int context_poll(struct context *c)
+int op_poll(struct context *c)
 {
 	struct gx_comp comp;
 	int ret = 0;
@@ -138,12 +138,12 @@ int context_poll(struct context *c)
 	return ret;
 }
 
-void context_linger(struct context *c)
+void op_linger(struct context *c)
 {
 	uint64_t until = gx_now() + 1000 * MS_NS;
 
 	while (c->nr_sending && gx_now() < until) {
-		if (context_poll(c))
+		if (op_poll(c))
 			PyErr_Clear();
 		Py_BEGIN_ALLOW_THREADS
 		sched_yield();
@@ -242,14 +242,14 @@ static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 
 		if (context_check(o->ctx) || op_fill(o, segs))
 			return -1;
-		ret = conn_post_once(o->conn, g);
+		ret = op_post_once(o->conn, g);
 		if (ret < 0) {
 			fail_post(o->conn, ret);
 			return -1;
 		}
 		if (ret)
 			break;
-		if (context_poll(o->ctx) || context_rest(o->ctx, from))
+		if (op_poll(o->ctx) || turn_rest(o->ctx, from))
 			return -1;
 	}
 	/* The context's list of those that are under way holds it. */
@@ -262,18 +262,18 @@ static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 	return 0;
 }
 
-int conn_post(struct conn *k, const struct gx_op *g)
+int op_post_plain(struct conn *k, const struct gx_op *g)
 {
 	uint64_t from = gx_now();
 
 	for (;;) {
-		int ret = context_check(k->ctx) ? -EBADF : conn_post_once(k, g);
+		int ret = context_check(k->ctx) ? -EBADF : op_post_once(k, g);
 
 		if (ret > 0)
 			return 0;
 		if (ret < 0 && !PyErr_Occurred())
 			fail_post(k, ret);
-		if (ret < 0 || context_poll(k->ctx) || context_rest(k->ctx, from))
+		if (ret < 0 || op_poll(k->ctx) || turn_rest(k->ctx, from))
 			return -1;
 	}
 }
@@ -354,22 +354,22 @@ static PyObject *one_args(PyObject *self, PyObject *args, PyObject *kw, enum gx_
 	return ret;
 }
 
-PyObject *conn_put(PyObject *self, PyObject *args, PyObject *kw)
+PyObject *op_put(PyObject *self, PyObject *args, PyObject *kw)
 {
 	return one_args(self, args, kw, GX_OP_PUT);
 }
 
-PyObject *conn_get(PyObject *self, PyObject *args, PyObject *kw)
+PyObject *op_get(PyObject *self, PyObject *args, PyObject *kw)
 {
 	return one_args(self, args, kw, GX_OP_GET);
 }
 
-PyObject *conn_put_many(PyObject *self, PyObject *args, PyObject *kw)
+PyObject *op_put_many(PyObject *self, PyObject *args, PyObject *kw)
 {
 	return many_args(self, args, kw, GX_OP_PUT);
 }
 
-PyObject *conn_get_many(PyObject *self, PyObject *args, PyObject *kw)
+PyObject *op_get_many(PyObject *self, PyObject *args, PyObject *kw)
 {
 	return many_args(self, args, kw, GX_OP_GET);
 }
@@ -395,14 +395,14 @@ static PyObject *op_wait(PyObject *self, PyObject *args, PyObject *kw)
 	for (;;) {
 		if (!o->done && context_check(o->ctx))
 			return NULL;
-		if (!o->done && context_poll(o->ctx))
+		if (!o->done && op_poll(o->ctx))
 			return NULL;
 		if (o->done)
 			return op_result(o);
 		if (timeout >= 0 && (double)(gx_now() - from) >= timeout * 1e9)
 			return fail(-ETIMEDOUT, "the operation goes on: wait() again",
 				    GX_REASON_NONE);
-		if (context_rest(o->ctx, from))
+		if (turn_rest(o->ctx, from))
 			return NULL;
 	}
 }
@@ -413,7 +413,7 @@ static PyObject *op_done(PyObject *self, void *unused)
 
 	if (!o->done && context_check(o->ctx))
 		return NULL;
-	if (!o->done && context_poll(o->ctx))
+	if (!o->done && op_poll(o->ctx))
 		return NULL;
 	return PyBool_FromLong(o->done);
 }

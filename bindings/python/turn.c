@@ -121,7 +121,7 @@ bool turn_core(struct context *c)
 }
 
 /* One thread at a time sleeps on the queue's descriptor, which a second one would disarm. */
-int queue_arm(struct context *c)
+int turn_arm(struct context *c)
 {
 	int ret = c->sleeper || gx_queue_fd(c->queue) < 0 ? -1 : gx_queue_arm(c->queue);
 
@@ -134,7 +134,7 @@ int queue_arm(struct context *c)
 static bool queue_sleep(struct context *c)
 {
 	struct pollfd p = {.fd = gx_queue_fd(c->queue), .events = POLLIN};
-	int ret = queue_arm(c);
+	int ret = turn_arm(c);
 
 	if (ret)
 		return ret == 1;
@@ -145,7 +145,7 @@ static bool queue_sleep(struct context *c)
 	return true;
 }
 
-int context_rest(struct context *c, uint64_t from_ns)
+int turn_rest(struct context *c, uint64_t from_ns)
 {
 	uint64_t now = gx_now();
 
