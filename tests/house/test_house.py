@@ -366,13 +366,13 @@ WHERE = re.compile(r"`(struct )?(\w+)` in ([\w./]+\.[ch])\b")
 
 
 def rule_where(house):
-    """What CONTRIBUTING says is somewhere is there."""
-    for line, text in enumerate(house.files.get("CONTRIBUTING.md", "").splitlines(), 1):
+    """What docs/where.md says is somewhere is there."""
+    for line, text in enumerate(house.files.get("docs/where.md", "").splitlines(), 1):
         for struct, name, path in WHERE.findall(text):
             code = code_only(house.files.get(path, ""))
             there = re.search(rf"^struct {name} \{{", code, re.M) if struct else name in [f[0] for f in functions(code)]
             if not there:
-                house.fail("CONTRIBUTING.md", line, f"{struct}{name} is not in {path}")
+                house.fail("docs/where.md", line, f"{struct}{name} is not in {path}")
 
 
 DOC_COLUMNS = 100
@@ -670,8 +670,8 @@ SAMPLES = (
     (rule_third_party, {f"dataplane/ports/{n}.c": "#include <rte_mbuf.h>\n" for n in ("a", "dpdk/b", "dpdk/c")}, 1),
     (rule_third_party, {f"{n}/dpdk/a.c": "#include <rte_mbuf.h>\n" for n in ("dataplane/ports", "gpu")}, 1),
     (rule_third_party, {"dataplane/p.c": "#include <rte_ethdev.h>\n#include <rte_mbuf.h>\n", "tests/t.c": "#include <rte_eal.h>\n"}, 0),
-    (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c, `struct s` in poll/a.h\n", "poll/a.c": "void f(void)\n{\n}\n", "poll/a.h": "struct s {\n"}, 0),
-    (rule_where, {"CONTRIBUTING.md": "`f` in poll/a.c\n`struct s` in poll/b.h\n", "poll/a.c": "void g(void)\n{\n\tf();\n}\n"}, 2),
+    (rule_where, {"docs/where.md": "`f` in poll/a.c, `struct s` in poll/a.h\n", "poll/a.c": "void f(void)\n{\n}\n", "poll/a.h": "struct s {\n"}, 0),
+    (rule_where, {"docs/where.md": "`f` in poll/a.c\n`struct s` in poll/b.h\n", "poll/a.c": "void g(void)\n{\n\tf();\n}\n"}, 2),
     (rule_doc_columns, {"README.md": "x" * 101 + "\n", "docs/a.md": "x" * 101 + "\n", "tests/x/note.md": "x" * 101 + "\n"}, 2),
     (rule_doc_columns, {"README.md": "x" * 100 + "\n", "docs/measured/a.md": "| " + "x " * 60 + "|\n```\n" + "x " * 60 + "\n```\n[a](" + "x" * 99 + ")\n"}, 0),
     (rule_doc_length, {"docs/a.md": "x\n" * 301, "docs/a/b.md": "x\n" * 301, "docs/measured/a.md": "x\n" * 301}, 2),
