@@ -123,9 +123,9 @@ static void median__of_few(void **state)
 {
 	double odd[] = {3, 1, 2}, even[] = {4, 1, 3, 2};
 
-	assert_true(median(odd, 3) == 2);
-	assert_true(median(even, 4) == 2.5);
-	assert_true(isnan(median(odd, 0)));
+	assert_true(activity_median(odd, 3) == 2);
+	assert_true(activity_median(even, 4) == 2.5);
+	assert_true(isnan(activity_median(odd, 0)));
 }
 
 /* Goes by itself while it is let, a unit each 10 us. */
@@ -195,7 +195,7 @@ static void median_ratio__round_by_round(void **state)
 {
 	double a[] = {9, 2, 8}, b[] = {3, 2, 2};
 
-	assert_true(median_ratio(a, b, 3) == 3);
+	assert_true(activity_median_ratio(a, b, 3) == 3);
 	assert_true(a[0] == 9 && b[2] == 2);
 }
 

@@ -63,7 +63,7 @@ void check_guard(const void *buf, uint64_t len, uint64_t off, struct check_resul
 /**
  * struct check_ring - Which slot of a region message number i takes. @nr_slots slots are used in
  * turn. To check one message in CHECK_SAMPLE while the others go on, groups of 2^group_bits
- * consecutive messages go to slots of their own behind the ring. A server that posts receives and
+ * consecutive messages go to slots of their own after the ring. A server that posts receives and
  * its client must agree on it. Frozen once made.
  */
 #define CHECK_SAMPLE 64

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that gxperf starts: gxd for the demo, the command beside a load. Main thread only.
+ * Programs that gxperf starts: gxd for the demo, the command that runs during a load. Main thread only.
  */
 #ifndef CHILD_H
 #define CHILD_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A file that appears whole: it gets its name only when all of it is written. Until then an older
- * file of that name stays, and an unfinished file leaves nothing behind. One thread at a time.
+ * file of that name stays, and nothing is left of an unfinished file. One thread at a time.
  */
 #ifndef NEWFILE_H
 #define NEWFILE_H

@@ -66,7 +66,7 @@ static void options_print(const char *name, const struct argp *argp)
 	}
 }
 
-/* Behind a vertical tab is the end of a help text. */
+/* After a vertical tab is the end of a help text. */
 static void more_print(const char *name, const char *doc)
 {
 	const char *at = strchr(doc, '\v');

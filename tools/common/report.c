@@ -41,7 +41,7 @@ struct report {
 	struct newfile file;  /* of -J, or none */
 	int lines;	      /* of --append, or -1 */
 	bool lines_csv;	      /* it takes CSV, else lines of JSON */
-	struct json_t *parts; /* members of the document, beside the results */
+	struct json_t *parts; /* members of the document, next to the results */
 	const char *commit;
 	int lines_err; /* error of the last line not added; 0: none */
 	int out_err;   /* error of what stdout did not take; 0: none */
@@ -536,7 +536,7 @@ static void row_table(struct report *report, const struct report_row *r)
 		printf("# sha256 %s\n", r->sha256);
 }
 
-/* Columns of CSV that tell a row from those of other runs. @time: room for them */
+/* Columns of CSV that distinguish a row from those of other runs. @time: room for them */
 static struct csv_where csv_where(const struct report *report, char time[64])
 {
 	report_time(time, 64);

@@ -124,7 +124,7 @@ void report_part(struct report *report, const char *key, struct json_t *part);
 /** report_commit() - The commit for the environment part. The string must stay. */
 void report_commit(struct report *report, const char *commit);
 
-/** report_flush() - A reader of stdout sees what was printed. What it has no room for report_close() tells. */
+/** report_flush() - A reader of stdout sees what was printed. report_close() reports what it has no room for. */
 void report_flush(struct report *report);
 
 /** report_is_table() - Is stdout for people? */

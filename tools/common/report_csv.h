@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-/** struct csv_where - The last columns, which tell a row from those of other runs. */
+/** struct csv_where - The last columns, which distinguish a row from those of other runs. */
 struct csv_where {
 	const char *link, *port, *time, *host;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of gxperf to gxd, as small JSON messages over gx_conn_msg(), beside the data path:
+ * Requests of gxperf to gxd, as small JSON messages over gx_conn_msg(), not the data path:
  *
  *   {"id": 7, "op": "verify", ...}
  *   -> {"id": 7, "ok": true, ...} or {"id": 7, "ok": false, "error": "why"}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * --version prints this beside the library's version: the commit and the build of this program.
+ * --version prints this after the library's version: the commit and the build of this program.
  */
 #ifndef VERSION_TEXT_H
 #define VERSION_TEXT_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxd check (see check.h). It reads what gxd would read: the options, the keys, the users, the
- * address, how much memory is free. It opens no port and no GPU, so a gxd beside it is not disturbed.
+ * address, how much memory is free. It opens no port and no GPU, so a gxd that runs is not disturbed.
  */
 #include "gxd/check.h"
 #include "gxd/opts.h"

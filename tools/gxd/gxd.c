@@ -336,7 +336,7 @@ static bool gxd_busy(struct gxd *d, uint64_t *pkts_seen)
 	return gxd_sum(d, "msgs_active_now") || pkts != seen || queue_busy(d->svc);
 }
 
-/* Once in a period: tell systemd how it goes, and feed its watchdog if each core has turned since. A core
+/* Once in a period: report to systemd how it goes, and feed its watchdog if each core has turned since. A core
  * that sleeps turns ten times a second. */
 static void gxd_look(struct gxd *d)
 {
@@ -398,7 +398,7 @@ static void gxd_drain(struct gxd *d)
 	gx_log(GX_LOG_INFO, "%s", gx_now() < end ? "drained" : "still busy; ending all the same");
 }
 
-/* Is a NIC told of memory and connections while gxd serves? */
+/* Does a NIC hear of memory and connections while gxd serves? */
 static bool gxd_steers(const struct gxd_opts *o)
 {
 	return o->gx.nic.rx != GX_NIC_RX_COPY || o->gx.nic.tx != GX_NIC_TX_COPY;

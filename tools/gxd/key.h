@@ -10,7 +10,7 @@
 extern const struct argp gxd_keygen_argp;
 
 /**
- * gxd_keygen() - Run the command line behind "gxd". Main thread, before anything is open. No secret is
+ * gxd_keygen() - Run the command line after "gxd". Main thread, before anything is open. No secret is
  * printed.
  * @argv: argv[0] is "keygen"
  * Return: the exit status: 0: the file is there; 1: it could not be made; 2: usage.

@@ -10,7 +10,7 @@
 extern const struct argp gxd_metrics_argp;
 
 /**
- * gxd_metrics() - Run the command line behind "gxd", until a signal. Main thread, before anything is
+ * gxd_metrics() - Run the command line after "gxd", until a signal. Main thread, before anything is
  * open.
  * @argv: argv[0] is "metrics"
  * Return: the exit status: 0 ok, 1 failed, 2 usage.

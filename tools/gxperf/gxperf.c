@@ -446,7 +446,7 @@ static int main_list(void)
 	return fflush(stdout) ? PERF_FAILED : PERF_OK;
 }
 
-/* A program of its own draws, which lies beside this one. */
+/* A program of its own draws, which is in this one's folder. */
 static int main_plot(char **argv)
 {
 	char path[4096] = "gxperf-plot";

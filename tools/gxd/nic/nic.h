@@ -10,7 +10,7 @@
 extern const struct argp gxd_nic_argp;
 
 /**
- * gxd_nic() - Run the command line behind "gxd". Main thread, before anything is open.
+ * gxd_nic() - Run the command line after "gxd". Main thread, before anything is open.
  * @argv: argv[0] is "nic"
  * Return: the exit status: 0: each step is done or could be; 1: one is refused; 2: usage.
  */

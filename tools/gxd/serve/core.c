@@ -89,7 +89,7 @@ static void core_echo_take(struct service_core *core, const struct gx_comp *comp
 	core->echo_ep[core->nr_echoes++] = comp->ep;
 }
 
-/* Behind a message, while nobody waits: the put of the next one. */
+/* After a message, while nobody waits: the put of the next one. */
 static void poller_advance(struct service_poller *p)
 {
 	uint64_t back_b = ++p->next % RPC_POLL_SLOTS ? 0 : RPC_POLL_SLOTS * p->stride;

@@ -33,7 +33,7 @@ static struct service_client *lease_holder(struct request *req, const struct ser
 	return found; /* only this thread frees clients */
 }
 
-/* The first place for @want beside the leases of others. Return: there is one. */
+/* The first place for @want that no lease of others has. Return: there is one. */
 static bool lease_place(struct request *req, const struct service_lease *want, uint64_t *off)
 {
 	struct service_lease at = *want;

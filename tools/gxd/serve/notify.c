@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What gxd tells systemd; see notify.h. */
+/* What gxd reports to systemd; see notify.h. */
 #include "gxd/serve/notify.h"
 
 #include "common/unixsock.h"

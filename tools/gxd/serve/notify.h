@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gxd tells systemd: sd_notify(3), of which libsystemd is not needed for a datagram. Without
+ * What gxd reports to systemd: sd_notify(3), of which libsystemd is not needed for a datagram. Without
  * systemd these calls do nothing.
  */
 #ifndef GXD_NOTIFY_H

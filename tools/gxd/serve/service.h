@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gxd's services for gxperf, beside moving bytes: it poisons, fills, checks and digests regions,
+ * gxd's services for gxperf, other than moving bytes: it poisons, fills, checks and digests regions,
  * posts receives, echoes puts, and describes itself. gx's control thread takes requests
  * (queue.c), one worker thread answers them (service.c, request.h), the clients in turn,
  * and the cores post for it (core.c).

@@ -9,7 +9,7 @@
 
 extern const struct argp gxd_dump_argp;
 
-/** gxd_dump() - Run the command line behind "gxd". Main thread. Return: the exit status: 0 ok, 1
+/** gxd_dump() - Run the command line after "gxd". Main thread. Return: the exit status: 0 ok, 1
  * failed, 2 usage. */
 int gxd_dump(int argc, char **argv);
 

@@ -60,7 +60,7 @@ static void client_close(struct client *c)
 
 /* ---- What is asked for ---- */
 
-/* q of a media range: the text behind its ';'. 1000: 1, or none is said. */
+/* q of a media range: the text after its ';'. 1000: 1, or none is said. */
 static unsigned range_q(const char *p, const char *end)
 {
 	while (p < end) {

@@ -90,7 +90,7 @@ static void name_read(int fd, char name[32])
 		snprintf(name, 32, "unknown");
 }
 
-/* Is it the lock of a process that lives? Then @p is told of it. */
+/* Is it the lock of a process that lives? Then @p has its number. */
 static bool lock_look(const struct round *r, const char *name, const char *stem, struct peer *p)
 {
 	int fd = openat(r->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

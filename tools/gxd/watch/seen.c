@@ -37,7 +37,7 @@ const char *seen_by_name(unsigned by)
 	return by_names[by];
 }
 
-/* Samples stand in the order of connections, so the search begins behind the last one. @first: of the
+/* Samples stand in the order of connections, so the search begins after the last one. @first: of the
  * process */
 static struct seen_conn *conn_find(struct seen *s, unsigned first, uint64_t id, unsigned *hint)
 {

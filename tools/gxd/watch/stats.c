@@ -17,7 +17,7 @@
 
 enum { STATS_OK = 0, STATS_FAILED = 1, STATS_USAGE = 2 };
 
-/* Text comes at once: shutdown() tells the server that no request follows. */
+/* Text comes at once: shutdown() says to the server that no request follows. */
 static int stats_print(const char *path)
 {
 	char buf[16384];

@@ -10,7 +10,7 @@
 extern const struct argp gxd_stats_argp;
 
 /**
- * gxd_stats() - Run the command line behind "gxd". Main thread, before anything is open.
+ * gxd_stats() - Run the command line after "gxd". Main thread, before anything is open.
  * @argv: argv[0] is "stats"
  * Return: the exit status: 0: the counters are printed; 1: there are none; 2: usage.
  */

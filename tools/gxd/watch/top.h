@@ -10,7 +10,7 @@
 extern const struct argp gxd_top_argp;
 
 /**
- * gxd_top() - Run the command line behind "gxd", until q or a signal. Main thread. Where stdout is no
+ * gxd_top() - Run the command line after "gxd", until q or a signal. Main thread. Where stdout is no
  * terminal: one table, over one interval.
  * Return: the exit status: 0 ok, 1 failed, 2 usage.
  */

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define DOCTOR_TEXT_MAX	  1024
-/* What a packet of gx has beside its payload, with the headers around it, at most. */
+/* What a packet of gx has besides its payload, with the headers around it, at most. */
 #define DOCTOR_HEAD_B	  200
 #define DOCTOR_GET_B	  65536
 #define DOCTOR_TRAFFIC_NS 10000000000ull

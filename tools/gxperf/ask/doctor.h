@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The parts of gxperf doctor: doctor.c has the report and the way to a server, doctor_host.c
- * what /proc and /sys of this host tell. Main thread only.
+ * what /proc and /sys of this host say. Main thread only.
  */
 #ifndef GXPERF_DOCTOR_H
 #define GXPERF_DOCTOR_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf doctor: what /proc and /sys of this host tell. For tests GX_DOCTOR_ROOT names a folder that has
+ * gxperf doctor: what /proc and /sys of this host say. For tests GX_DOCTOR_ROOT names a folder that has
  * a proc/ and a sys/ of its own. A file that is not there says nothing. Main thread only.
  */
 #include "gxperf/ask/doctor.h"
@@ -90,7 +90,7 @@ static bool list_has(const char *list, int cpu)
 
 /* ---- Memory and limits ---- */
 
-/* May this process take a huge page? That a page is free does not tell: a cgroup may forbid it. */
+/* May this process take a huge page? That a page is free does not say so: a cgroup may forbid it. */
 static bool huge_given(void)
 {
 	int fd = memfd_create("gxperf-doctor", MFD_CLOEXEC | MFD_HUGETLB | MFD_HUGE_2MB);
@@ -328,7 +328,7 @@ static void nic_irqs(struct doctor *d)
 	struct dirent *e;
 	unsigned nr = 0, nr_all = 0;
 
-	if (!dir) /* virtio: the device behind it */
+	if (!dir) /* virtio: the device under it */
 		dir = host_dir("/sys/class/net/%s/device/../msi_irqs", d->nic);
 	while (dir && (e = readdir(dir))) {
 		size_t at = strlen(said);

@@ -30,7 +30,7 @@ void info_rdma(struct info *i);
 /** info_gids() - The GIDs of a port of an RDMA device. Return: the same for the document. */
 struct json_t *info_gids(struct info *i, const struct gx_device *d);
 
-/** info_nic() - What an interface tells, and how it can receive TCP payload: added to @doc. */
+/** info_nic() - What an interface says, and how it can receive TCP payload: added to @doc. */
 void info_nic(struct info *i, const struct gx_device *d, struct json_t *doc);
 
 /** info_nccl() - What NCCL and gx's plugin for it would choose in this process. Return: an enum

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf info --nccl: the plugin file that NCCL's loader would take in this environment, and the
- * choices of that plugin, which it tells itself (bindings/nccl/tell.c). NCCL and a GPU are not
+ * choices of that plugin, which it reports itself (bindings/nccl/tell.c). NCCL and a GPU are not
  * needed. Main thread only.
  */
 #include "gxperf/ask/info.h"
@@ -157,7 +157,7 @@ static void plugin_tables(struct nccl_info *n, struct plugin *p)
 	js_set(n->doc, "tables", tables);
 }
 
-/* ---- What it tells ---- */
+/* ---- What the plugin reports ---- */
 
 static void text_add(char *text, size_t room, const char *what)
 {

@@ -150,17 +150,17 @@ static int double_compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-double median(double *v, unsigned n)
+double activity_median(double *v, unsigned n)
 {
 	qsort(v, n, sizeof(*v), double_compare);
 	return !n ? NAN : n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-double median_ratio(const double *a, const double *b, unsigned n)
+double activity_median_ratio(const double *a, const double *b, unsigned n)
 {
 	double v[MEDIAN_MAX];
 
 	for (unsigned i = 0; i < n; i++)
 		v[i] = a[i] / b[i];
-	return median(v, n);
+	return activity_median(v, n);
 }

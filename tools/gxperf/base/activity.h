@@ -41,9 +41,9 @@ int activity_run(struct activity *a, unsigned n, uint64_t ns, bool pairs);
 /** activity_us() - Time of one unit in the last run. */
 double activity_us(const struct activity *a);
 
-double median(double *v, unsigned n); /* sorts; NAN when n is 0 */
+double activity_median(double *v, unsigned n); /* sorts; NAN when n is 0 */
 /** median_ratio() - Median of @a / @b, round by round; at most MEDIAN_MAX rounds. Sorts neither. */
 #define MEDIAN_MAX 99
-double median_ratio(const double *a, const double *b, unsigned n);
+double activity_median_ratio(const double *a, const double *b, unsigned n);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf's requests to the server, beside moving bytes: leases, patterns, poison, checks, digests
+ * gxperf's requests to the server, other than moving bytes: leases, patterns, poison, checks, digests
  * and counters (gxd/serve/service.h); and reports of failures. Main thread, except perf_verify_request()
  * and perf_verify_reply().
  */

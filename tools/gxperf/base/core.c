@@ -24,7 +24,7 @@
 #define CORE_LOOK_NS	 2000000
 #define CORE_LOOK_MAX_NS 20000000
 #define CORE_STUCK_NS	 90000000000ull
-#define CORE_TELL_NS	 1000000000ull
+#define CORE_PRINT_NS	 1000000000ull
 #define CORE_LOOK_PART	 32 /* of the time so far */
 
 static void core_pin(int cpu)
@@ -146,7 +146,7 @@ void perf_look_nap(uint64_t since_ns)
 int perf_job_wait(struct perf *perf, struct perf_job *job, _Atomic uint64_t *count, uint64_t size,
 		  const char *what)
 {
-	uint64_t begin = gx_now(), moved = begin, told = begin, last = 0, now;
+	uint64_t begin = gx_now(), moved = begin, printed = begin, last = 0, now;
 
 	while (!atomic_load_explicit(&job->done, memory_order_acquire)) {
 		uint64_t n = atomic_load_explicit(count, memory_order_relaxed);
@@ -156,8 +156,8 @@ int perf_job_wait(struct perf *perf, struct perf_job *job, _Atomic uint64_t *cou
 		if (n != last || throttle_rests())
 			moved = now;
 		last = n;
-		if (now - told >= CORE_TELL_NS) {
-			told = now;
+		if (now - printed >= CORE_PRINT_NS) {
+			printed = now;
 			report_progress(perf->report, "%s of %llu bytes: %.0f s, %llu %s",
 					perf->opts->command, (unsigned long long)size,
 					(double)(now - begin) / 1e9, (unsigned long long)n, what);

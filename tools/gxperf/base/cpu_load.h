@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work for CPUs beside gx's, to see how communication slows it: threads, each pinned to a CPU,
+ * Work for CPUs next to gx's, to see how communication slows it: threads, each pinned to a CPU,
  * repeat the same run, each on memory of its own. The interface is like that of gxlab/load.h. Main
  * thread only.
  */

@@ -139,7 +139,7 @@ struct perf;
 enum perf_step { PERF_STEP_IDLE, PERF_STEP_BUSY, PERF_STEP_DONE };
 
 /**
- * struct perf_job - Work for a core's thread beside turning. The thread calls @step after every
+ * struct perf_job - Work for a core's thread besides turning. The thread calls @step after every
  * turn, until it returns DONE. Then it sets @done, and the job belongs to the main thread again.
  */
 struct perf_job {
@@ -168,7 +168,7 @@ void perf_nap(uint64_t ns);
 /** perf_look_nap() - Sleep, between two looks at the cores. Each wakes this thread on a CPU that a core
  * may be using, so the longer the cores have worked since @since_ns, the longer it is. */
 void perf_look_nap(uint64_t since_ns);
-/** perf_job_wait() - Wait for @job, which counts in @count the answers of the server; tell of them
+/** perf_job_wait() - Wait for @job, which counts in @count the answers of the server; report them
  * as @what ("echoes"). Return: an enum perf_status. */
 int perf_job_wait(struct perf *perf, struct perf_job *job, _Atomic uint64_t *count, uint64_t size,
 		  const char *what);
@@ -232,7 +232,7 @@ int perf_room(struct perf *perf, uint64_t len);
 
 struct perf_lease {
 	uint64_t len;
-	const char *content; /* NULL: we write there; else we only read, beside others that name the
+	const char *content; /* NULL: we write there; else we only read, as others may that name the
 				same content */
 	bool moves;	     /* any place will do, and @content differs from place to place */
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The page between gxperf overlap and the command beside it (see throttle.h).
+ * The page between gxperf overlap and its command (see throttle.h).
  */
 #include "gxperf/base/throttle.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A page of shared memory between gxperf overlap and the sub-command that it runs beside a load. It
+ * A page of shared memory between gxperf overlap and the sub-command that it runs during a load. It
  * counts the messages that the command may begin and those that have ended. overlap makes the page.
  * The command joins it by the descriptor of --throttle, warms up, reports ready, and then begins
  * only messages that it has taken from the throttle.

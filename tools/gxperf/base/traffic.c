@@ -237,7 +237,7 @@ static bool traffic_check_local(struct traffic_flow *f, struct traffic_core *fc)
 		if (!n && c->at < p->size)
 			return false;
 		if (traffic_verify_local(f, first + c->slot, c->at, n, fc->room,
-					 &fc->way[f->back].checked))
+					 &fc->dir[f->back].checked))
 			traffic_fail(f, -EIO);
 		c->at += n;
 		budget -= n;
@@ -258,7 +258,7 @@ static bool traffic_check_step(struct traffic_flow *f, struct traffic_core *fc)
 		if (c->err)
 			traffic_fail(f, c->err);
 		else
-			check_result_add(&fc->way[f->back].checked, &c->reply);
+			check_result_add(&fc->dir[f->back].checked, &c->reply);
 		traffic_check_end(f);
 		return true;
 	case TRAFFIC_CHECK_LOCAL:
@@ -271,7 +271,7 @@ static bool traffic_check_step(struct traffic_flow *f, struct traffic_core *fc)
 
 /* ---- Completions ---- */
 
-static void traffic_count(struct traffic_core *fc, struct traffic_way *w, unsigned n, uint64_t now)
+static void traffic_count(struct traffic_core *fc, struct traffic_dir *w, unsigned n, uint64_t now)
 {
 	w->end_ns = now;
 	atomic_store_explicit(&w->count, atomic_load_explicit(&w->count, memory_order_relaxed) + n,
@@ -292,8 +292,8 @@ static void traffic_done(struct traffic_core *fc, const struct gx_comp *comp, ui
 		traffic_fail(f, comp->status);
 		return;
 	}
-	hist_record(&fc->way[f->back].hist, now - f->post_ns[slot]);
-	traffic_count(fc, &fc->way[f->back], 1, now);
+	hist_record(&fc->dir[f->back].hist, now - f->post_ns[slot]);
+	traffic_count(fc, &fc->dir[f->back], 1, now);
 	if (!check_ring_sampled(ring, f->number[slot]))
 		return;
 	f->state[slot] = TRAFFIC_SLOT_CHECK;
@@ -311,10 +311,10 @@ static void traffic_done_same(struct traffic_core *fc, const struct gx_comp comp
 	for (unsigned i = 0; i < n; i++) {
 		if (comps[i].status)
 			traffic_fail(f, comps[i].status);
-		hist_record(&fc->way[0].hist, now - f->post_ns[f->taken++ & f->time_mask]);
+		hist_record(&fc->dir[0].hist, now - f->post_ns[f->taken++ & f->time_mask]);
 	}
 	f->in_flight -= n;
-	traffic_count(fc, &fc->way[0], n, now);
+	traffic_count(fc, &fc->dir[0], n, now);
 }
 
 static bool traffic_comps(struct traffic_core *fc, uint64_t now)
@@ -364,7 +364,7 @@ enum perf_step traffic_core_step(struct perf_job *job, uint64_t now)
 	bool busy = traffic_comps(fc, now), through = true;
 
 	if (!fc->begin_ns)
-		fc->begin_ns = fc->way[0].end_ns = fc->way[1].end_ns = now;
+		fc->begin_ns = fc->dir[0].end_ns = fc->dir[1].end_ns = now;
 	if (fc->deadline_ns && now >= fc->deadline_ns)
 		fc->stopping = true;
 	if (fc->throttled && throttle_ends())

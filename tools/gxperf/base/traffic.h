@@ -77,7 +77,7 @@ struct traffic_flow {
 };
 
 /** struct traffic_way - What a core did in a phase, in one direction. */
-struct traffic_way {
+struct traffic_dir {
 	uint64_t end_ns;	     /* last completion */
 	_Atomic uint64_t count;	     /* messages completed; main reads it for progress */
 	struct check_result checked; /* results of checks during the phase */
@@ -97,7 +97,7 @@ struct traffic_core {
 	bool stopping;
 	bool stopped;		   /* a signal asked to end */
 	bool throttled;		   /* this phase follows the throttle, without a limit of its own */
-	struct traffic_way way[2]; /* [1]: of flows that go back */
+	struct traffic_dir dir[2]; /* [1]: of flows that go back */
 	unsigned char *room;	   /* TRAFFIC_PIECE_B, for checks of GPU memory */
 };
 

@@ -302,7 +302,7 @@ static int rank_link_check(struct coll_rank *r)
 }
 
 /* Rank 0 accepted the connection, and knows only that the other end chose. All ranks have the same
- * options, so rank 0 can tell the reason. */
+ * options, so rank 0 knows the reason. */
 static const char *path_why(const struct perf_opts *o, const struct gx_conn_info *info, char *buf,
 			    size_t room)
 {
@@ -349,7 +349,7 @@ static void rank_path_tell(const struct coll_rank *r)
 		path.reason = gx_reason_name(info.path_reason);
 		if (strcmp(info.link, "verbs") != 0 && !link_unpacks(info.link, run->c->kind))
 			path.unpack =
-				"direct"; /* beside link verbs memory of a GPU goes by packets */
+				"direct"; /* with link verbs memory of a GPU goes by packets */
 		if (!strcmp(info.link, "local"))
 			path.engine = run->c->kind == GX_MEM_HOST ? "cpu"
 				      : o->tune.engine		  ? o->tune.engine

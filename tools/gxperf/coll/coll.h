@@ -44,7 +44,7 @@ struct coll_run {
 	char master[128];
 	pthread_barrier_t opened;   /* all ranks here are open */
 	_Atomic unsigned nr_failed; /* ranks that failed to open */
-	/* Beside a load: rank 0 takes messages from the throttle; all ranks do as many. */
+	/* During a load: rank 0 takes messages from the throttle; all ranks do as many. */
 	_Atomic uint64_t throttle_limit;
 	_Atomic bool throttle_end;
 };

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-#define COLL_GUARD_B	 64 /* least poison behind each destination */
+#define COLL_GUARD_B	 64 /* least poison after each destination */
 #define COLL_STRIDE_B	 4096
 #define COLL_DEFAULT_B	 (1ull << 30) /* payload to each rank by default: gives -n */
 #define COLL_N_MIN	 20
@@ -290,13 +290,13 @@ static int rank_post(struct coll_rank *r, const struct coll_plan *p, uint64_t i,
 }
 
 static void run_progress(struct coll_rank *r, const struct coll_plan *p, uint64_t done,
-			 uint64_t begin, uint64_t *told)
+			 uint64_t begin, uint64_t *printed)
 {
 	uint64_t now = gx_now();
 
-	if (r->rank || now - *told < COLL_PROGRESS_NS)
+	if (r->rank || now - *printed < COLL_PROGRESS_NS)
 		return;
-	*told = now;
+	*printed = now;
 	report_progress(r->run->report, "%s of %llu bytes: %.0f s, %llu done", r->run->o->command,
 			(unsigned long long)p->size, (double)(now - begin) / 1e9,
 			(unsigned long long)done);
@@ -334,7 +334,8 @@ static uint64_t run_limit(struct coll_rank *r, uint64_t upto, bool *last)
 static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr,
 		    struct coll_figures *mine)
 {
-	uint64_t ticket[GX_COLL_DEPTH], post_ns[GX_COLL_DEPTH], posted = 0, done = 0, begin, told;
+	uint64_t ticket[GX_COLL_DEPTH], post_ns[GX_COLL_DEPTH], posted = 0, done = 0, begin,
+								printed;
 	uint64_t n = *nr;
 	bool throttled = !n, last = !throttled;
 	int ret = rank_barrier(r);
@@ -342,7 +343,7 @@ static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr
 
 	if (ret)
 		return ret;
-	begin = told = gx_now();
+	begin = printed = gx_now();
 	while ((done < n || !last) && !ret) {
 		if (throttled)
 			n = run_limit(r, posted + p->depth, &last);
@@ -360,7 +361,7 @@ static int rank_run(struct coll_rank *r, const struct coll_plan *p, uint64_t *nr
 		}
 		if (ret == -EINPROGRESS || ret == -EAGAIN)
 			ret = 0;
-		run_progress(r, p, r->nr_before + done, begin - mine->ns, &told);
+		run_progress(r, p, r->nr_before + done, begin - mine->ns, &printed);
 	}
 	if (ret && throttled) /* the other ranks must not wait for this one */
 		atomic_store_explicit(&r->run->throttle_end, true, memory_order_release);

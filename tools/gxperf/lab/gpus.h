@@ -6,7 +6,7 @@
 #ifndef GPUS_H
 #define GPUS_H
 
-#include "gxperf/lab/gpu.h"
+#include "gxperf/lab/bench.h"
 
 #define GPUS_MAX   8 /* most GPUs */
 #define GPUS_LANES 2 /* queues of each GPU */

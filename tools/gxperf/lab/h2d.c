@@ -4,7 +4,7 @@
  * --scatter, by gx's kernel as listed and ordered, by its rivals, and the limits in the same run.
  * The destination is poisoned before each run, and every row compared after it.
  */
-#include "gxperf/lab/gpu.h"
+#include "gxperf/lab/bench.h"
 #include "gxperf/lab/lab.h"
 
 #include <gxlab/gather.h>

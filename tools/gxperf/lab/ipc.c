@@ -5,7 +5,7 @@
  * the bytes that this process has written there. Main thread only.
  */
 #include "gxperf/base/activity.h"
-#include "gxperf/lab/gpu.h"
+#include "gxperf/lab/bench.h"
 #include "gxperf/lab/lab.h"
 
 #include <gxlab/load.h>
@@ -344,13 +344,13 @@ static int ipc_size(struct ipc *p, enum ipc_kind kind, uint64_t size)
 	const struct report_cell cells[] = {
 		{"export_first_us", "name 1st", t.export_us[0], NULL},
 		{"open_first_us", "open 1st", t.open_us[0], NULL},
-		{"export_us", "name us", median(t.export_us, opts.rounds), NULL},
-		{"export_again_us", "again us", median(t.again_us, opts.rounds), NULL},
-		{"open_us", "open us", median(t.open_us, opts.rounds), NULL},
-		{"use_us", "1st use", median(t.use_us, opts.rounds), NULL},
-		{"use_again_us", "2nd use", median(t.use_again_us, opts.rounds), NULL},
-		{"close_us", "close us", median(t.close_us, opts.rounds), NULL},
-		{"reopen_us", "reopen us", median(t.reopen_us, opts.rounds), NULL},
+		{"export_us", "name us", activity_median(t.export_us, opts.rounds), NULL},
+		{"export_again_us", "again us", activity_median(t.again_us, opts.rounds), NULL},
+		{"open_us", "open us", activity_median(t.open_us, opts.rounds), NULL},
+		{"use_us", "1st use", activity_median(t.use_us, opts.rounds), NULL},
+		{"use_again_us", "2nd use", activity_median(t.use_again_us, opts.rounds), NULL},
+		{"close_us", "close us", activity_median(t.close_us, opts.rounds), NULL},
+		{"reopen_us", "reopen us", activity_median(t.reopen_us, opts.rounds), NULL},
 		{"owner", NULL, opts.owner, NULL},
 		{"device", NULL, opts.device, NULL},
 		{"rounds", NULL, opts.rounds, NULL},

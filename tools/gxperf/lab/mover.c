@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The common part of all ways to move data, and two of them: gx's copy engine path, and its rival,
+ * The common part of all movers, and two of them: gx's copy engine path, and its rival,
  * the driver's cuMemcpyPeerAsync (see mover.h). Main thread only.
  */
 #include "gxperf/lab/mover.h"
@@ -13,12 +13,12 @@
 
 static char why_text[256]; /* empty: gx_engine_why() has the reason */
 
-const char *way_why(void)
+const char *mover_why(void)
 {
 	return why_text[0] ? why_text : gx_engine_why();
 }
 
-void way_why_set(const char *fmt, ...)
+void mover_why_set(const char *fmt, ...)
 {
 	va_list ap;
 
@@ -27,231 +27,231 @@ void way_why_set(const char *fmt, ...)
 	va_end(ap);
 }
 
-const char *way_name(const struct way *w)
+const char *mover_name(const struct mover *m)
 {
-	return w->ops->runs_command ? w->command[0] : w->ops->name;
+	return m->ops->runs_command ? m->command[0] : m->ops->name;
 }
 
-int way_failed(struct way *w, const char *what, int err)
+int mover_failed(struct mover *m, const char *what, int err)
 {
-	report_error(w->gpus->report, "%s, %s: %s (%s)", way_name(w), what, way_why(),
+	report_error(m->gpus->report, "%s, %s: %s (%s)", mover_name(m), what, mover_why(),
 		     strerror(-err));
 	return PERF_FAILED;
 }
 
 /* ---- lanes ---- */
 
-/* A kernel copies within a GPU: on a queue of its own, beside copies between GPUs. */
-struct gx_engine_queue *way_queue(const struct way *w, const struct gpus_copy *c)
+/* A kernel copies within a GPU: on a queue of its own, at the time of copies between GPUs. */
+struct gx_engine_queue *mover_queue(const struct mover *m, const struct gpus_copy *c)
 {
-	return w->gpus->gpu[c->by].q[c->from == c->to];
+	return m->gpus->gpu[c->by].q[c->from == c->to];
 }
 
-void way_lanes(struct way *w)
+void mover_lanes(struct mover *m)
 {
-	w->nr_lanes = 0;
-	for (unsigned i = 0; i < w->nr_copies; i++) {
-		struct gx_engine_queue *q = way_queue(w, &w->copy[i]);
+	m->nr_lanes = 0;
+	for (unsigned i = 0; i < m->nr_copies; i++) {
+		struct gx_engine_queue *q = mover_queue(m, &m->copy[i]);
 		unsigned k = 0;
 
-		while (k < w->nr_lanes && w->lane[k].q != q)
+		while (k < m->nr_lanes && m->lane[k].q != q)
 			k++;
-		if (k == w->nr_lanes)
-			w->lane[w->nr_lanes++] = (struct way_lane){.q = q};
+		if (k == m->nr_lanes)
+			m->lane[m->nr_lanes++] = (struct mover_lane){.q = q};
 	}
 }
 
-int way_mark(struct way *w)
+int mover_mark(struct mover *m)
 {
 	int ret = 0;
 
-	for (unsigned i = 0; i < w->nr_lanes && !ret; i++)
-		ret = gx_engine_call(w->lane[i].q, NULL, NULL,
-				     &w->lane[i].ticket[w->posted % WAY_UNITS]);
+	for (unsigned i = 0; i < m->nr_lanes && !ret; i++)
+		ret = gx_engine_call(m->lane[i].q, NULL, NULL,
+				     &m->lane[i].ticket[m->posted % MOVER_UNITS]);
 	return ret;
 }
 
-static int lane_look(const struct way *w, struct way_lane *lane)
+static int lane_look(const struct mover *m, struct mover_lane *lane)
 {
 	int ret = gx_engine_poll(lane->q);
 
-	while (!ret && lane->done < w->posted) {
-		ret = gx_engine_result(lane->q, lane->ticket[lane->done % WAY_UNITS]);
+	while (!ret && lane->done < m->posted) {
+		ret = gx_engine_result(lane->q, lane->ticket[lane->done % MOVER_UNITS]);
 		lane->done += !ret;
 	}
 	return ret == -EINPROGRESS ? 0 : ret;
 }
 
-int way_lanes_ended(struct way *w, uint64_t *nr)
+int mover_lanes_ended(struct mover *m, uint64_t *nr)
 {
 	int ret = 0;
 
-	*nr = w->posted;
-	for (unsigned i = 0; i < w->nr_lanes && !ret; i++) {
-		ret = lane_look(w, &w->lane[i]);
-		*nr = w->lane[i].done < *nr ? w->lane[i].done : *nr;
+	*nr = m->posted;
+	for (unsigned i = 0; i < m->nr_lanes && !ret; i++) {
+		ret = lane_look(m, &m->lane[i]);
+		*nr = m->lane[i].done < *nr ? m->lane[i].done : *nr;
 	}
 	return ret;
 }
 
 /* ---- the interface ---- */
 
-int way_open(struct way *w)
+int mover_open(struct mover *m)
 {
 	why_text[0] = '\0';
-	w->posted = 0;
-	w->nr_copies = 0;
-	w->sms = w->ops->sms;
-	if (w->ops->patterns) {
-		if (!(w->ops->patterns & 1u << w->pattern)) {
-			report_error(w->gpus->report, "%s does not do %s", w->ops->name,
-				     gpus_pattern_text(w->pattern));
+	m->posted = 0;
+	m->nr_copies = 0;
+	m->sms = m->ops->sms;
+	if (m->ops->patterns) {
+		if (!(m->ops->patterns & 1u << m->pattern)) {
+			report_error(m->gpus->report, "%s does not do %s", m->ops->name,
+				     gpus_pattern_text(m->pattern));
 			return PERF_USAGE;
 		}
-		w->nr_copies = gpus_copies(w->gpus, w->pattern, w->size, w->copy);
-		w->unit_b = gpus_moved(w->gpus, w->pattern, w->size) * w->batch;
-		way_lanes(w);
+		m->nr_copies = gpus_copies(m->gpus, m->pattern, m->size, m->copy);
+		m->unit_b = gpus_moved(m->gpus, m->pattern, m->size) * m->batch;
+		mover_lanes(m);
 	}
-	return w->ops->open(w);
+	return m->ops->open(m);
 }
 
-void way_close(struct way *w)
+void mover_close(struct mover *m)
 {
-	if (w->ops)
-		w->ops->close(w);
-	w->ops = NULL;
+	if (m->ops)
+		m->ops->close(m);
+	m->ops = NULL;
 }
 
-unsigned way_depth(const struct way *w)
+unsigned mover_depth(const struct mover *m)
 {
-	if (w->batch > 1)
+	if (m->batch > 1)
 		return 2;
-	return w->pattern >= GPUS_ALLGATHER && w->ops->patterns && !w->ops->in_step ? 1 : 4;
+	return m->pattern >= GPUS_ALLGATHER && m->ops->patterns && !m->ops->in_step ? 1 : 4;
 }
 
-int way_post(struct way *w)
+int mover_post(struct mover *m)
 {
 	uint64_t nr;
-	int ret = way_ended(w, &nr);
+	int ret = mover_ended(m, &nr);
 
 	if (ret)
 		return ret;
-	if (w->posted - nr >= WAY_UNITS)
+	if (m->posted - nr >= MOVER_UNITS)
 		return -EAGAIN;
-	ret = w->ops->post(w);
-	w->posted += !ret;
+	ret = m->ops->post(m);
+	m->posted += !ret;
 	return ret;
 }
 
-int way_ended(struct way *w, uint64_t *nr)
+int mover_ended(struct mover *m, uint64_t *nr)
 {
-	return w->ops->ended(w, nr);
+	return m->ops->ended(m, nr);
 }
 
-int way_wait(struct way *w)
+int mover_wait(struct mover *m)
 {
 	uint64_t nr = 0, start = gx_now();
 	int ret;
 
-	while (!(ret = way_ended(w, &nr)) && nr < w->posted)
+	while (!(ret = mover_ended(m, &nr)) && nr < m->posted)
 		if (gx_now() - start > BENCH_WAIT_NS)
 			return -ETIMEDOUT;
 	return ret;
 }
 
-int way_gpus_fill(struct way *w)
+int mover_gpus_fill(struct mover *m)
 {
-	return gpus_fill(w->gpus, w->pattern, w->size);
+	return gpus_fill(m->gpus, m->pattern, m->size);
 }
 
-int way_gpus_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
+int mover_gpus_check(struct mover *m, uint64_t *checked_b, uint64_t *wrong)
 {
-	return gpus_check(w->gpus, w->pattern, w->size, checked_b, wrong);
+	return gpus_check(m->gpus, m->pattern, m->size, checked_b, wrong);
 }
 
-static int way_post_arg(void *arg)
+static int mover_post_arg(void *arg)
 {
-	return way_post(arg);
+	return mover_post(arg);
 }
 
-static int way_ended_arg(void *arg, uint64_t *nr)
+static int mover_ended_arg(void *arg, uint64_t *nr)
 {
-	return way_ended(arg, nr);
+	return mover_ended(arg, nr);
 }
 
-static uint64_t way_mode_arg(void *arg, enum activity_mode mode)
+static uint64_t mover_mode_arg(void *arg, enum activity_mode mode)
 {
-	struct way *w = arg;
+	struct mover *m = arg;
 
-	w->ops->run(w, mode);
-	return w->posted;
+	m->ops->run(m, mode);
+	return m->posted;
 }
 
-struct activity way_activity(struct way *w, unsigned depth)
+struct activity mover_activity(struct mover *m, unsigned depth)
 {
-	return (struct activity){.arg = w,
-				 .post = way_post_arg,
-				 .ended = way_ended_arg,
-				 .mode = w->ops->run ? way_mode_arg : NULL,
+	return (struct activity){.arg = m,
+				 .post = mover_post_arg,
+				 .ended = mover_ended_arg,
+				 .mode = m->ops->run ? mover_mode_arg : NULL,
 				 .depth = depth};
 }
 
-static int plain_open(struct way *w)
+static int plain_open(struct mover *m)
 {
 	return PERF_OK;
 }
 
-static void plain_close(struct way *w)
+static void plain_close(struct mover *m)
 {
 }
 
 /* ---- gx: copies queued on persistent streams, by the copy engines ---- */
 
-static struct gx_engine_piece ce_piece(const struct way *w, const struct gpus_copy *c)
+static struct gx_engine_piece ce_piece(const struct mover *m, const struct gpus_copy *c)
 {
-	return (struct gx_engine_piece){gpus_dst(w->gpus, c), gpus_src(w->gpus, c), c->len};
+	return (struct gx_engine_piece){gpus_dst(m->gpus, c), gpus_src(m->gpus, c), c->len};
 }
 
 /* Two GPUs: post all copies of a unit in one call. */
-static int ce_post_lane(struct way *w, struct way_lane *lane)
+static int ce_post_lane(struct mover *m, struct mover_lane *lane)
 {
 	struct gx_engine_piece list[GX_ENGINE_PIECES_MAX];
 	unsigned n = 0;
 
-	for (unsigned b = 0; b < w->batch; b++)
-		for (unsigned i = 0; i < w->nr_copies; i++)
-			if (way_queue(w, &w->copy[i]) == lane->q)
-				list[n++] = ce_piece(w, &w->copy[i]);
-	return gx_engine_copies(lane->q, list, n, &lane->ticket[w->posted % WAY_UNITS]);
+	for (unsigned b = 0; b < m->batch; b++)
+		for (unsigned i = 0; i < m->nr_copies; i++)
+			if (mover_queue(m, &m->copy[i]) == lane->q)
+				list[n++] = ce_piece(m, &m->copy[i]);
+	return gx_engine_copies(lane->q, list, n, &lane->ticket[m->posted % MOVER_UNITS]);
 }
 
 /* More GPUs: post step by step, so that no GPU begins late. */
-static int ce_post_steps(struct way *w)
+static int ce_post_steps(struct mover *m)
 {
 	int ret = 0;
 
-	for (unsigned i = 0; i < w->nr_copies && !ret; i++) {
-		struct gx_engine_piece one = ce_piece(w, &w->copy[i]);
+	for (unsigned i = 0; i < m->nr_copies && !ret; i++) {
+		struct gx_engine_piece one = ce_piece(m, &m->copy[i]);
 
-		ret = gx_engine_copies(way_queue(w, &w->copy[i]), &one, 1, NULL);
+		ret = gx_engine_copies(mover_queue(m, &m->copy[i]), &one, 1, NULL);
 	}
-	return ret ? ret : way_mark(w);
+	return ret ? ret : mover_mark(m);
 }
 
-static int ce_post(struct way *w)
+static int ce_post(struct mover *m)
 {
 	int ret = 0;
 
-	if (w->batch == 1 && w->nr_lanes > 2)
-		return ce_post_steps(w);
-	for (unsigned k = 0; k < w->nr_lanes && !ret; k++)
-		ret = ce_post_lane(w, &w->lane[k]);
+	if (m->batch == 1 && m->nr_lanes > 2)
+		return ce_post_steps(m);
+	for (unsigned k = 0; k < m->nr_lanes && !ret; k++)
+		ret = ce_post_lane(m, &m->lane[k]);
 	return ret;
 }
 
 #define ALL_PATTERNS ((1u << GPUS_PATTERNS) - 1)
 
-const struct way_ops way_gx = {
+const struct mover_ops mover_gx = {
 	.name = "gx",
 	.doc = "gx's engine: copies queued on persistent streams, by copy engines",
 	.patterns = ALL_PATTERNS,
@@ -259,7 +259,7 @@ const struct way_ops way_gx = {
 	.open = plain_open,
 	.close = plain_close,
 	.post = ce_post,
-	WAY_GPUS,
+	MOVER_GPUS,
 };
 
 /* ---- peer: cuMemcpyPeerAsync, one call a copy on one stream a GPU ---- */
@@ -279,7 +279,7 @@ static int peer_context(void *arg, void *stream)
 	return driver.current(arg) ? -EIO : 0;
 }
 
-static int peer_open(struct way *w)
+static int peer_open(struct mover *m)
 {
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
@@ -288,20 +288,20 @@ static int peer_open(struct way *w)
 		*(void **)&driver.current = dlsym(lib, "cuCtxGetCurrent");
 	}
 	if (!lib || !driver.copy || !driver.current) {
-		way_why_set("the driver has no cuMemcpyPeerAsync");
-		return way_failed(w, "open", -ENOENT);
+		mover_why_set("the driver has no cuMemcpyPeerAsync");
+		return mover_failed(m, "open", -ENOENT);
 	}
-	for (unsigned i = 0; i < w->gpus->n; i++) {
-		int ret = gx_engine_call(w->gpus->gpu[i].q[0], peer_context, &driver.ctx[i], NULL);
+	for (unsigned i = 0; i < m->gpus->n; i++) {
+		int ret = gx_engine_call(m->gpus->gpu[i].q[0], peer_context, &driver.ctx[i], NULL);
 
 		if (ret)
-			return way_failed(w, "context", ret);
+			return mover_failed(m, "context", ret);
 	}
 	return PERF_OK;
 }
 
 struct peer_call {
-	const struct way *w;
+	const struct mover *m;
 	const struct gpus_copy *c;
 };
 
@@ -309,29 +309,29 @@ static int peer_copy(void *arg, void *stream)
 {
 	const struct peer_call *call = arg;
 	const struct gpus_copy *c = call->c;
-	unsigned res = driver.copy((uintptr_t)gpus_dst(call->w->gpus, c), driver.ctx[c->to],
-				   (uintptr_t)gpus_src(call->w->gpus, c), driver.ctx[c->from],
+	unsigned res = driver.copy((uintptr_t)gpus_dst(call->m->gpus, c), driver.ctx[c->to],
+				   (uintptr_t)gpus_src(call->m->gpus, c), driver.ctx[c->from],
 				   c->len, stream);
 
 	if (res)
-		way_why_set("cuMemcpyPeerAsync: error %u", res);
+		mover_why_set("cuMemcpyPeerAsync: error %u", res);
 	return res ? -EIO : 0;
 }
 
-static int peer_post(struct way *w)
+static int peer_post(struct mover *m)
 {
 	int ret = 0;
 
-	for (unsigned b = 0; b < w->batch && !ret; b++)
-		for (unsigned i = 0; i < w->nr_copies && !ret; i++) {
-			struct peer_call call = {w, &w->copy[i]};
+	for (unsigned b = 0; b < m->batch && !ret; b++)
+		for (unsigned i = 0; i < m->nr_copies && !ret; i++) {
+			struct peer_call call = {m, &m->copy[i]};
 
-			ret = gx_engine_call(way_queue(w, &w->copy[i]), peer_copy, &call, NULL);
+			ret = gx_engine_call(mover_queue(m, &m->copy[i]), peer_copy, &call, NULL);
 		}
-	return ret ? ret : way_mark(w);
+	return ret ? ret : mover_mark(m);
 }
 
-const struct way_ops way_peer = {
+const struct mover_ops mover_peer = {
 	.name = "peer",
 	.doc = "the driver's cuMemcpyPeerAsync (cudaMemcpyPeerAsync), one stream a GPU",
 	.patterns = ALL_PATTERNS,
@@ -339,5 +339,5 @@ const struct way_ops way_peer = {
 	.open = peer_open,
 	.close = plain_close,
 	.post = peer_post,
-	WAY_GPUS,
+	MOVER_GPUS,
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Two ways that move data into GPU 0 without another GPU (see mover.h): unpack of fragments at a
+ * Two movers of data into GPU 0 without another GPU (see mover.h): unpack of fragments at a
  * steady rate, as if from packets, and a gather of rows from pinned host memory. Each has an engine
  * of its own, because an engine has the bound on SMs. Main thread only.
  */
@@ -35,9 +35,9 @@ struct unpack_way {
 	uint64_t done, due_ns;
 };
 
-static void unpack_close(struct way *w)
+static void unpack_close(struct mover *m)
 {
-	struct unpack_way *u = w->priv;
+	struct unpack_way *u = m->priv;
 
 	if (!u)
 		return;
@@ -47,7 +47,7 @@ static void unpack_close(struct way *w)
 		gx_engine_block_close(u->block[i]);
 	bench_close(&u->b);
 	free(u);
-	w->priv = NULL;
+	m->priv = NULL;
 }
 
 static int unpack_block(struct unpack_way *u, unsigned i)
@@ -78,61 +78,61 @@ static void unpack_divide(struct unpack_way *u, uint64_t size)
 	u->nr_blocks = u->units * u->per;
 }
 
-static int unpack_open(struct way *w)
+static int unpack_open(struct mover *m)
 {
 	struct bench_want want = {.device = 0,
-				  .unpack = w->ops == &way_unpack ? GX_UNPACK_MODE_KERNEL
-								  : GX_UNPACK_MODE_RESIDENT,
-				  .sms = (unsigned)w->want_sms,
+				  .unpack = m->ops == &mover_unpack ? GX_UNPACK_MODE_KERNEL
+								    : GX_UNPACK_MODE_RESIDENT,
+				  .sms = (unsigned)m->want_sms,
 				  .back_b = UNPACK_POOL_B,
 				  .dev_b = {UNPACK_POOL_B, UNPACK_POOL_B}};
 	struct unpack_way *u = calloc(1, sizeof(*u));
 	int ret;
 
-	w->priv = u;
+	m->priv = u;
 	if (!u)
-		return way_failed(w, "open", -ENOMEM);
-	ret = bench_open(&want, w->gpus->report, &u->b);
+		return mover_failed(m, "open", -ENOMEM);
+	ret = bench_open(&want, m->gpus->report, &u->b);
 	if (ret)
 		return ret;
 	bench_shuffle(u->slot, UNPACK_POOL_B / UNPACK_FRAG_B, UNPACK_SHUFFLE, 7);
-	unpack_divide(u, w->size);
+	unpack_divide(u, m->size);
 	for (unsigned i = 0; i < u->nr_blocks && !ret; i++)
 		ret = unpack_block(u, i);
-	w->unit_b = w->size;
-	w->sms = (int)u->b.info.sms;
-	return ret ? way_failed(w, "blocks", ret) : PERF_OK;
+	m->unit_b = m->size;
+	m->sms = (int)u->b.info.sms;
+	return ret ? mover_failed(m, "blocks", ret) : PERF_OK;
 }
 
-static int unpack_post(struct way *w)
+static int unpack_post(struct mover *m)
 {
-	struct unpack_way *u = w->priv;
+	struct unpack_way *u = m->priv;
 	uint64_t now = gx_now();
 
 	if (now < u->due_ns)
 		return -EAGAIN;
-	if (w->posted - u->done >= u->units)
+	if (m->posted - u->done >= u->units)
 		return -EAGAIN;
-	u->begun += gx_engine_unpack(u->b.q, u->block + w->posted % u->units * u->per + u->begun,
+	u->begun += gx_engine_unpack(u->b.q, u->block + m->posted % u->units * u->per + u->begun,
 				     u->per - u->begun);
 	if (u->begun < u->per)
 		return -EAGAIN;
 	u->begun = 0;
-	if (w->rate > 0) {
+	if (m->rate > 0) {
 		/* More than a unit late: do not catch up. */
-		if (now > u->due_ns + (uint64_t)((double)w->size / w->rate))
+		if (now > u->due_ns + (uint64_t)((double)m->size / m->rate))
 			u->due_ns = now;
-		u->due_ns += (uint64_t)((double)w->size / w->rate);
+		u->due_ns += (uint64_t)((double)m->size / m->rate);
 	}
 	return 0;
 }
 
-static int unpack_ended(struct way *w, uint64_t *nr)
+static int unpack_ended(struct mover *m, uint64_t *nr)
 {
-	struct unpack_way *u = w->priv;
+	struct unpack_way *u = m->priv;
 	int ret = gx_engine_poll(u->b.q);
 
-	while (!ret && u->done < w->posted) {
+	while (!ret && u->done < m->posted) {
 		for (unsigned k = 0; k < u->per && !ret; k++)
 			ret = gx_engine_block_status(u->block[u->done % u->units * u->per + k]);
 		u->done += !ret;
@@ -141,23 +141,23 @@ static int unpack_ended(struct way *w, uint64_t *nr)
 	return ret == -EINPROGRESS ? 0 : ret;
 }
 
-static int unpack_fill(struct way *w)
+static int unpack_fill(struct mover *m)
 {
-	struct unpack_way *u = w->priv;
+	struct unpack_way *u = m->priv;
 	int ret = gx_pattern_fill(u->b.engine, u->b.dev[0], UNPACK_POOL_B, 1);
 
 	if (!ret)
 		ret = gx_pattern_fill(u->b.engine, u->b.dev[1], UNPACK_POOL_B, LOCAL_POISON);
-	return ret ? way_failed(w, "pattern", ret) : PERF_OK;
+	return ret ? mover_failed(m, "pattern", ret) : PERF_OK;
 }
 
-static int unpack_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
+static int unpack_check(struct mover *m, uint64_t *checked_b, uint64_t *wrong)
 {
-	struct unpack_way *u = w->priv;
-	uint64_t units = w->posted < u->units ? w->posted : u->units;
-	uint64_t frags = units * w->size / UNPACK_FRAG_B;
+	struct unpack_way *u = m->priv;
+	uint64_t units = m->posted < u->units ? m->posted : u->units;
+	uint64_t frags = units * m->size / UNPACK_FRAG_B;
 	const uint64_t *got = (const uint64_t *)u->b.back;
-	int ret = bench_copy(&u->b, u->b.back, u->b.dev[1], units * w->size);
+	int ret = bench_copy(&u->b, u->b.back, u->b.dev[1], units * m->size);
 
 	for (uint64_t i = 0; i < frags * (UNPACK_FRAG_B / 8) && !ret; i++) {
 		uint64_t at = (uint64_t)u->slot[i / (UNPACK_FRAG_B / 8)] * (UNPACK_FRAG_B / 8) +
@@ -173,13 +173,13 @@ static int unpack_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
 	.open = unpack_open, .close = unpack_close, .post = unpack_post, .ended = unpack_ended,    \
 	.fill = unpack_fill, .check = unpack_check
 
-const struct way_ops way_unpack = {
+const struct mover_ops mover_unpack = {
 	.name = "unpack",
 	.doc = "fragments of 4 KiB in GPU memory to where they belong, --rate GB/s, --sms SMs",
 	UNPACK_WAY,
 };
 
-const struct way_ops way_unpack_resident = {
+const struct mover_ops mover_unpack_resident = {
 	.name = "unpack-resident",
 	.doc = "the same by the kernel that stays, block by block",
 	UNPACK_WAY,
@@ -197,15 +197,15 @@ static size_t h2d_rows_b(void)
 	return (size_t)H2D_SLOTS * H2D_ROW_B;
 }
 
-static void h2d_close(struct way *w)
+static void h2d_close(struct mover *m)
 {
-	struct h2d_way *h = w->priv;
+	struct h2d_way *h = m->priv;
 
 	if (!h)
 		return;
 	bench_close(&h->b);
 	free(h);
-	w->priv = NULL;
+	m->priv = NULL;
 }
 
 /* Distinct rows; sources and destinations in two random orders. */
@@ -222,12 +222,12 @@ static int h2d_pairs(struct h2d_way *h)
 	return bench_copy(&h->b, h->b.dev[1], h->pairs, H2D_NR * sizeof(*h->pairs)) ? -EIO : 0;
 }
 
-static int h2d_open(struct way *w)
+static int h2d_open(struct mover *m)
 {
 	size_t pairs_b = H2D_NR * sizeof(struct gx_row_pair);
 	struct bench_want want = {
 		.device = 0,
-		.sms = (unsigned)w->want_sms,
+		.sms = (unsigned)m->want_sms,
 		.host_b = h2d_rows_b() + pairs_b,
 		.back_b = h2d_rows_b(),
 		.dev_b = {h2d_rows_b(), pairs_b},
@@ -236,24 +236,24 @@ static int h2d_open(struct way *w)
 	struct h2d_way *h = calloc(1, sizeof(*h));
 	int ret;
 
-	w->priv = h;
+	m->priv = h;
 	if (!h)
-		return way_failed(w, "open", -ENOMEM);
-	ret = bench_open(&want, w->gpus->report, &h->b);
+		return mover_failed(m, "open", -ENOMEM);
+	ret = bench_open(&want, m->gpus->report, &h->b);
 	if (ret)
 		return ret;
 	h->pairs = (struct gx_row_pair *)(h->b.host + h2d_rows_b());
 	ret = h2d_pairs(h);
-	w->unit_b = (uint64_t)H2D_NR * H2D_ROW_B;
-	w->sms = w->want_sms ? w->want_sms : 4;
-	w->lane[0] = (struct way_lane){.q = h->b.q};
-	w->nr_lanes = 1;
-	return ret ? way_failed(w, "pairs", ret) : PERF_OK;
+	m->unit_b = (uint64_t)H2D_NR * H2D_ROW_B;
+	m->sms = m->want_sms ? m->want_sms : 4;
+	m->lane[0] = (struct mover_lane){.q = h->b.q};
+	m->nr_lanes = 1;
+	return ret ? mover_failed(m, "pairs", ret) : PERF_OK;
 }
 
-static int h2d_post(struct way *w)
+static int h2d_post(struct mover *m)
 {
-	struct h2d_way *h = w->priv;
+	struct h2d_way *h = m->priv;
 	struct gx_gather g = GX_INIT(g);
 
 	g.src = h->b.host;
@@ -263,23 +263,23 @@ static int h2d_post(struct way *w)
 	g.src_rows = g.dst_rows = H2D_SLOTS;
 	g.row_b = H2D_ROW_B;
 	g.by = GX_GATHER_BY_KERNEL;
-	g.sms = (unsigned)w->sms;
-	return gx_engine_gather(h->b.q, &g, &w->lane[0].ticket[w->posted % WAY_UNITS]);
+	g.sms = (unsigned)m->sms;
+	return gx_engine_gather(h->b.q, &g, &m->lane[0].ticket[m->posted % MOVER_UNITS]);
 }
 
-static int h2d_fill(struct way *w)
+static int h2d_fill(struct mover *m)
 {
-	struct h2d_way *h = w->priv;
+	struct h2d_way *h = m->priv;
 	int ret;
 
 	bench_fill(h->b.host, h2d_rows_b(), 5);
 	ret = gx_pattern_fill(h->b.engine, h->b.dev[0], h2d_rows_b(), LOCAL_POISON);
-	return ret ? way_failed(w, "pattern", ret) : PERF_OK;
+	return ret ? mover_failed(m, "pattern", ret) : PERF_OK;
 }
 
-static int h2d_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
+static int h2d_check(struct mover *m, uint64_t *checked_b, uint64_t *wrong)
 {
-	struct h2d_way *h = w->priv;
+	struct h2d_way *h = m->priv;
 
 	if (bench_copy(&h->b, h->b.back, h->b.dev[0], h2d_rows_b()))
 		return PERF_FAILED;
@@ -291,13 +291,13 @@ static int h2d_check(struct way *w, uint64_t *checked_b, uint64_t *wrong)
 	return PERF_OK;
 }
 
-const struct way_ops way_h2d = {
+const struct mover_ops mover_h2d = {
 	.name = "h2d",
 	.doc = "262,144 rows of 656 bytes by an index list from pinned memory, --sms SMs",
 	.open = h2d_open,
 	.close = h2d_close,
 	.post = h2d_post,
-	.ended = way_lanes_ended,
+	.ended = mover_lanes_ended,
 	.fill = h2d_fill,
 	.check = h2d_check,
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * NCCL as a way to move data between GPUs of one process (see mover.h). Its kernels send and receive,
+ * NCCL as a mover of data between GPUs of one process (see mover.h). Its kernels send and receive,
  * all-gather, and do all-to-all. In its zero-CTA mode with symmetric windows copy engines
  * all-gather and do all-to-all. Main thread only.
  */
@@ -17,7 +17,7 @@ static struct nccl_comms {
 	unsigned n;
 } nccl_comms[2];
 
-struct nccl_way {
+struct nccl_mover {
 	struct nccl_comms *set;
 	struct ncclWindow_vidmem *win[GPUS_MAX][2]; /* for the send and the receive memory */
 	bool zero;
@@ -66,7 +66,7 @@ static void nccl_drop(struct nccl_comms *set)
 	memset(set, 0, sizeof(*set));
 }
 
-void nccl_end(void)
+void mover_nccl_end(void)
 {
 	nccl_drop(&nccl_comms[0]);
 	nccl_drop(&nccl_comms[1]);
@@ -90,19 +90,19 @@ static int nccl_register(void *arg, void *stream)
 }
 
 /* A group, because registering is a collective call of all ranks. */
-static int nccl_windows(struct way *w)
+static int nccl_windows(struct mover *m)
 {
-	struct nccl_way *p = w->priv;
+	struct nccl_mover *p = m->priv;
 	int ret = 0;
 
 	for (unsigned k = 0; k < 2 && !ret; k++) {
-		size_t len = k ? w->gpus->recv_b : w->gpus->send_b;
+		size_t len = k ? m->gpus->recv_b : m->gpus->send_b;
 
 		if (!len)
 			continue;
 		ret = NCCL_TRY(ncclGroupStart);
-		for (unsigned i = 0; i < w->gpus->n && !ret; i++) {
-			struct gpus_one *g = &w->gpus->gpu[i];
+		for (unsigned i = 0; i < m->gpus->n && !ret; i++) {
+			struct gpus_one *g = &m->gpus->gpu[i];
 			struct nccl_reg r = {p->set->comm[i], &p->win[i][k], k ? g->recv : g->send,
 					     len};
 
@@ -111,67 +111,67 @@ static int nccl_windows(struct way *w)
 		if (NCCL_TRY(ncclGroupEnd))
 			ret = -EIO;
 	}
-	for (unsigned i = 0; i < w->gpus->n && !ret; i++)
+	for (unsigned i = 0; i < m->gpus->n && !ret; i++)
 		if (!p->win[i][1]) {
-			way_why_set("NCCL gave no symmetric window");
+			mover_why_set("NCCL gave no symmetric window");
 			ret = -EIO;
 		}
 	return ret;
 }
 
-/* ---- the way ---- */
+/* ---- The mover ---- */
 
-static void nccl_lanes(struct way *w)
+static void nccl_lanes(struct mover *m)
 {
-	w->nr_lanes = w->pattern <= GPUS_BOTH ? 2 : w->gpus->n;
-	for (unsigned i = 0; i < w->nr_lanes; i++)
-		w->lane[i] = (struct way_lane){.q = w->gpus->gpu[i].q[0]};
+	m->nr_lanes = m->pattern <= GPUS_BOTH ? 2 : m->gpus->n;
+	for (unsigned i = 0; i < m->nr_lanes; i++)
+		m->lane[i] = (struct mover_lane){.q = m->gpus->gpu[i].q[0]};
 }
 
-static int nccl_open_mode(struct way *w, bool zero)
+static int nccl_open_mode(struct mover *m, bool zero)
 {
-	struct nccl_way *p = calloc(1, sizeof(*p));
-	int ret = p ? nccl_load(w->lib_path) : -ENOMEM;
+	struct nccl_mover *p = calloc(1, sizeof(*p));
+	int ret = p ? nccl_load(m->lib_path) : -ENOMEM;
 
-	w->priv = p;
+	m->priv = p;
 	if (ret)
-		return way_failed(w, "open", ret);
+		return mover_failed(m, "open", ret);
 	p->zero = zero;
 	p->set = &nccl_comms[zero];
-	if (p->set->n && p->set->n != w->gpus->n)
+	if (p->set->n && p->set->n != m->gpus->n)
 		nccl_drop(p->set);
 	if (!p->set->n)
-		ret = nccl_init_all(w->gpus, p->set, zero);
+		ret = nccl_init_all(m->gpus, p->set, zero);
 	if (!ret && zero)
-		ret = nccl_windows(w);
-	nccl_lanes(w);
-	return ret ? way_failed(w, "open", ret) : PERF_OK;
+		ret = nccl_windows(m);
+	nccl_lanes(m);
+	return ret ? mover_failed(m, "open", ret) : PERF_OK;
 }
 
-static int nccl_open(struct way *w)
+static int nccl_open(struct mover *m)
 {
-	return nccl_open_mode(w, false);
+	return nccl_open_mode(m, false);
 }
 
-static int nccl_zero_open(struct way *w)
+static int nccl_zero_open(struct mover *m)
 {
-	return nccl_open_mode(w, true);
+	return nccl_open_mode(m, true);
 }
 
-static void nccl_close(struct way *w)
+static void nccl_close(struct mover *m)
 {
-	struct nccl_way *p = w->priv;
+	struct nccl_mover *p = m->priv;
 
-	for (unsigned i = 0; p && p->set && i < w->gpus->n; i++)
+	for (unsigned i = 0; p && p->set && i < m->gpus->n; i++)
 		for (unsigned k = 0; k < 2; k++)
 			if (p->win[i][k])
 				nccl.ncclCommWindowDeregister(p->set->comm[i], p->win[i][k]);
 	free(p);
-	w->priv = NULL;
+	m->priv = NULL;
 }
 
 struct nccl_call {
-	struct way *w;
+	struct mover *m;
 	unsigned rank;
 };
 
@@ -179,19 +179,19 @@ struct nccl_call {
 static int nccl_rank(void *arg, void *stream)
 {
 	struct nccl_call *call = arg;
-	struct way *w = call->w;
-	struct ncclComm *comm = ((struct nccl_way *)w->priv)->set->comm[call->rank];
-	struct gpus_one *g = &w->gpus->gpu[call->rank];
+	struct mover *m = call->m;
+	struct ncclComm *comm = ((struct nccl_mover *)m->priv)->set->comm[call->rank];
+	struct gpus_one *g = &m->gpus->gpu[call->rank];
 	int ret = 0;
 
-	if (w->pattern == GPUS_ALLGATHER)
-		return NCCL_TRY(ncclAllGather, g->recv + call->rank * w->size, g->recv, w->size,
+	if (m->pattern == GPUS_ALLGATHER)
+		return NCCL_TRY(ncclAllGather, g->recv + call->rank * m->size, g->recv, m->size,
 				NCCL_UINT8, comm, stream);
-	if (w->pattern == GPUS_ALLTOALL)
-		return NCCL_TRY(ncclAlltoAll, g->send, g->recv, w->size / w->gpus->n, NCCL_UINT8,
+	if (m->pattern == GPUS_ALLTOALL)
+		return NCCL_TRY(ncclAlltoAll, g->send, g->recv, m->size / m->gpus->n, NCCL_UINT8,
 				comm, stream);
-	for (unsigned i = 0; i < w->nr_copies && !ret; i++) {
-		const struct gpus_copy *c = &w->copy[i];
+	for (unsigned i = 0; i < m->nr_copies && !ret; i++) {
+		const struct gpus_copy *c = &m->copy[i];
 
 		if (c->from == call->rank)
 			ret = NCCL_TRY(ncclSend, g->send, c->len, NCCL_UINT8, (int)c->to, comm,
@@ -204,24 +204,24 @@ static int nccl_rank(void *arg, void *stream)
 }
 
 /* A group for each message, as in a program that sends one message after another. */
-static int nccl_post(struct way *w)
+static int nccl_post(struct mover *m)
 {
 	int ret = 0;
 
-	for (unsigned b = 0; b < w->batch && !ret; b++) {
+	for (unsigned b = 0; b < m->batch && !ret; b++) {
 		ret = NCCL_TRY(ncclGroupStart);
-		for (unsigned i = 0; i < w->nr_lanes && !ret; i++) {
-			struct nccl_call call = {w, i};
+		for (unsigned i = 0; i < m->nr_lanes && !ret; i++) {
+			struct nccl_call call = {m, i};
 
-			ret = gx_engine_call(w->lane[i].q, nccl_rank, &call, NULL);
+			ret = gx_engine_call(m->lane[i].q, nccl_rank, &call, NULL);
 		}
 		if (NCCL_TRY(ncclGroupEnd))
 			ret = -EIO;
 	}
-	return ret ? ret : way_mark(w);
+	return ret ? ret : mover_mark(m);
 }
 
-const struct way_ops way_nccl = {
+const struct mover_ops mover_nccl = {
 	.name = "nccl",
 	.doc = "NCCL's kernels: send and receive, all-gather, all-to-all",
 	.patterns = 1u << GPUS_WRITE | 1u << GPUS_BOTH | 1u << GPUS_ALLGATHER | 1u << GPUS_ALLTOALL,
@@ -230,10 +230,10 @@ const struct way_ops way_nccl = {
 	.open = nccl_open,
 	.close = nccl_close,
 	.post = nccl_post,
-	WAY_GPUS,
+	MOVER_GPUS,
 };
 
-const struct way_ops way_nccl_zero = {
+const struct mover_ops mover_nccl_zero = {
 	.name = "nccl-zero",
 	.doc = "NCCL's zero-CTA mode with symmetric windows: copy engines",
 	.patterns = 1u << GPUS_ALLGATHER | 1u << GPUS_ALLTOALL,
@@ -242,5 +242,5 @@ const struct way_ops way_nccl_zero = {
 	.open = nccl_zero_open,
 	.close = nccl_close,
 	.post = nccl_post,
-	WAY_GPUS,
+	MOVER_GPUS,
 };

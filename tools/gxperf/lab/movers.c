@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * All ways by name. The sub-command as a way has none. Main thread only.
+ * All movers by name. The sub-command as a mover has none. Main thread only.
  */
 #include "gxperf/lab/mover.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const struct way_ops *const ways[] = {
-	&way_gx, &way_peer, &way_nccl, &way_nccl_zero, &way_unpack, &way_unpack_resident, &way_h2d};
+static const struct mover_ops *const movers[] = {&mover_gx,	&mover_peer,
+						 &mover_nccl,	&mover_nccl_zero,
+						 &mover_unpack, &mover_unpack_resident,
+						 &mover_h2d};
 
-#define NR_WAYS (sizeof(ways) / sizeof(ways[0]))
+#define NR_MOVERS (sizeof(movers) / sizeof(movers[0]))
 
-const struct way_ops *way_find(const char *name)
+const struct mover_ops *mover_find(const char *name)
 {
-	for (unsigned i = 0; i < NR_WAYS; i++)
-		if (!strcmp(ways[i]->name, name))
-			return ways[i];
+	for (unsigned i = 0; i < NR_MOVERS; i++)
+		if (!strcmp(movers[i]->name, name))
+			return movers[i];
 	return NULL;
 }
 
-const char *way_names(void)
+const char *mover_names(void)
 {
 	static char text[256];
 	size_t at = 0;
 
-	for (unsigned i = 0; i < NR_WAYS && at < sizeof(text); i++)
+	for (unsigned i = 0; i < NR_MOVERS && at < sizeof(text); i++)
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", i ? ", " : "",
-				       ways[i]->name);
+				       movers[i]->name);
 	return text;
 }

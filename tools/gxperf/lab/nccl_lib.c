@@ -17,8 +17,8 @@ int nccl_try(int res, const char *what)
 {
 	if (!res)
 		return 0;
-	way_why_set("%s: error %d: %s", what, res,
-		    nccl.ncclGetLastError ? nccl.ncclGetLastError(NULL) : "");
+	mover_why_set("%s: error %d: %s", what, res,
+		      nccl.ncclGetLastError ? nccl.ncclGetLastError(NULL) : "");
 	return -EIO;
 }
 
@@ -44,13 +44,13 @@ int nccl_load(const char *path)
 		return 0;
 	lib = nccl_dlopen(path);
 	if (!lib) {
-		way_why_set("no NCCL: %s; name its folder with --lib-path", dlerror());
+		mover_why_set("no NCCL: %s; name its folder with --lib-path", dlerror());
 		return -ENOENT;
 	}
 #define NCCL_SYMBOL(fn, args)                                                                      \
 	nccl.fn = (int(*) args)dlsym(lib, #fn);                                                    \
 	if (!nccl.fn) {                                                                            \
-		way_why_set("this libnccl is too old: it has no " #fn);                            \
+		mover_why_set("this libnccl is too old: it has no " #fn);                          \
 		return -ENOENT;                                                                    \
 	}
 	NCCL_API(NCCL_SYMBOL)
@@ -59,7 +59,7 @@ int nccl_load(const char *path)
 	if (NCCL_TRY(ncclGetVersion, &nccl.version))
 		return -EIO;
 	if (nccl.version < NCCL_OLDEST) {
-		way_why_set("NCCL %d is too old: 2.28 is needed", nccl.version);
+		mover_why_set("NCCL %d is too old: 2.28 is needed", nccl.version);
 		return -ENOENT;
 	}
 	nccl.lib = lib;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf overlap: how communication slows a computation, and the reverse. Each load and each way
- * runs alone; then both run beside one another without end; then in pairs (as many of one as of the
+ * gxperf overlap: how communication slows a computation, and the reverse. Each load and each mover
+ * runs alone; then both run at once without end; then in pairs (as many of one as of the
  * other; the next pair starts when both have ended; two pairs are queued). Loads run on GPUs or
- * CPUs. A way is of this process, or another gxperf as a child. The CPU checks results of loads,
+ * CPUs. A mover is of this process, or another gxperf as a child. The CPU checks results of loads,
  * and all payload is compared. Main thread only.
  */
 #include "gxperf/base/cpu_load.h"
@@ -18,20 +18,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OVERLAP_ROUNDS 99
-#define OVERLAP_GRIDS  16
-#define OVERLAP_ARGS   100
-#define OVERLAP_NAP_NS 50000 /* between looks, if both load and command need the CPUs */
-#define LOAD_DEPTH     4
-#define WARM_TIMES     3 /* warm up so many times as long as the timed part */
-#define WAY_BATCH      16
-#define WAY_BATCH_MAX  ((uint64_t)1 << 20)
+#define OVERLAP_ROUNDS	99
+#define OVERLAP_GRIDS	16
+#define OVERLAP_ARGS	100
+#define OVERLAP_NAP_NS	50000 /* between looks, if both load and command need the CPUs */
+#define LOAD_DEPTH	4
+#define WARM_TIMES	3 /* warm up so many times as long as the timed part */
+#define MOVER_BATCH	16
+#define MOVER_BATCH_MAX ((uint64_t)1 << 20)
 
 static struct {
 	struct opt_sizes sizes;
 	struct opt_list sms;
 	const char *ways, *load, *lib_path; /* ways NULL: gx, or the command alone */
-	char *command[OVERLAP_ARGS + 1];    /* behind --; NULL at the end */
+	char *command[OVERLAP_ARGS + 1];    /* after --; NULL at the end */
 	unsigned nr_args;
 	struct opt_cpus cpus; /* for a load of CPUs */
 	enum gpus_pattern pattern;
@@ -201,7 +201,7 @@ static error_t overlap_parse(int key, char *arg, struct argp_state *state)
 {
 	if (key != ARGP_KEY_ARG)
 		return opt_parse(overlap_options, overlap_values, key, arg, state);
-	if (!opts.nr_args && !way_command_known(arg))
+	if (!opts.nr_args && !mover_command_known(arg))
 		argp_error(
 			state,
 			"'%s' cannot run beside a load: behind -- there are put, get, send, lat, "
@@ -215,7 +215,7 @@ static error_t overlap_parse(int key, char *arg, struct argp_state *state)
 
 const struct argp perf_overlap_argp = {.options = overlap_options, .parser = overlap_parse};
 
-/* ---- one load beside one way ---- */
+/* ---- One load and one mover at once ---- */
 
 struct overlap {
 	struct report *report;
@@ -224,11 +224,11 @@ struct overlap {
 	struct cpu_load *cpu_load;
 	struct gx_load_info info;
 	char load_name[32]; /* "gemm 4x4" */
-	struct way way;
+	struct mover mover;
 	uint64_t checked_b, wrong;
 };
 
-/* Times of one unit in microseconds: alone, beside the other, both in pairs. One column for each
+/* Times of one unit in microseconds: alone, with the other, both in pairs. One column for each
  * round. */
 struct times {
 	double comp[OVERLAP_ROUNDS], comm[OVERLAP_ROUNDS];
@@ -237,7 +237,7 @@ struct times {
 
 static int overlap_failed(struct overlap *o, const char *what, int err)
 {
-	return way_failed(&o->way, what, err);
+	return mover_failed(&o->mover, what, err);
 }
 
 static double activities_us(const struct activity *a, unsigned n)
@@ -294,8 +294,8 @@ static int overlap_round(struct overlap *o, struct times *t, unsigned r)
 	double first;
 	int ret;
 
-	a[n] = way_activity(&o->way, way_depth(&o->way));
-	if (o->cpu_load && o->way.ops == &way_command)
+	a[n] = mover_activity(&o->mover, mover_depth(&o->mover));
+	if (o->cpu_load && o->mover.ops == &mover_command)
 		a[n].nap_ns = OVERLAP_NAP_NS;
 	ret = activity_run(a + n, 1, opts.ns, false);
 	if (ret)
@@ -335,95 +335,95 @@ static void times_pair(const struct times *t, double *slowdown, double *ideal)
 		slow[i] = t->both[i] / fmax(t->comp[i], t->comm[i]);
 		hid[i] = (t->comp[i] + t->comm[i] - t->both[i]) / fmin(t->comp[i], t->comm[i]);
 	}
-	*slowdown = median(slow, opts.rounds);
-	*ideal = median(hid, opts.rounds);
+	*slowdown = activity_median(slow, opts.rounds);
+	*ideal = activity_median(hid, opts.rounds);
 }
 
 static void overlap_row(struct overlap *o, struct times *t)
 {
-	bool between = o->way.ops->patterns, command = o->way.ops == &way_command;
-	struct report_row row =
-		bench_row(way_name(&o->way), between || command ? o->way.size : o->way.unit_b, 0);
-	double keep_comp = median_ratio(t->comp, t->comp_beside, opts.rounds);
-	double keep_comm = median_ratio(t->comm, t->comm_beside, opts.rounds);
+	bool between = o->mover.ops->patterns, command = o->mover.ops == &mover_command;
+	struct report_row row = bench_row(mover_name(&o->mover),
+					  between || command ? o->mover.size : o->mover.unit_b, 0);
+	double keep_comp = activity_median_ratio(t->comp, t->comp_beside, opts.rounds);
+	double keep_comm = activity_median_ratio(t->comm, t->comm_beside, opts.rounds);
 	double comm, beside, slow, ideal;
 
 	times_pair(t, &slow, &ideal); /* before median() sorts the rounds */
-	comm = median(t->comm, opts.rounds);
-	beside = median(t->comm_beside, opts.rounds);
+	comm = activity_median(t->comm, opts.rounds);
+	beside = activity_median(t->comm_beside, opts.rounds);
 
 	const struct report_cell cells[] = {
 		{"load", "load", 0, o->load_name},
 		{"pattern", "pattern", 0,
-		 between   ? gpus_pattern_text(o->way.pattern)
+		 between   ? gpus_pattern_text(o->mover.pattern)
 		 : command ? "process"
 			   : "local"},
-		{"comp_us", "Tcomp us", median(t->comp, opts.rounds), NULL},
+		{"comp_us", "Tcomp us", activity_median(t->comp, opts.rounds), NULL},
 		{"comm_us", "Tcomm us", comm, NULL},
-		{"both_us", "Tboth us", median(t->both, opts.rounds), NULL},
+		{"both_us", "Tboth us", activity_median(t->both, opts.rounds), NULL},
 		{"slowdown", "slowdown", slow, NULL},
 		{"ideal", "of ideal", ideal, NULL},
 		{"slow_comp", "comp x", 1 / keep_comp, NULL},
 		{"slow_comm", "comm x", 1 / keep_comm, NULL},
 		{"keep_comp", "comp keeps", keep_comp, NULL},
 		{"keep_comm", "comm keeps", keep_comm, NULL},
-		{"GB_s", "GB/s alone", (double)o->way.unit_b / 1e3 / comm, NULL},
-		{"GB_s_beside", "beside", (double)o->way.unit_b / 1e3 / beside, NULL},
-		{"sms", "SMs", o->way.sms < 0 ? NAN : o->way.sms, NULL},
-		{"comp_beside_us", NULL, median(t->comp_beside, opts.rounds), NULL},
+		{"GB_s", "GB/s alone", (double)o->mover.unit_b / 1e3 / comm, NULL},
+		{"GB_s_beside", "beside", (double)o->mover.unit_b / 1e3 / beside, NULL},
+		{"sms", "SMs", o->mover.sms < 0 ? NAN : o->mover.sms, NULL},
+		{"comp_beside_us", NULL, activity_median(t->comp_beside, opts.rounds), NULL},
 		{"comm_beside_us", NULL, beside, NULL},
 		{"blocks", NULL, o->info.blocks ? o->info.blocks : NAN, NULL},
-		{"messages", NULL, o->way.batch, NULL},
+		{"messages", NULL, o->mover.batch, NULL},
 		{"gpus", NULL, o->gpus.n, NULL},
-		{"TFLOP_s", NULL, o->info.flop / 1e6 / median(t->comp, opts.rounds), NULL},
+		{"TFLOP_s", NULL, o->info.flop / 1e6 / activity_median(t->comp, opts.rounds), NULL},
 		{"load_in_words", NULL, 0, o->info.name},
 		{"rounds", NULL, opts.rounds, NULL},
-		{"link", NULL, NAN, command ? o->way.link : NULL},
+		{"link", NULL, NAN, command ? o->mover.link : NULL},
 	};
 
-	row.checked = !o->way.unchecked;
+	row.checked = !o->mover.unchecked;
 	row.checked_b = o->checked_b;
 	row.wrong = o->wrong;
 	report_cells(o->report, &row, cells, sizeof(cells) / sizeof(cells[0]));
 }
 
-static int overlap_way(struct overlap *o, const struct way_ops *ops, uint64_t size, int sms)
+static int overlap_mover(struct overlap *o, const struct mover_ops *ops, uint64_t size, int sms)
 {
 	static struct times t;
 	int ret;
 
-	o->way = (struct way){.ops = ops,
-			      .gpus = &o->gpus,
-			      .pattern = opts.pattern,
-			      .size = size,
-			      .batch = size <= WAY_BATCH_MAX && opts.pattern <= GPUS_BOTH &&
-						       ops->patterns
-					       ? WAY_BATCH
-					       : 1,
-			      .want_sms = sms,
-			      .rate = opts.rate,
-			      .lib_path = opts.lib_path,
-			      .command = opts.command};
+	o->mover = (struct mover){.ops = ops,
+				  .gpus = &o->gpus,
+				  .pattern = opts.pattern,
+				  .size = size,
+				  .batch = size <= MOVER_BATCH_MAX && opts.pattern <= GPUS_BOTH &&
+							   ops->patterns
+						   ? MOVER_BATCH
+						   : 1,
+				  .want_sms = sms,
+				  .rate = opts.rate,
+				  .lib_path = opts.lib_path,
+				  .command = opts.command};
 	o->checked_b = o->wrong = 0;
 	report_progress(o->report, "%s, %s, %llu bytes", o->load_name, ops->name,
 			(unsigned long long)size);
-	ret = way_open(&o->way);
+	ret = mover_open(&o->mover);
 	if (!ret)
-		ret = ops->fill(&o->way);
+		ret = ops->fill(&o->mover);
 	for (unsigned r = 0; r < opts.rounds && !ret; r++)
 		ret = overlap_round(o, &t, r);
 	if (!ret)
-		ret = ops->check(&o->way, &o->checked_b, &o->wrong);
+		ret = ops->check(&o->mover, &o->checked_b, &o->wrong);
 	if (!ret)
 		overlap_row(o, &t);
-	if (ret && o->way.status)
-		ret = o->way.status;
-	way_close(&o->way);
+	if (ret && o->mover.status)
+		ret = o->mover.status;
+	mover_close(&o->mover);
 	return ret ? ret : o->wrong ? PERF_WRONG : PERF_OK;
 }
 
 /* Copy the word at @at into @name. Return: the rest. */
-static const char *way_word(const char *at, char name[32])
+static const char *mover_word(const char *at, char name[32])
 {
 	size_t len = strcspn(at, ",");
 
@@ -432,30 +432,30 @@ static const char *way_word(const char *at, char name[32])
 	return at + len + (at[len] == ',');
 }
 
-/* Run every way of --comm, and the command. A way that is not between GPUs takes bounds on SMs
+/* Run every mover of --comm, and the command. A mover that is not between GPUs takes bounds on SMs
  * instead of sizes. The command has sizes of its own. */
-static int overlap_ways(struct overlap *o, uint64_t size, bool first)
+static int overlap_movers(struct overlap *o, uint64_t size, bool first)
 {
 	char name[32];
 	int ret = PERF_OK;
 
 	for (const char *at = opts.ways; *at && !ret;) {
-		const struct way_ops *ops;
+		const struct mover_ops *ops;
 
-		at = way_word(at, name);
-		ops = way_find(name);
+		at = mover_word(at, name);
+		ops = mover_find(name);
 		if (!ops) {
 			report_error(o->report, "--comm: there is no way '%s'; there are %s", name,
-				     way_names());
+				     mover_names());
 			return PERF_USAGE;
 		}
 		if (ops->patterns)
-			ret = overlap_way(o, ops, size, 0);
+			ret = overlap_mover(o, ops, size, 0);
 		for (unsigned i = 0; !ops->patterns && first && i < opts.sms.n && !ret; i++)
-			ret = overlap_way(o, ops, opts.launch, (int)opts.sms.v[i]);
+			ret = overlap_mover(o, ops, opts.launch, (int)opts.sms.v[i]);
 	}
 	if (opts.nr_args && first && !ret)
-		ret = overlap_way(o, &way_command, 0, 0);
+		ret = overlap_mover(o, &mover_command, 0, 0);
 	return ret;
 }
 
@@ -578,29 +578,29 @@ static int overlap_load(struct overlap *o, unsigned grid, uint64_t size, bool fi
 	if (!ret)
 		ret = loads_check(o);
 	if (!ret)
-		ret = overlap_ways(o, size, first);
+		ret = overlap_movers(o, size, first);
 	loads_close(o);
 	return ret;
 }
 
 /* ---- all of it ---- */
 
-static bool ways_between(void)
+static bool movers_between(void)
 {
 	bool between = false;
 	char name[32];
 
 	for (const char *at = opts.ways; *at;) {
-		const struct way_ops *ops;
+		const struct mover_ops *ops;
 
-		at = way_word(at, name);
-		ops = way_find(name);
+		at = mover_word(at, name);
+		ops = mover_find(name);
 		between |= ops && ops->patterns;
 	}
 	return between;
 }
 
-/* Number of GPUs that load and ways need: none, one, two, or all. */
+/* Number of GPUs that load and movers need: none, one, two, or all. */
 static unsigned overlap_gpus(bool between)
 {
 	unsigned all;
@@ -652,7 +652,7 @@ int perf_overlap(const struct perf_opts *unused, struct report *report)
 
 	if (!opts.ways)
 		opts.ways = opts.nr_args ? "" : "gx";
-	between = ways_between();
+	between = movers_between();
 	gpus = overlap_gpus(between);
 	ret = overlap_check(report, between, gpus);
 	if (!opts.nr_grids)
@@ -675,6 +675,6 @@ int perf_overlap(const struct perf_opts *unused, struct report *report)
 		loads_close(&o);
 		gpus_close(&o.gpus);
 	}
-	nccl_end();
+	mover_nccl_end();
 	return ret;
 }

@@ -165,14 +165,14 @@ static struct report_row row_of(const char *op, uint64_t size)
 
 struct p2p {
 	struct gpus gpus;
-	struct way way;
+	struct mover mover;
 	struct report *report;
 	uint64_t size;
 	struct report_row row;
 };
 
-/* Post and wait, again and again. @back: post this second way when the first has ended. */
-static int lone_run(struct way *there, struct way *back, struct hist *hist)
+/* Post and wait, again and again. @back: post this second mover when the first has ended. */
+static int lone_run(struct mover *there, struct mover *back, struct hist *hist)
 {
 	uint64_t start = gx_now(), begin, now = start;
 	int ret = 0;
@@ -180,13 +180,13 @@ static int lone_run(struct way *there, struct way *back, struct hist *hist)
 	for (unsigned i = 0; i < P2P_LONE_NR + 2 && !ret && (i < 5 || now - start < P2P_LONE_NS);
 	     i++) {
 		begin = gx_now();
-		ret = way_post(there);
+		ret = mover_post(there);
 		if (!ret)
-			ret = way_wait(there);
+			ret = mover_wait(there);
 		if (!ret && back)
-			ret = way_post(back);
+			ret = mover_post(back);
 		if (!ret && back)
-			ret = way_wait(back);
+			ret = mover_wait(back);
 		now = gx_now();
 		if (i >= 2)
 			hist_record(hist, (now - begin) / (back ? 2 : 1));
@@ -217,21 +217,21 @@ static void p2p_row(struct p2p *p, const char *mode, double us, const struct his
 
 static int p2p_check(struct p2p *p)
 {
-	if (p->way.ops->check(&p->way, &p->row.checked_b, &p->row.wrong))
+	if (p->mover.ops->check(&p->mover, &p->row.checked_b, &p->row.wrong))
 		return PERF_FAILED;
 	return p->row.wrong ? PERF_WRONG : PERF_OK;
 }
 
-static int p2p_open(struct p2p *p, struct way *w, enum gpus_pattern pattern, unsigned batch)
+static int p2p_open(struct p2p *p, struct mover *w, enum gpus_pattern pattern, unsigned batch)
 {
 	int ret;
 
-	*w = (struct way){.ops = &way_gx,
-			  .gpus = &p->gpus,
-			  .pattern = pattern,
-			  .size = p->size,
-			  .batch = batch};
-	ret = way_open(w);
+	*w = (struct mover){.ops = &mover_gx,
+			    .gpus = &p->gpus,
+			    .pattern = pattern,
+			    .size = p->size,
+			    .batch = batch};
+	ret = mover_open(w);
 	return ret ? ret : w->ops->fill(w);
 }
 
@@ -239,45 +239,45 @@ static int p2p_queued(struct p2p *p, enum gpus_pattern pattern)
 {
 	unsigned batch = batch_of(p->size);
 	struct activity activity;
-	int ret = p2p_open(p, &p->way, pattern, batch);
+	int ret = p2p_open(p, &p->mover, pattern, batch);
 
 	if (ret)
 		return ret;
-	activity = way_activity(&p->way, batch > 1 ? 2 : P2P_BATCH);
+	activity = mover_activity(&p->mover, batch > 1 ? 2 : P2P_BATCH);
 	ret = activity_run(&activity, 1, opts.ns, false);
 	if (ret)
-		return way_failed(&p->way, "queued", ret);
+		return mover_failed(&p->mover, "queued", ret);
 	p->row = row_of(gpus_pattern_text(pattern), p->size);
 	ret = p2p_check(p);
 	p2p_row(p, "queued", activity_us(&activity) / batch, NULL, pattern == GPUS_BOTH ? 2 : 1);
-	way_close(&p->way);
+	mover_close(&p->mover);
 	return ret;
 }
 
 static int p2p_lone(struct p2p *p, enum gpus_pattern pattern)
 {
 	static struct hist hist;
-	int ret = p2p_open(p, &p->way, pattern, 1);
+	int ret = p2p_open(p, &p->mover, pattern, 1);
 
 	hist_reset(&hist);
 	if (ret)
 		return ret;
-	ret = lone_run(&p->way, NULL, &hist);
+	ret = lone_run(&p->mover, NULL, &hist);
 	if (ret)
-		return way_failed(&p->way, "lone", ret);
+		return mover_failed(&p->mover, "lone", ret);
 	p->row = row_of(gpus_pattern_text(pattern), p->size);
 	ret = p2p_check(p);
 	p2p_row(p, "lone", (double)hist_percentile(&hist, 500) / 1e3, &hist,
 		pattern == GPUS_BOTH ? 2 : 1);
-	way_close(&p->way);
+	mover_close(&p->mover);
 	return ret;
 }
 
 static int p2p_ping_pong(struct p2p *p)
 {
 	static struct hist hist;
-	struct way back;
-	int ret = p2p_open(p, &p->way, GPUS_WRITE, 1);
+	struct mover back;
+	int ret = p2p_open(p, &p->mover, GPUS_WRITE, 1);
 
 	hist_reset(&hist);
 	if (ret)
@@ -288,16 +288,16 @@ static int p2p_ping_pong(struct p2p *p)
 	/* Keep only the second of both directions. */
 	back.copy[0] = back.copy[1];
 	back.nr_copies = 1;
-	way_lanes(&back);
-	ret = lone_run(&p->way, &back, &hist);
+	mover_lanes(&back);
+	ret = lone_run(&p->mover, &back, &hist);
 	if (ret)
-		return way_failed(&p->way, "ping-pong", ret);
+		return mover_failed(&p->mover, "ping-pong", ret);
 	p->row = row_of("pingpong", p->size);
-	p->way.pattern = GPUS_BOTH; /* compare both directions */
+	p->mover.pattern = GPUS_BOTH; /* compare both directions */
 	ret = p2p_check(p);
 	p2p_row(p, "pingpong", (double)hist_percentile(&hist, 500) / 1e3, &hist, 1);
-	way_close(&back);
-	way_close(&p->way);
+	mover_close(&back);
+	mover_close(&p->mover);
 	return ret;
 }
 
@@ -333,7 +333,7 @@ int perf_p2p(const struct perf_opts *unused, struct report *report)
 		ret = gpus_open(report, 2, GPUS_BOTH, p.size, &p.gpus);
 		if (!ret)
 			ret = p2p_size(&p);
-		way_close(&p.way);
+		mover_close(&p.mover);
 		gpus_close(&p.gpus);
 	}
 	return ret;
@@ -341,23 +341,23 @@ int perf_p2p(const struct perf_opts *unused, struct report *report)
 
 /* ---- compare ---- */
 
-#define COMPARE_WAYS 4
+#define COMPARE_MOVERS 4
 
 struct compare {
 	struct gpus gpus;
 	struct report *report;
 	enum gpus_pattern pattern;
 	uint64_t size;
-	struct way way[COMPARE_WAYS];
+	struct mover mover[COMPARE_MOVERS];
 	unsigned n, batch;
-	double us[COMPARE_WAYS][COMPARE_ROUNDS], lone_us[COMPARE_WAYS][COMPARE_ROUNDS];
-	uint64_t checked_b[COMPARE_WAYS], wrong[COMPARE_WAYS];
+	double us[COMPARE_MOVERS][COMPARE_ROUNDS], lone_us[COMPARE_MOVERS][COMPARE_ROUNDS];
+	uint64_t checked_b[COMPARE_MOVERS], wrong[COMPARE_MOVERS];
 };
 
-static const struct way_ops *const compare_ways[COMPARE_WAYS] = {&way_gx, &way_peer, &way_nccl,
-								 &way_nccl_zero};
+static const struct mover_ops *const compare_movers[COMPARE_MOVERS] = {
+	&mover_gx, &mover_peer, &mover_nccl, &mover_nccl_zero};
 
-static bool way_wanted(const struct way_ops *ops, enum gpus_pattern pattern)
+static bool mover_wanted(const struct mover_ops *ops, enum gpus_pattern pattern)
 {
 	const char *at = opts.ways;
 	size_t len = strlen(ops->name);
@@ -375,17 +375,17 @@ static int compare_open(struct compare *c)
 	int ret = PERF_OK;
 
 	c->n = 0;
-	for (unsigned i = 0; i < COMPARE_WAYS && !ret; i++) {
-		if (!way_wanted(compare_ways[i], c->pattern))
+	for (unsigned i = 0; i < COMPARE_MOVERS && !ret; i++) {
+		if (!mover_wanted(compare_movers[i], c->pattern))
 			continue;
 		c->checked_b[c->n] = c->wrong[c->n] = 0;
-		c->way[c->n] = (struct way){.ops = compare_ways[i],
-					    .gpus = &c->gpus,
-					    .pattern = c->pattern,
-					    .size = c->size,
-					    .batch = c->batch,
-					    .lib_path = opts.lib_path};
-		ret = way_open(&c->way[c->n++]);
+		c->mover[c->n] = (struct mover){.ops = compare_movers[i],
+						.gpus = &c->gpus,
+						.pattern = c->pattern,
+						.size = c->size,
+						.batch = c->batch,
+						.lib_path = opts.lib_path};
+		ret = mover_open(&c->mover[c->n++]);
 	}
 	if (!ret && !c->n) {
 		report_error(c->report, "--ways: '%s': there are gx, peer, nccl, nccl-zero",
@@ -395,11 +395,11 @@ static int compare_open(struct compare *c)
 	return ret;
 }
 
-/* One way in one round: queued, alone, compared. */
+/* One mover in one round: queued, alone, compared. */
 static int compare_one(struct compare *c, unsigned i, unsigned round)
 {
-	struct way *w = &c->way[i];
-	struct activity activity = way_activity(w, way_depth(w));
+	struct mover *w = &c->mover[i];
+	struct activity activity = mover_activity(w, mover_depth(w));
 	static struct hist hist;
 	int ret = w->ops->fill(w);
 
@@ -413,7 +413,7 @@ static int compare_one(struct compare *c, unsigned i, unsigned round)
 		w->batch = c->batch;
 	}
 	if (ret)
-		return way_failed(w, "run", ret);
+		return mover_failed(w, "run", ret);
 	c->us[i][round] = activity_us(&activity) / c->batch;
 	c->lone_us[i][round] = (double)hist_percentile(&hist, 500) / 1e3;
 	return w->ops->check(w, &c->checked_b[i], &c->wrong[i]);
@@ -421,18 +421,18 @@ static int compare_one(struct compare *c, unsigned i, unsigned round)
 
 static int compare_rows(struct compare *c)
 {
-	double ratio[COMPARE_WAYS][2];
+	double ratio[COMPARE_MOVERS][2];
 	int ret = PERF_OK;
 
-	/* Ratios to way 0, gx: above 1 gx is faster. Before median() sorts the rounds. */
+	/* Ratios to mover 0, gx: above 1 gx is faster. Before activity_median() sorts the rounds. */
 	for (unsigned i = 0; i < c->n; i++) {
-		ratio[i][0] = median_ratio(c->us[i], c->us[0], opts.rounds);
-		ratio[i][1] = median_ratio(c->lone_us[i], c->lone_us[0], opts.rounds);
+		ratio[i][0] = activity_median_ratio(c->us[i], c->us[0], opts.rounds);
+		ratio[i][1] = activity_median_ratio(c->lone_us[i], c->lone_us[0], opts.rounds);
 	}
 	for (unsigned i = 0; i < c->n; i++) {
-		struct report_row row = row_of(c->way[i].ops->name, c->size);
-		bool gx = c->way[0].ops == &way_gx;
-		double us = median(c->us[i], opts.rounds);
+		struct report_row row = row_of(c->mover[i].ops->name, c->size);
+		bool gx = c->mover[0].ops == &mover_gx;
+		double us = activity_median(c->us[i], opts.rounds);
 		double gb_s = (double)gpus_moved(&c->gpus, c->pattern, c->size) / 1e3 / us;
 		struct report_cell cells[] = {
 			{"pattern", "pattern", 0, gpus_pattern_text(c->pattern)},
@@ -441,7 +441,7 @@ static int compare_rows(struct compare *c)
 			{"Gb_s", "Gb/s", gb_s * 8, NULL},
 			{"us", "us queued", us, NULL},
 			{"ratio", "gx ratio", gx ? ratio[i][0] : NAN, NULL},
-			{"lone_us", "us alone", median(c->lone_us[i], opts.rounds), NULL},
+			{"lone_us", "us alone", activity_median(c->lone_us[i], opts.rounds), NULL},
 			{"lone_ratio", "gx ratio", gx ? ratio[i][1] : NAN, NULL},
 			{"rounds", NULL, opts.rounds, NULL},
 		};
@@ -462,13 +462,13 @@ static int compare_size(struct compare *c)
 		for (unsigned i = 0; i < c->n && !ret; i++) {
 			report_progress(c->report, "%s, %llu bytes, round %u, %s",
 					gpus_pattern_text(c->pattern), (unsigned long long)c->size,
-					r + 1, c->way[i].ops->name);
+					r + 1, c->mover[i].ops->name);
 			ret = compare_one(c, i, r);
 		}
 	if (!ret)
 		ret = compare_rows(c);
 	for (unsigned i = 0; i < c->n; i++)
-		way_close(&c->way[i]);
+		mover_close(&c->mover[i]);
 	return ret;
 }
 
@@ -542,6 +542,6 @@ int perf_compare(const struct perf_opts *unused, struct report *report)
 		c.pattern = i;
 		ret = compare_pattern(&c, i <= GPUS_BOTH ? 2 : opts.gpus ? opts.gpus : all);
 	}
-	nccl_end();
+	mover_nccl_end();
 	return ret;
 }

@@ -29,7 +29,7 @@
 #define PAIR_DEAD_NS	  2000000000ull /* from the end of its socket to its own */
 #define PAIR_PROBE	  4		/* operations that say how many fit in the time */
 #define PAIR_COUNT_MAX	  1000
-#define PAIR_SAID_MAX	  8 /* last lines of a rank's output that are told */
+#define PAIR_SAID_MAX	  8 /* last lines of a rank's output that are printed */
 #define PAIR_MPS_CONTROL  "control"
 #define PAIR_MPS_PIPE_DIR "/tmp/nvidia-mps"
 
@@ -46,7 +46,7 @@ static const char *const env_socket[][2] = {{"NCCL_NET", "Socket"},
 static const char *const env_gx[][2] = {
 	{"NCCL_NET", "gx"}, {"NCCL_NET_PLUGIN_REF_COUNT", "1"}, {NULL, NULL}};
 
-const struct pair_way pair_ways[PAIR_WAYS] = {
+const struct pair_net pair_nets[PAIR_NETS] = {
 	{.name = "nccl", .via = "NET/Socket", .env = env_socket},
 	{.name = "nccl-gx", .via = "NET/gx", .env = env_gx, .plugin = true},
 };
@@ -95,12 +95,12 @@ static const char *list_stranger(const char *list, const char *const names[], un
 struct pair_proc {
 	struct child child;
 	int sock;		/* -1: none */
-	char text[PAIR_TEXT_B]; /* the last answer, behind "ok " */
+	char text[PAIR_TEXT_B]; /* the last answer, after "ok " */
 };
 
-/* The two ranks of a way, and what they measured of one operation and size. */
+/* The two ranks of a transport, and what they measured of one operation and size. */
 struct pair {
-	const struct pair_way *way;
+	const struct pair_net *net;
 	struct pair_proc rank[PAIR_RANKS];
 	uint64_t count, runs; /* operations of a round; runs of all sizes so far */
 	double us[PAIR_ROUNDS], cores[PAIR_RANKS][PAIR_ROUNDS];
@@ -114,7 +114,7 @@ struct pairs {
 	struct json_t *ranks; /* what each said when it was open */
 	struct opt_sizes sizes;
 	int gpu[PAIR_RANKS];
-	struct pair pair[PAIR_WAYS];
+	struct pair pair[PAIR_NETS];
 	unsigned n;
 	enum pair_op op;
 	uint64_t words;
@@ -131,7 +131,7 @@ static void pair_said(struct pairs *c, struct pair *p, unsigned rank)
 	     at = strtok_r(NULL, "\n", &save))
 		line[n++ % PAIR_SAID_MAX] = strncmp(at, "gxperf: ", 8) ? at : at + 8;
 	for (unsigned i = n > PAIR_SAID_MAX ? n - PAIR_SAID_MAX : 0; i < n; i++)
-		report_error(c->report, "%s, rank %u: %s", p->way->name, rank,
+		report_error(c->report, "%s, rank %u: %s", p->net->name, rank,
 			     line[i % PAIR_SAID_MAX]);
 	free(text);
 }
@@ -145,10 +145,10 @@ static int pair_end(struct pairs *c, struct pair *p, unsigned rank, uint64_t lim
 		return PERF_OK;
 	pair_said(c, p, rank);
 	if (status > CHILD_SIGNAL)
-		report_error(c->report, "%s, rank %u was ended by signal %d", p->way->name, rank,
+		report_error(c->report, "%s, rank %u was ended by signal %d", p->net->name, rank,
 			     status - CHILD_SIGNAL);
 	else
-		report_error(c->report, "%s, rank %u ended with status %d", p->way->name, rank,
+		report_error(c->report, "%s, rank %u ended with status %d", p->net->name, rank,
 			     status);
 	return status < PERF_LOST ? status : PERF_LOST;
 }
@@ -160,7 +160,7 @@ static int pair_lost(struct pairs *c, struct pair *p, unsigned rank)
 
 	if (ret)
 		return ret;
-	report_error(c->report, "%s, rank %u ended without an answer", p->way->name, rank);
+	report_error(c->report, "%s, rank %u ended without an answer", p->net->name, rank);
 	return PERF_LOST;
 }
 
@@ -176,7 +176,7 @@ static int pair_start(struct pairs *c, struct pair *p, unsigned rank)
 		return ret;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sock))
 		return -errno;
-	snprintf(name, sizeof(name), "%s:%u", p->way->name, rank);
+	snprintf(name, sizeof(name), "%s:%u", p->net->name, rank);
 	argv[n++] = path;
 	argv[n++] = (char *)"compare";
 	argv[n++] = (char *)"--as-rank";
@@ -217,7 +217,7 @@ static int pair_take(struct pairs *c, struct pair *p, unsigned rank)
 		return pair_lost(c, p, rank);
 	text[n] = '\0';
 	if (strncmp(text, "ok", 2)) {
-		report_error(c->report, "%s, rank %u said '%.80s'", p->way->name, rank, text);
+		report_error(c->report, "%s, rank %u said '%.80s'", p->net->name, rank, text);
 		return PERF_FAILED;
 	}
 	snprintf(p->rank[rank].text, sizeof(p->rank[rank].text), "%s", text + 2);
@@ -227,7 +227,7 @@ static int pair_take(struct pairs *c, struct pair *p, unsigned rank)
 /* A rank that is stuck may have said why, or the other one. */
 static int pair_late(struct pairs *c, struct pair *p, unsigned rank, uint64_t limit_ns)
 {
-	report_error(c->report, "%s, rank %u has not answered for %.1f s", p->way->name, rank,
+	report_error(c->report, "%s, rank %u has not answered for %.1f s", p->net->name, rank,
 		     (double)limit_ns / 1e9);
 	for (unsigned i = 0; i < PAIR_RANKS; i++)
 		pair_said(c, p, i);
@@ -266,7 +266,7 @@ static void pair_ask_all(struct pair *p, const char *text)
 }
 
 /* The ranks that are left are of no use any more. Return: an enum perf_status; not @good: PERF_OK,
- * as the reason is told already. */
+ * as the reason is printed already. */
 static int pair_close(struct pairs *c, struct pair *p, bool good)
 {
 	int ret = PERF_OK;
@@ -313,7 +313,7 @@ static int pair_open(struct pairs *c, struct pair *p)
 	for (unsigned i = 0; i < PAIR_RANKS && !ret; i++)
 		ret = pair_start(c, p, i);
 	if (ret) {
-		report_error(c->report, "%s: a rank cannot be started: %s", p->way->name,
+		report_error(c->report, "%s: a rank cannot be started: %s", p->net->name,
 			     strerror(-ret));
 		return PERF_FAILED;
 	}
@@ -329,9 +329,9 @@ static int pair_open(struct pairs *c, struct pair *p)
 	}
 	ret = pair_hear(c, p, (1u << PAIR_RANKS) - 1, c->opts->limit_ns);
 	for (unsigned i = 0; i < PAIR_RANKS && !ret; i++) {
-		snprintf(text, sizeof(text), "%s:%u", p->way->name, i);
+		snprintf(text, sizeof(text), "%s:%u", p->net->name, i);
 		js_set(c->ranks, text, js_string(p->rank[i].text + 1));
-		report_section(c->report, "%s, rank %u on GPU %d: NCCL%s", p->way->name, i,
+		report_section(c->report, "%s, rank %u on GPU %d: NCCL%s", p->net->name, i,
 			       c->gpu[i], p->rank[i].text);
 	}
 	return ret;
@@ -354,7 +354,7 @@ static int pair_run(struct pairs *c, struct pair *p, double *us, double cores[PA
 		if (sscanf(p->rank[i].text, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64, &ns,
 			   &cpu_ns, &checked_b, &wrong) != 4 ||
 		    !ns) {
-			report_error(c->report, "%s, rank %u said '%.80s'", p->way->name, i,
+			report_error(c->report, "%s, rank %u said '%.80s'", p->net->name, i,
 				     p->rank[i].text);
 			return PERF_FAILED;
 		}
@@ -398,23 +398,24 @@ static int pair_round(struct pairs *c, struct pair *p, unsigned round)
 static int pair_rows(struct pairs *c)
 {
 	uint64_t size_b = c->words * PAIR_WORD;
-	double ratio[PAIR_WAYS];
+	double ratio[PAIR_NETS];
 	int ret = PERF_OK;
 
 	for (unsigned i = 0; i < c->n; i++) /* before median() sorts */
-		ratio[i] = median_ratio(c->pair[0].us, c->pair[i].us, c->opts->rounds);
+		ratio[i] = activity_median_ratio(c->pair[0].us, c->pair[i].us, c->opts->rounds);
 	for (unsigned i = 0; i < c->n; i++) {
 		struct pair *p = &c->pair[i];
-		struct report_row row = bench_row(p->way->name, size_b, 0);
-		double us = median(p->us, c->opts->rounds), gb_s = (double)size_b / 1e3 / us;
+		struct report_row row = bench_row(p->net->name, size_b, 0);
+		double us = activity_median(p->us, c->opts->rounds),
+		       gb_s = (double)size_b / 1e3 / us;
 		struct report_cell cells[] = {
 			{"operation", "operation", 0, pair_op_names[c->op]},
 			{"us", "us", us, NULL},
 			{"GB_s", "GB/s", gb_s, NULL},
 			{"bus_GB_s", "bus GB/s", gb_s / (pair_halves(c->op) ? 2 : 1), NULL},
 			{"ratio", "ratio", ratio[i], NULL},
-			{"cores_0", "cores 0", median(p->cores[0], c->opts->rounds), NULL},
-			{"cores_1", "cores 1", median(p->cores[1], c->opts->rounds), NULL},
+			{"cores_0", "cores 0", activity_median(p->cores[0], c->opts->rounds), NULL},
+			{"cores_1", "cores 1", activity_median(p->cores[1], c->opts->rounds), NULL},
 			{"rounds", NULL, c->opts->rounds, NULL},
 			{"count", NULL, (double)p->count, NULL},
 		};
@@ -438,13 +439,13 @@ static int pair_size(struct pairs *c)
 		for (unsigned i = 0; i < c->n && !ret; i++) {
 			report_progress(c->report, "%s, %" PRIu64 " bytes, round %u, %s",
 					pair_op_names[c->op], c->words * PAIR_WORD, round + 1,
-					c->pair[i].way->name);
+					c->pair[i].net->name);
 			ret = pair_round(c, &c->pair[i], round);
 		}
 	return ret ? ret : pair_rows(c);
 }
 
-/* Wrong bytes are told at the end; the rest goes on. */
+/* Wrong bytes are reported at the end; the rest goes on. */
 static int pair_all(struct pairs *c)
 {
 	int ret = PERF_OK, worst = PERF_OK;
@@ -467,8 +468,8 @@ static int pair_all(struct pairs *c)
 
 static int pair_check(struct pairs *c)
 {
-	static const char *const ways[PAIR_WAYS] = {"nccl", "nccl-gx"};
-	const char *item = list_stranger(c->opts->comm, ways, PAIR_WAYS);
+	static const char *const nets[PAIR_NETS] = {"nccl", "nccl-gx"};
+	const char *item = list_stranger(c->opts->comm, nets, PAIR_NETS);
 
 	if (item) {
 		report_error(c->report, "--comm: '%.*s': there are nccl, nccl-gx",
@@ -572,12 +573,12 @@ int pair_compare(const struct pair_opts *opts, struct report *report)
 	ret = pair_check(&c);
 	if (!ret)
 		ret = pair_gpus(&c);
-	for (unsigned i = 0; i < PAIR_WAYS && !ret; i++) {
+	for (unsigned i = 0; i < PAIR_NETS && !ret; i++) {
 		struct pair *p = &c.pair[c.n];
 
-		if (!list_has(opts->comm, pair_ways[i].name))
+		if (!list_has(opts->comm, pair_nets[i].name))
 			continue;
-		p->way = &pair_ways[i];
+		p->net = &pair_nets[i];
 		for (unsigned k = 0; k < PAIR_RANKS; k++)
 			p->rank[k] = (struct pair_proc){.child = CHILD_NONE, .sock = -1};
 		c.n++;
@@ -587,7 +588,7 @@ int pair_compare(const struct pair_opts *opts, struct report *report)
 		report_section(report,
 			       "median of %u interleaved rounds; ratio: times as fast as %s; "
 			       "cores: CPU time of all threads of a rank but the one that waits",
-			       opts->rounds, c.pair[0].way->name);
+			       opts->rounds, c.pair[0].net->name);
 	if (!ret)
 		ret = pair_all(&c);
 	good = !ret || ret == PERF_WRONG;

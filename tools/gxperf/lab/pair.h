@@ -2,7 +2,7 @@
 /*
  * gxperf compare --comm: NCCL between two processes, over transports of the network in turn. A
  * process loads one configuration of NCCL, so each transport has two ranks of its own: gxperf
- * again, started with --as-rank. They stay, and gxperf tells them what to run. Main thread only.
+ * again, started with --as-rank. They stay, and gxperf says to them what to run. Main thread only.
  *
  * Each rank's standard input is a socket with a line of text a packet. gxperf asks, both ranks
  * answer:
@@ -25,7 +25,7 @@
 
 #define PAIR_TEXT_B  2048 /* a packet */
 #define PAIR_RANKS   2
-#define PAIR_WAYS    2
+#define PAIR_NETS    2
 #define PAIR_WORD    8 /* bytes of an element: sums of 64-bit numbers are exact */
 #define PAIR_LIMIT_S 120
 
@@ -39,14 +39,14 @@ enum pair_op {
 	PAIR_OPS,
 };
 
-/** struct pair_way - A transport and the environment that makes NCCL take it. */
-struct pair_way {
+/** struct pair_net - A transport and the environment that makes NCCL take it. */
+struct pair_net {
 	const char *name, *via; /* "nccl-gx", "NET/gx" */
 	const char *const (*env)[2];
 	bool plugin; /* NCCL_NET_PLUGIN: gx's file */
 };
 
-extern const struct pair_way pair_ways[PAIR_WAYS];
+extern const struct pair_net pair_nets[PAIR_NETS];
 extern const char *const pair_op_names[PAIR_OPS];
 
 /** struct pair_opts - What the command line says. NULL and 0: defaults. */
@@ -54,7 +54,7 @@ struct pair_opts {
 	const char *comm, *ops, *lib_path, *plugin;
 	const struct opt_sizes *sizes;
 	uint32_t gpus, rounds;
-	uint64_t ns;	   /* of one way in one round */
+	uint64_t ns;	   /* of one transport in one round */
 	uint64_t limit_ns; /* for an answer of a rank, which gives up after half of it */
 };
 

@@ -29,7 +29,7 @@
 #define RANK_LOOK_NS 1000000	       /* between two looks for an error of NCCL */
 
 struct rank {
-	const struct pair_way *way;
+	const struct pair_net *net;
 	const struct pair_opts *opts;
 	struct report *report;
 	int rank;
@@ -71,8 +71,8 @@ static int rank_env(struct rank *r)
 	char text[64];
 
 	env_set(env_all);
-	env_set(r->way->env);
-	if (r->way->plugin)
+	env_set(r->net->env);
+	if (r->net->plugin)
 		env_plugin(r);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
 	snprintf(text, sizeof(text), "gxperf-%d", r->rank);
@@ -99,16 +99,16 @@ static char *log_text(const struct rank *r)
 	return NULL;
 }
 
-/* "... Channel 00/0 : 0[0] -> 1[0] [send] via NET/gx/0": all of them, of this way. */
+/* "... Channel 00/0 : 0[0] -> 1[0] [send] via NET/gx/0": all of them, of this transport. */
 static bool log_line(struct rank *r, char *line, unsigned *nr, char via[64])
 {
 	char *at = strstr(line, "Channel ") ? strstr(line, "] via ") : NULL, *note;
-	size_t len = strlen(r->way->via);
+	size_t len = strlen(r->net->via);
 
 	if (at) {
 		++*nr;
 		snprintf(via, 64, "%.*s", (int)strcspn(at + 6, " "), at + 6);
-		return !strncmp(via, r->way->via, len) && (via[len] == '/' || !via[len]);
+		return !strncmp(via, r->net->via, len) && (via[len] == '/' || !via[len]);
 	}
 	note = strstr(line, "NET/gx : gx ");
 	if (note)
@@ -129,7 +129,7 @@ static int log_check(struct rank *r)
 	if (good && nr)
 		return PERF_OK;
 	report_error(r->report, "NCCL's log names %s, not %s", nr ? via : "no connection",
-		     r->way->via);
+		     r->net->via);
 	return PERF_FAILED;
 }
 
@@ -138,7 +138,7 @@ static int rank_failed(struct rank *r, const char *what)
 {
 	char *text = log_text(r), *save = NULL;
 
-	report_error(r->report, "%s: %s", what, way_why());
+	report_error(r->report, "%s: %s", what, mover_why());
 	for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line;
 	     line = strtok_r(NULL, "\n", &save)) {
 		char *at = strstr(line, "NCCL WARN ");
@@ -215,7 +215,7 @@ static int rank_look(struct rank *r)
 		return -EIO;
 	if (!err || err == NCCL_IN_PROGRESS)
 		return 0;
-	way_why_set("NCCL gave the communicator up: error %d", err);
+	mover_why_set("NCCL gave the communicator up: error %d", err);
 	return -EIO;
 }
 
@@ -236,8 +236,8 @@ static int rank_wait(struct rank *r, uint32_t ticket)
 		if (ret)
 			return ret;
 		if (now_ns > r->due_ns) {
-			way_why_set("operations have not ended in %.1f s",
-				    (double)r->opts->limit_ns / 2e9);
+			mover_why_set("operations have not ended in %.1f s",
+				      (double)r->opts->limit_ns / 2e9);
 			r->late = true;
 			return -ETIMEDOUT;
 		}
@@ -439,7 +439,7 @@ static int rank_open(struct rank *r, const char *text)
 	if (ret)
 		return rank_failed(r, "communicator");
 	ret = log_check(r);
-	return ret ? ret : rank_answer(r, "ok %d %s %s", nccl.version, r->way->via, r->note);
+	return ret ? ret : rank_answer(r, "ok %d %s %s", nccl.version, r->net->via, r->note);
 }
 
 static uint64_t clock_ns(clockid_t clock)
@@ -558,10 +558,10 @@ int pair_rank(const char *name, const struct pair_opts *opts, struct report *rep
 	size_t len = strcspn(name, ":");
 	int ret;
 
-	for (unsigned i = 0; i < PAIR_WAYS; i++)
-		if (strlen(pair_ways[i].name) == len && !strncmp(pair_ways[i].name, name, len))
-			r.way = &pair_ways[i];
-	if (!r.way || (strcmp(name + len, ":0") && strcmp(name + len, ":1"))) {
+	for (unsigned i = 0; i < PAIR_NETS; i++)
+		if (strlen(pair_nets[i].name) == len && !strncmp(pair_nets[i].name, name, len))
+			r.net = &pair_nets[i];
+	if (!r.net || (strcmp(name + len, ":0") && strcmp(name + len, ":1"))) {
 		report_error(report, "--as-rank is for gxperf compare alone");
 		return PERF_USAGE;
 	}
@@ -573,7 +573,7 @@ int pair_rank(const char *name, const struct pair_opts *opts, struct report *rep
 	}
 	ret = rank_serve(&r);
 	if (ret) { /* a driver with endless work may delay the end of this process, and what is
-		      open cannot be closed beside it */
+		      open cannot be closed at that time */
 		shutdown(RANK_SOCK, SHUT_RDWR);
 		fflush(NULL);
 		_exit(ret);

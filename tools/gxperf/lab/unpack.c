@@ -4,7 +4,7 @@
  * The limit (one contiguous copy by the driver) is measured in the same run. The destination is
  * poisoned before each result, and all of it compared after it.
  */
-#include "gxperf/lab/gpu.h"
+#include "gxperf/lab/bench.h"
 #include "gxperf/lab/lab.h"
 
 #include <gxlab/modes.h>

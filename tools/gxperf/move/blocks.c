@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * gxperf blocks: lists of many blocks, which lie at random places at both ends, with one
- * notification behind them, a note. gxd's core answers it. A list is done when it has
+ * notification after them, a note. gxd's core answers it. A list is done when it has
  * completed and the answer is here. Each size is measured twice: with lists prepared by
  * gx_list_open(), and with segments given to each post. The thread that turns the core posts.
  */
@@ -29,7 +29,7 @@
 #define BLOCKS_NOTE	UINT64_MAX /* .user of a note alone */
 
 struct blocks_slot {
-	bool busy, done, note, answered; /* note: to be posted behind a get */
+	bool busy, done, note, answered; /* note: to be posted after a get */
 	uint64_t number, posted_ns;
 };
 
@@ -405,7 +405,7 @@ static int blocks_measure(struct blocks *b)
 	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 
-/* Both ways. Wrong data of one must not hide the other. */
+/* Prepared and unprepared. Wrong data of one must not hide the other. */
 static int blocks_size(struct blocks *b, uint64_t size)
 {
 	int ret, worst = PERF_OK;

@@ -2,7 +2,7 @@
 /*
  * gxperf put --file and get --file: a file into or out of a region, proved by SHA-256 at both ends.
  * The file is cut into pieces that go through a ring of slots. The main thread reads or writes the
- * file; the cores put or get. The state of a slot tells its owner.
+ * file; the cores put or get. The state of a slot says who owns it.
  */
 #include "gxperf/move/move.h"
 
@@ -44,7 +44,7 @@ struct file {
 	uint64_t len, nr_pieces;
 	struct gx_mem *local;
 	unsigned char *room;	       /* FILE_PIECE_B, for memory of a GPU */
-	_Atomic int state[FILE_SLOTS]; /* enum slot_state; it tells the owner */
+	_Atomic int state[FILE_SLOTS]; /* enum slot_state; it says who owns the slot */
 	struct file_job *jobs;	       /* one for each core */
 	unsigned nr_jobs;
 	_Atomic bool cancel; /* the main thread failed: post no more */
@@ -230,7 +230,7 @@ static int file_slot_wait(struct file *f, uint64_t slot)
 
 static int file_pump(struct file *f)
 {
-	uint64_t told = gx_now();
+	uint64_t printed = gx_now();
 	int ret = PERF_OK;
 
 	for (uint64_t piece = 0; piece < f->nr_pieces && !ret; piece++) {
@@ -238,8 +238,8 @@ static int file_pump(struct file *f)
 
 		if (stop_asked())
 			return PERF_STOPPED;
-		if (gx_now() - told >= FILE_PROGRESS_NS) {
-			told = gx_now();
+		if (gx_now() - printed >= FILE_PROGRESS_NS) {
+			printed = gx_now();
 			report_progress(f->perf.report, "%s of %s: %llu of %llu bytes",
 					f->perf.opts->command, f->perf.opts->file.path,
 					(unsigned long long)(piece * FILE_PIECE_B),

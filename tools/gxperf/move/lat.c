@@ -47,7 +47,7 @@ struct lat {
 	bool allowed;	      /* throttled: the next message may be posted */
 	uint32_t in_flight;   /* puts without a completion so far */
 	uint8_t slot_busy[LAT_SLOTS];
-	bool poll;		/* the last byte of a message tells that it has arrived */
+	bool poll;		/* the last byte of a message says that it has arrived */
 	struct gx_op ready;	/* poll: the next message, stamped, */
 	bool is_ready;		/* if it is that */
 	uint64_t stamps_wrong;	/* echoes with another number */
@@ -420,7 +420,7 @@ static int lat_size(struct lat *lat, uint64_t size)
 	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 
-/* The last byte tells nothing if bytes may land in any order. RDMA devices write those of one
+/* The last byte says nothing if bytes may land in any order. RDMA devices write those of one
  * message in order, which their specification leaves open and ib_write_lat relies on; a message that
  * is not whole when its last byte is there counts as corrupt. */
 static int lat_poll_path(struct perf *perf)

@@ -24,12 +24,12 @@
 
 /* ---- A phase ---- */
 
-static uint64_t way_count(const struct put *put, unsigned way)
+static uint64_t way_count(const struct put *put, unsigned dir)
 {
 	uint64_t count = 0;
 
 	for (unsigned c = 0; c < put->perf.nr_threads; c++)
-		count += atomic_load_explicit(&put->cores[c].way[way].count, memory_order_relaxed);
+		count += atomic_load_explicit(&put->cores[c].dir[dir].count, memory_order_relaxed);
 	return count;
 }
 
@@ -39,11 +39,11 @@ static uint64_t put_count(const struct put *put)
 }
 
 /* What results call a direction. */
-static const char *way_name(const struct put *put, unsigned way)
+static const char *way_name(const struct put *put, unsigned dir)
 {
-	if (put->nr_ways == 1)
+	if (put->nr_dirs == 1)
 		return put->perf.opts->command;
-	return put->plan[way].op == GX_OP_GET ? "get" : "put";
+	return put->plan[dir].op == GX_OP_GET ? "get" : "put";
 }
 
 static bool phase_done(const struct put *put)
@@ -71,20 +71,20 @@ static void phase_interval(const struct put *put, uint64_t begin, uint64_t now,
 {
 	v->size_b = put->plan[0].size;
 	v->to_s = (double)(now - begin) / 1e9;
-	for (unsigned way = 0; way < put->nr_ways; way++) {
-		uint64_t count = way_count(put, way);
+	for (unsigned dir = 0; dir < put->nr_dirs; dir++) {
+		uint64_t count = way_count(put, dir);
 
-		v->op = way_name(put, way);
-		v->count = count - counted[way];
+		v->op = way_name(put, dir);
+		v->count = count - counted[dir];
 		report_interval(put->perf.report, v);
-		counted[way] = count;
+		counted[dir] = count;
 	}
 	v->from_s = v->to_s;
 }
 
 static int phase_wait(struct put *put)
 {
-	uint64_t begin = gx_now(), told = begin, moved = begin, last = 0, counted[2] = {0}, now;
+	uint64_t begin = gx_now(), printed = begin, moved = begin, last = 0, counted[2] = {0}, now;
 	uint64_t each = put->timed ? put->perf.opts->traffic.interval_ns : 0, next = begin + each;
 	struct report_interval v = {0};
 
@@ -95,9 +95,9 @@ static int phase_wait(struct put *put)
 			phase_interval(put, begin, now, &v, counted);
 			next += each;
 		}
-		if (now - told >= PUT_PROGRESS_NS) {
+		if (now - printed >= PUT_PROGRESS_NS) {
 			phase_progress(put, begin, now);
-			told = now;
+			printed = now;
 		}
 		if (put_count(put) != last || throttle_rests()) {
 			last = put_count(put);
@@ -144,10 +144,10 @@ static int put_phase(struct put *put, uint64_t n, uint64_t duration_ns)
 		fc->begin_ns = 0;
 		fc->stopping = fc->stopped = false;
 		fc->throttled = throttled;
-		for (unsigned way = 0; way < 2; way++) {
-			fc->way[way].end_ns = 0;
-			atomic_store_explicit(&fc->way[way].count, 0, memory_order_relaxed);
-			hist_reset(&fc->way[way].hist);
+		for (unsigned dir = 0; dir < 2; dir++) {
+			fc->dir[dir].end_ns = 0;
+			atomic_store_explicit(&fc->dir[dir].count, 0, memory_order_relaxed);
+			hist_reset(&fc->dir[dir].hist);
 		}
 		perf_core_job(&put->perf.cores[c], &fc->job);
 	}
@@ -161,7 +161,7 @@ static int put_phase(struct put *put, uint64_t n, uint64_t duration_ns)
 
 /* ---- Results ---- */
 
-static uint64_t way_elapsed(const struct put *put, unsigned way)
+static uint64_t way_elapsed(const struct put *put, unsigned dir)
 {
 	uint64_t begin = UINT64_MAX, end = 0;
 
@@ -171,7 +171,7 @@ static uint64_t way_elapsed(const struct put *put, unsigned way)
 		if (!fc->nr_flows)
 			continue;
 		begin = u64_min(begin, fc->begin_ns);
-		end = u64_max(end, fc->way[way].end_ns);
+		end = u64_max(end, fc->dir[dir].end_ns);
 	}
 	return end > begin ? end - begin : 1;
 }
@@ -185,16 +185,16 @@ static bool put_stopped(const struct put *put)
 	return stopped;
 }
 
-static int put_row(struct put *put, unsigned way, const struct perf_mark m[2],
+static int put_row(struct put *put, unsigned dir, const struct perf_mark m[2],
 		   const struct check_result *res)
 {
-	const struct traffic_plan *p = &put->plan[way];
+	const struct traffic_plan *p = &put->plan[dir];
 	bool get = p->op == GX_OP_GET;
 	struct hist *h = calloc(1, sizeof(*h));
 	struct report_row row = {
-		.op = way_name(put, way),
+		.op = way_name(put, dir),
 		.size_b = p->size,
-		.count = way_count(put, way),
+		.count = way_count(put, dir),
 		.sms = perf_sms(&put->perf, get ? p->local_kind : put->perf.conns[0].region.kind,
 				get),
 		.checked = put->perf.opts->traffic.check,
@@ -202,7 +202,7 @@ static int put_row(struct put *put, unsigned way, const struct perf_mark m[2],
 		.wrong = res->wrong,
 		.interrupted = put_stopped(put),
 		.depth = p->depth,
-		.bidirectional = put->nr_ways > 1,
+		.bidirectional = put->nr_dirs > 1,
 	};
 
 	if (row.interrupted && !row.count) {
@@ -214,10 +214,10 @@ static int put_row(struct put *put, unsigned way, const struct perf_mark m[2],
 		return PERF_FAILED;
 	}
 	for (unsigned c = 0; c < put->perf.nr_threads; c++)
-		hist_merge(h, &put->cores[c].way[way].hist);
+		hist_merge(h, &put->cores[c].dir[dir].hist);
 	perf_row_hist(&row, h);
 	perf_row_marks(&row, m);
-	row.gb_s = perf_gb_s(row.count, p->size, way_elapsed(put, way));
+	row.gb_s = perf_gb_s(row.count, p->size, way_elapsed(put, dir));
 	report_row(put->perf.report, &row);
 	free(h);
 	if (!res->wrong)
@@ -317,14 +317,14 @@ static int put_results(struct put *put, const struct perf_mark m[2])
 {
 	int worst = PERF_OK;
 
-	for (unsigned way = 0; way < put->nr_ways; way++) {
+	for (unsigned dir = 0; dir < put->nr_dirs; dir++) {
 		struct check_result res = CHECK_RESULT_NONE;
-		int ret = put_verify(put, way, &res);
+		int ret = put_verify(put, dir, &res);
 
 		if (!ret)
 			ret = put_recv_stop(put, &res.wrong);
 		if (!ret)
-			ret = put_row(put, way, m, &res);
+			ret = put_row(put, dir, m, &res);
 		if (ret && ret != PERF_WRONG)
 			return ret;
 		worst = ret ? ret : worst;
@@ -402,7 +402,7 @@ static int put_flows_open(struct put *put)
 	int ret = PERF_OK;
 
 	for (unsigned i = 0; i < perf->nr_conns; i++)
-		nr += put_conn_flows(&perf->conns[i]) * put->nr_ways;
+		nr += put_conn_flows(&perf->conns[i]) * put->nr_dirs;
 	put->flows = calloc(nr, sizeof(put->flows[0]));
 	put->cores = calloc(perf->nr_threads, sizeof(put->cores[0]));
 	put->piece = malloc(TRAFFIC_PIECE_B);
@@ -419,7 +419,7 @@ static int put_flows_open(struct put *put)
 		report_error(perf->report, "no memory for %u flows", nr);
 		return PERF_FAILED;
 	}
-	for (unsigned k = 0; k < put->nr_ways * perf->nr_conns; k++) {
+	for (unsigned k = 0; k < put->nr_dirs * perf->nr_conns; k++) {
 		struct perf_conn *conn = &perf->conns[k % perf->nr_conns];
 
 		for (unsigned lane = 0; lane < put_conn_flows(conn) && !ret; lane++)
@@ -436,9 +436,9 @@ static int put_lease(struct put *put, uint64_t used)
 	const struct perf_opts *o = put->perf.opts;
 	char content[96];
 
-	if (put->op == GX_OP_GET && put->nr_ways == 1 && !o->traffic.check)
+	if (put->op == GX_OP_GET && put->nr_dirs == 1 && !o->traffic.check)
 		return PERF_OK;
-	if (put->op == GX_OP_GET && put->nr_ways == 1 &&
+	if (put->op == GX_OP_GET && put->nr_dirs == 1 &&
 	    o->traffic.size_begin == o->traffic.size_end) {
 		snprintf(content, sizeof(content), "%u x %llu messages of %llu", put->nr_flows,
 			 (unsigned long long)put->plan[0].nr_slots,
@@ -473,7 +473,7 @@ static int put_room(struct put *put)
 static int put_all(struct put *put)
 {
 	const struct perf_opts *o = put->perf.opts;
-	unsigned access = put->nr_ways > 1	 ? GX_ACCESS_GET | GX_ACCESS_PUT
+	unsigned access = put->nr_dirs > 1	 ? GX_ACCESS_GET | GX_ACCESS_PUT
 			  : put->op == GX_OP_GET ? GX_ACCESS_GET
 						 : GX_ACCESS_PUT;
 	int worst = PERF_OK, ret = perf_connect(&put->perf, access);
@@ -490,7 +490,7 @@ static int put_all(struct put *put)
 			"one thread of its own posts each message over all %u lanes; CPU%% counts "
 			"every thread of this end",
 			put->perf.info.lanes);
-	if (!ret && (put->op != GX_OP_GET || put->nr_ways > 1) && o->traffic.check &&
+	if (!ret && (put->op != GX_OP_GET || put->nr_dirs > 1) && o->traffic.check &&
 	    o->place.kind != GX_MEM_HOST)
 		report_note(put->perf.report,
 			    "payload comes from a GPU: messages carry the number of their slot, "
@@ -532,7 +532,7 @@ static void put_close(struct put *put)
 
 int perf_put(const struct perf_opts *opts, struct report *report)
 {
-	struct put put = {.op = opts->op, .nr_ways = opts->file.bidirectional ? 2 : 1};
+	struct put put = {.op = opts->op, .nr_dirs = opts->file.bidirectional ? 2 : 1};
 	int ret;
 
 	if (opts->file.path)

@@ -15,7 +15,7 @@ struct put {
 	uint64_t room; /* usable bytes of the region, and of local */
 	struct traffic_core *cores;
 	struct traffic_flow *flows; /* of --bidirectional, the second half goes back */
-	unsigned nr_flows, nr_ways;
+	unsigned nr_flows, nr_dirs;
 	struct traffic_plan
 		plan[2];      /* plans of the current size, by direction; they differ in op alone */
 	uint64_t flow_span;   /* bytes of the region for each flow */
@@ -44,15 +44,15 @@ uint64_t put_span(const struct put *put, const struct traffic_plan *p);
 int put_plan(struct put *put, uint64_t size);
 int put_flows_reset(struct put *put); /* resets flows for a new plan */
 
-/** put_flow() - Flow @i of direction @way, and the number of flows that it has. */
-static inline struct traffic_flow *put_flow(const struct put *put, unsigned way, unsigned i)
+/** put_flow() - Flow @i of direction @dir, and the number of flows that it has. */
+static inline struct traffic_flow *put_flow(const struct put *put, unsigned dir, unsigned i)
 {
-	return &put->flows[way * (put->nr_flows / put->nr_ways) + i];
+	return &put->flows[dir * (put->nr_flows / put->nr_dirs) + i];
 }
 
 static inline unsigned put_flows(const struct put *put)
 {
-	return put->nr_flows / put->nr_ways;
+	return put->nr_flows / put->nr_dirs;
 }
 
 /* ---- put_check.c ---- */
@@ -66,6 +66,6 @@ int put_poison_again(struct put *put);
 int put_recv_start(struct put *put);
 int put_recv_stop(struct put *put, uint64_t *wrong);
 /** put_verify() - Compare all slots of a direction, and add the results of checks during the phase. */
-int put_verify(struct put *put, unsigned way, struct check_result *res);
+int put_verify(struct put *put, unsigned dir, struct check_result *res);
 
 #endif

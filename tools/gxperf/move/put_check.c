@@ -15,26 +15,26 @@
 
 /* Bytes of local memory, and from perf.offset on of the region: where those of @way begin, and where they
  * end. */
-static uint64_t way_begin(const struct put *put, unsigned way)
+static uint64_t way_begin(const struct put *put, unsigned dir)
 {
-	return way * put_flows(put) * put->flow_span;
+	return dir * put_flows(put) * put->flow_span;
 }
 
-static uint64_t way_end(const struct put *put, unsigned way)
+static uint64_t way_end(const struct put *put, unsigned dir)
 {
-	const struct traffic_plan *p = &put->plan[way];
+	const struct traffic_plan *p = &put->plan[dir];
 
-	return way_begin(put, way) + (put_flows(put) * p->nr_slots - 1) * p->stride + p->size;
+	return way_begin(put, dir) + (put_flows(put) * p->nr_slots - 1) * p->stride + p->size;
 }
 
 /* Prepare memory of a GPU: make it in host memory, piece by piece. */
-static int local_gpu(struct put *put, unsigned way, bool poison)
+static int local_gpu(struct put *put, unsigned dir, bool poison)
 {
-	const struct traffic_plan *p = &put->plan[way];
-	uint64_t end = way_end(put, way);
+	const struct traffic_plan *p = &put->plan[dir];
+	uint64_t end = way_end(put, dir);
 	int ret = 0;
 
-	for (uint64_t slot = way_begin(put, way) / p->stride, at = 0;
+	for (uint64_t slot = way_begin(put, dir) / p->stride, at = 0;
 	     slot * p->stride < end && !ret;) {
 		uint64_t n = u64_min(p->size - at, TRAFFIC_PIECE_B), off = slot * p->stride + at;
 
@@ -56,14 +56,14 @@ static int local_gpu(struct put *put, unsigned way, bool poison)
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
-static int local_prepare(struct put *put, unsigned way, bool poison)
+static int local_prepare(struct put *put, unsigned dir, bool poison)
 {
-	uint64_t off = way_begin(put, way), len = way_end(put, way) - off;
-	const struct traffic_plan *p = &put->plan[way];
+	uint64_t off = way_begin(put, dir), len = way_end(put, dir) - off;
+	const struct traffic_plan *p = &put->plan[dir];
 	unsigned char *addr = gx_mem_addr(put->local);
 
 	if (p->local_kind != GX_MEM_HOST)
-		return local_gpu(put, way, poison);
+		return local_gpu(put, dir, poison);
 	if (poison)
 		check_poison(addr + off, len);
 	else
@@ -73,23 +73,23 @@ static int local_prepare(struct put *put, unsigned way, bool poison)
 	return PERF_OK;
 }
 
-static int remote_poison(struct put *put, unsigned way)
+static int remote_poison(struct put *put, unsigned dir)
 {
-	uint64_t off = way_begin(put, way);
+	uint64_t off = way_begin(put, dir);
 
-	return perf_poison(&put->perf, put->perf.offset + off, way_end(put, way) - off);
+	return perf_poison(&put->perf, put->perf.offset + off, way_end(put, dir) - off);
 }
 
-static int way_payload(struct put *put, unsigned way)
+static int way_payload(struct put *put, unsigned dir)
 {
-	const struct traffic_plan *p = &put->plan[way];
+	const struct traffic_plan *p = &put->plan[dir];
 	bool get = p->op == GX_OP_GET;
-	int ret = local_prepare(put, way, get);
+	int ret = local_prepare(put, dir, get);
 
 	if (!ret && !get)
-		return remote_poison(put, way);
+		return remote_poison(put, dir);
 	for (unsigned i = 0; i < put_flows(put) && !ret; i++) {
-		struct perf_slots s = {.off = put_flow(put, way, i)->remote_off,
+		struct perf_slots s = {.off = put_flow(put, dir, i)->remote_off,
 				       .size = p->size,
 				       .stride = p->stride,
 				       .nr = p->nr_slots};
@@ -103,8 +103,8 @@ int put_payload(struct put *put)
 {
 	int ret = PERF_OK;
 
-	for (unsigned way = 0; way < put->nr_ways && !ret; way++)
-		ret = way_payload(put, way);
+	for (unsigned dir = 0; dir < put->nr_dirs && !ret; dir++)
+		ret = way_payload(put, dir);
 	return ret;
 }
 
@@ -116,9 +116,9 @@ int put_poison_again(struct put *put)
 		return PERF_OK;
 	for (unsigned i = 0; i < put->nr_flows; i++)
 		put->flows[i].poisoned = put->flows[i].post;
-	for (unsigned way = 0; way < put->nr_ways && !ret; way++)
-		ret = put->plan[way].op == GX_OP_GET ? local_prepare(put, way, true)
-						     : remote_poison(put, way);
+	for (unsigned dir = 0; dir < put->nr_dirs && !ret; dir++)
+		ret = put->plan[dir].op == GX_OP_GET ? local_prepare(put, dir, true)
+						     : remote_poison(put, dir);
 	return ret;
 }
 
@@ -252,17 +252,17 @@ static int verify_local(struct put *put, const struct traffic_flow *f, struct ch
 	return ret ? PERF_FAILED : PERF_OK;
 }
 
-int put_verify(struct put *put, unsigned way, struct check_result *res)
+int put_verify(struct put *put, unsigned dir, struct check_result *res)
 {
 	int ret = PERF_OK;
 
 	if (!put->perf.opts->traffic.check)
 		return PERF_OK;
 	for (unsigned i = 0; i < put_flows(put) && !ret; i++)
-		ret = put->plan[way].op == GX_OP_GET
-			      ? verify_local(put, put_flow(put, way, i), res)
-			      : verify_remote(put, put_flow(put, way, i), res);
+		ret = put->plan[dir].op == GX_OP_GET
+			      ? verify_local(put, put_flow(put, dir, i), res)
+			      : verify_remote(put, put_flow(put, dir, i), res);
 	for (unsigned c = 0; c < put->perf.nr_threads; c++)
-		check_result_add(res, &put->cores[c].way[way].checked);
+		check_result_add(res, &put->cores[c].dir[dir].checked);
 	return ret;
 }

@@ -176,7 +176,7 @@ int put_flows_reset(struct put *put)
 	for (unsigned c = 0; c < put->perf.nr_threads && !ret; c++) {
 		struct traffic_core *fc = &put->cores[c];
 
-		fc->way[0].checked = fc->way[1].checked = (struct check_result)CHECK_RESULT_NONE;
+		fc->dir[0].checked = fc->dir[1].checked = (struct check_result)CHECK_RESULT_NONE;
 		for (unsigned i = 0; i < fc->nr_flows; i++)
 			traffic_op(fc->flows[i], i);
 	}

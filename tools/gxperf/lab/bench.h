@@ -3,8 +3,8 @@
  * Common parts of the sub-commands that measure GPUs without a server: an engine with its memory,
  * one result. Main thread only.
  */
-#ifndef GXPERF_GPU_H
-#define GXPERF_GPU_H
+#ifndef BENCH_H
+#define BENCH_H
 
 #include "common/opt_argp.h"
 #include "gxperf/base/perf.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Common parts of the sub-commands without a server (see gpu.h). Main thread only.
+ * Common parts of the sub-commands without a server (see bench.h). Main thread only.
  */
-#include "gxperf/lab/gpu.h"
+#include "gxperf/lab/bench.h"
 
 #include <errno.h>
 #include <math.h>
