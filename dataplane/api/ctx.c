@@ -5,7 +5,7 @@
 #include "auth/auth.h"
 #include "control/control.h"
 #include "copy/dma.h"
-#include "core/note.h"
+#include "list/note.h"
 #include "submit/submit.h"
 
 #include "gx/log.h"

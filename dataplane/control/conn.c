@@ -6,7 +6,7 @@
 #include "control/control.h"
 #include "gx_internal/probe.h"
 #include "control/rights.h"
-#include "core/note.h"
+#include "list/note.h"
 #include "submit/submit.h"
 
 #include "gx_internal/link.h"
@@ -90,13 +90,13 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	ep->port = c->nr_ways ? c->way[lane % c->nr_ways] : c->port;
 	ep->attach.fn = call_attach;
 	ep->fail.fn = call_fail;
-	ret = notes_open(ep) ?: submit_ep_open(ep);
+	ret = notes_open(ep) ?: lists_ep_open(ep);
 	if (!ret && gx->pool_gpu) /* packets land in its memory; it copies the bytes on */
 		gpu_host_register(&ep->notes->mem, gx->pool_gpu);
 	ret = ret ? gx_fail(ret, "no memory for notes and lists") : ep->ops->ep_open(ep, local);
 	if (ret) {
 		notes_close(ep);
-		submit_ep_close(ep);
+		lists_ep_close(ep);
 		ep->ops->ep_free(ep);
 		return ret;
 	}
@@ -355,7 +355,7 @@ bool conn_reap(struct gx_conn *c)
 		return false;
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
 		notes_close(c->ep[i]);
-		submit_ep_close(c->ep[i]);
+		lists_ep_close(c->ep[i]);
 		c->ep[i]->ops->ep_free(c->ep[i]);
 	}
 	if (c->link_open)

@@ -210,7 +210,7 @@ int core_region_ask(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t 
 	uint32_t at = token & CORE_TOKEN_INDEX;
 
 	if (!mem && token == CORE_TOKEN_NOTES)
-		mem = core_notes_mem(ep);
+		mem = ep->notes_mem;
 	if (!mem && at >= atomic_load_explicit(&core->gx->region_top, memory_order_relaxed))
 		return -ENOENT;
 	if (!mem || (mem->until_ns && core->now_ns >= mem->until_ns)) {

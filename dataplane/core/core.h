@@ -235,7 +235,8 @@ struct gx_ep {
 	uint32_t nr_waits;	       /* core: of its operations, that wait for a stream */
 	struct list_own *lists;	       /* core: what its lists use before they take of the core's */
 	_Atomic uint32_t list_runs;    /* core: in its list; .detached waits for them */
-	struct notes *notes;	       /* core: see note.h */
+	struct notes *notes;	       /* core: see list/note.h */
+	struct gx_mem *notes_mem;      /* CORE_TOKEN_NOTES; NULL: no notes */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
@@ -427,7 +428,8 @@ int op_check(const struct gx_op *op);
 
 #define CORE_ACCESS	 ((unsigned)(GX_ACCESS_PUT | GX_ACCESS_GET))
 #define CORE_TOKEN_INDEX 0xffffu
-#define CORE_TOKEN_NOTES 0x3fffffffffffffffull /* memory of the endpoint for notes, see note.h */
+#define CORE_TOKEN_NOTES                                                                           \
+	0x3fffffffffffffffull /* memory of the endpoint for notes, see list/note.h */
 #define CORE_TOKEN_HIDDEN                                                                          \
 	(1ull << 63) /* links local, verbs: in the token of an immediate: hidden */
 /* In gx_op.flags, of gx itself. */
@@ -457,8 +459,6 @@ static inline struct gx_mem *core_region_at(const struct gx *gx, uint64_t token)
 
 	return mem && mem->token == token ? mem : NULL;
 }
-
-struct gx_mem *core_notes_mem(const struct gx_ep *ep); /* CORE_TOKEN_NOTES */
 
 /** core_rights() - What the peer of @c may do to @mem by its key: GX_ACCESS_PUT, GX_ACCESS_GET. Whether
  * @mem lets anybody is another question; core_may() asks both, of all bits in @access. Any thread. */
@@ -559,6 +559,11 @@ static inline void core_tell(const struct core_end *end, enum gx_comp_kind kind)
 static inline unsigned core_comps(uint32_t flags)
 {
 	return 1 + !!(flags & GX_OP_LOCAL);
+}
+/* The same of one that was not checked for what its kind passes over. */
+static inline unsigned core_op_comps(const struct gx_op *op)
+{
+	return core_comps(op->kind == GX_OP_PUT || op->kind == GX_OP_SEND ? op->flags : 0);
 }
 /* All of them; one that fails is never silent. Inline: a small put of the local link knows most of
  * @end when it is compiled. */

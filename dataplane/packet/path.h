@@ -6,7 +6,7 @@
 #ifndef GX_PATH_H
 #define GX_PATH_H
 
-#include "packet/flow.h"
+#include "flow/flow.h"
 
 #include "gx_internal/port.h"
 

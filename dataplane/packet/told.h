@@ -5,7 +5,7 @@
 #ifndef GX_PACKET_TOLD_H
 #define GX_PACKET_TOLD_H
 
-#include "packet/cc.h"
+#include "flow/cc.h"
 
 #include <stdatomic.h>
 

@@ -7,7 +7,7 @@
 #include "gx_internal/probe.h"
 
 #include "gx_internal/link.h"
-#include "submit/list.h"
+#include "list/list.h"
 
 #include <assert.h>
 #include <errno.h>

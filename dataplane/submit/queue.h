@@ -12,10 +12,10 @@
 #ifndef GX_SUBMIT_QUEUE_H
 #define GX_SUBMIT_QUEUE_H
 
-#include "core/note.h"
+#include "list/note.h"
 #include "gx_internal/ring.h"
 #include "gx_internal/sleep.h"
-#include "submit/list.h"
+#include "list/list.h"
 #include "submit/marks.h"
 
 #define SUB_BURST	32	       /* requests moved at once */
@@ -119,14 +119,6 @@ struct gx_queue {
 static inline bool sub_is_gate(const struct gx_op *op)
 {
 	return op->kind == GX_OP_FLUSH || op->flags & GX_OP_FENCE;
-}
-
-/* Completions that @op may still report. */
-static inline unsigned sub_comps(const struct gx_op *op)
-{
-	bool sends = op->kind == GX_OP_PUT || op->kind == GX_OP_SEND;
-
-	return 1 + (sends && op->flags & GX_OP_LOCAL);
 }
 
 static inline void sub_comp_set(struct gx_comp *comp, enum gx_comp_kind kind,

@@ -65,7 +65,7 @@ static void msg_send(struct gx_queue *q, struct gx_conn *c, const struct gx_op *
 			      .mark = mark,
 			      .posted_ns = sub_stamp(q),
 			      .left = parts,
-			      .locals = sub_comps(op) > 1 ? parts : 0,
+			      .locals = core_op_comps(op) > 1 ? parts : 0,
 			      .imm = op->kind == GX_OP_PUT && op->flags & (GX_OP_IMM | GX_OP_NOTE)};
 	if (op->flags & GX_OP_NOTE) {
 		struct sub_msg **at = &q->notes;

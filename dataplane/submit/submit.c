@@ -9,7 +9,7 @@
 #include "submit/submit.h"
 
 #include "gx_internal/link.h"
-#include "submit/list.h"
+#include "list/list.h"
 #include "submit/queue.h"
 
 #include <assert.h>
@@ -86,7 +86,7 @@ static void req_end(struct sub_req *r, int status, uint64_t len, uint64_t tag)
 /* End a request that no link has taken. */
 static void req_fail(struct sub_req *r, int status)
 {
-	if (sub_comps(&r->op) > 1 && !r->lane->closing)
+	if (core_op_comps(&r->op) > 1 && !r->lane->closing)
 		lane_back(r->lane, (uintptr_t)r | SUB_TAG);
 	gx_stat_add(&r->lane->core->loop.stats, GX_STAT_MSGS_FAILED, 1);
 	req_end(r, status, 0, 0);
@@ -142,7 +142,7 @@ static void wait_remove(struct submit_core *s, struct sub_wait **at)
 	w->ep->nr_waits--;
 	if (w->req)
 		return; /* the thread gives the mark back */
-	w->ep->core->comps_due -= sub_comps(&w->op);
+	w->ep->core->comps_due -= core_op_comps(&w->op);
 	if (!w->there)
 		mark_put(s->marks, w->mark);
 }
@@ -159,7 +159,7 @@ static void wait_fail(struct submit_core *s, struct sub_wait **at, int status)
 		core_report(&(struct core_end){.ep = w->ep,
 					       .op = op->kind,
 					       .status = status,
-					       .flags = sub_comps(op) > 1 ? GX_OP_LOCAL : 0,
+					       .flags = core_op_comps(op) > 1 ? GX_OP_LOCAL : 0,
 					       .user = op->user,
 					       .tag = op->tag});
 }
@@ -274,7 +274,7 @@ int submit_stream(struct gx_ep *ep, const struct gx_op *op)
 	ret = mark_get(s->marks, op, core->now_ns, &mark);
 	if (ret)
 		return ret;
-	core->comps_due += sub_comps(op);
+	core->comps_due += core_op_comps(op);
 	return wait_add(s, ep, op, NULL, s->marks, mark);
 }
 

@@ -22,10 +22,6 @@ void submit_core_close(struct gx_core *core);
  * Return: 0, -ENOMEM. */
 int submit_gpu(struct gx_core *core, struct gx_gpu *gpu);
 void submit_take(struct gx_core *core, struct gx_gpu *gpu);
-/** submit_ep_open() - Make the endpoint's own share of what lists need. Return: 0, -ENOMEM.
- * submit_ep_close(): accepts none. */
-int submit_ep_open(struct gx_ep *ep);
-void submit_ep_close(struct gx_ep *ep);
 /** submit_names() - Control thread: does a queue have an operation on @c whose completion it has
  * not taken? */
 bool submit_names(const struct gx *gx, const struct gx_conn *c);

@@ -2,7 +2,7 @@
 /*
  * Formats on the wire: the packet header, acknowledgements and control records of a packet link,
  * and the hello of the bootstrap connection. Pure encode and decode (packets:
- * dataplane/packet/wire.c, hello: dataplane/control/hello.c); little endian. A decoder never reads
+ * dataplane/flow/wire.c, hello: dataplane/control/hello.c); little endian. A decoder never reads
  * past the length that it gets, and accepts nothing that it does not know.
  */
 #ifndef GX_INTERNAL_WIRE_H

@@ -7,7 +7,7 @@
  *
  * usage: count_cc none|rate|swift [rounds]
  */
-#include "packet/pace.h"
+#include "flow/pace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

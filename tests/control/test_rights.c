@@ -6,7 +6,7 @@
  */
 #include "control/rights.h"
 #include "kit/common_gx.h"
-#include "packet/flow.h"
+#include "flow/flow.h"
 #include "packet/pkt.h"
 #include "tcp/tcp_conn.h"
 #include "tcp/tcp_sock.h"

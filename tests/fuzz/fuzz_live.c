@@ -18,7 +18,7 @@
 #include "sim/sim_rig.h"
 
 #include "core/le.h"
-#include "core/note.h"
+#include "list/note.h"
 #include "packet/seal.h"
 #include "submit/submit.h"
 

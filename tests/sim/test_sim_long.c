@@ -4,7 +4,7 @@
  * are lost by chance or late by a round trip. A put begins whenever another one has ended. Each row
  * says what part of the bottleneck's payload ended in a time that begins behind the start.
  */
-#include "packet/cc.h"
+#include "flow/cc.h"
 #include "sim/sim_rig.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@
  * Beside a stream that fills the queue it would starve. So it turns into `rate` when it has cut for
  * many round trips and the queue has not drained.
  */
-#include "packet/cc_part.h"
+#include "flow/cc_part.h"
 
 #define SWIFT_Q	       16 /* fraction bits of a window in packets */
 #define SWIFT_ONE      (1ull << SWIFT_Q)

@@ -9,8 +9,8 @@
 #define CC_RIG_H
 
 #include "net/net_way.h"
-#include "packet/pace.h"
-#include "packet/paths.h"
+#include "flow/pace.h"
+#include "flow/paths.h"
 
 #define RIG_SENDERS 64
 #define RIG_HDR_B   60 /* of a packet, as on the wire */

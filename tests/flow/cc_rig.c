@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "packet/cc_rig.h"
+#include "flow/cc_rig.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -7,7 +7,7 @@
  * Bitmaps over seqs are rings that run backwards (bit -seq), as the words of an ACK do. So one
  * shift compares 64 packets, whatever the largest psn of the ACK is.
  */
-#include "packet/flow.h"
+#include "flow/flow.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #ifndef GX_CC_PART_H
 #define GX_CC_PART_H
 
-#include "packet/cc.h"
+#include "flow/cc.h"
 
 #include "gx_internal/base.h"
 
@@ -67,7 +67,7 @@ enum rate_acks { ACKS_INIT, ACKS_REFILLING, ACKS_STARTING, ACKS_FEEDBACK, ACKS_S
 #define CC_TREND_SPANS 12
 
 /* Does the queue grow while this connection holds still? The newest spans of rounds, each with the mean
- * time of its rounds; all zero before the first. owner: cc_beside.c */
+ * time of its rounds; all zero before the first. owner: cc_rivals.c */
 struct cc_trend {
 	uint64_t since_ns; /* this span; 0: none has begun */
 	uint64_t span_ns[CC_TREND_SPANS];

@@ -5,7 +5,7 @@
  */
 #include "sim/sim_rig.h"
 
-#include "core/note.h"
+#include "list/note.h"
 #include "submit/queue.h"
 #include "submit/submit.h"
 

@@ -2,13 +2,13 @@
 /*
  * Lists of segments, and notes. A struct gx_list is what a post needs of a list: checked, neighbours merged.
  * A run is one post of it on one endpoint: the core feeds its segments to the link as puts or gets
- * of their own (parts), as room comes, and reports one completion. Private to submit/.
+ * of their own (parts), as room comes, and reports one completion. Private to dataplane/.
  */
-#ifndef GX_SUBMIT_LIST_H
-#define GX_SUBMIT_LIST_H
+#ifndef GX_LIST_H
+#define GX_LIST_H
 
+#include "core/core.h"
 #include "gx_internal/link.h"
-#include "submit/submit.h"
 
 struct lists; /* a core's part. owner: core */
 
@@ -62,6 +62,10 @@ bool list_is_dead(const struct gx_list *list, uint32_t at, const struct drop *d)
 
 int lists_open(struct gx_core *core, struct lists **out); /* 0, -ENOMEM */
 void lists_close(struct lists *l);			  /* NULL: nothing */
+/** lists_ep_open() - Make the endpoint's own share of what lists need. Return: 0, -ENOMEM.
+ * lists_ep_close(): accepts none. */
+int lists_ep_open(struct gx_ep *ep);
+void lists_ep_close(struct gx_ep *ep);
 
 /* -- poll core -- */
 

@@ -6,7 +6,7 @@
  *
  * What gx does otherwise is marked `gx:`, with the reason.
  */
-#include "packet/cc_part.h"
+#include "flow/cc_part.h"
 
 /* Gains in percent (2.4, 5.1, 5.3.3). */
 #define RATE_STARTUP_PACE 277

@@ -2,7 +2,7 @@
 /*
  * A flow with its congestion control; pace.h has the contract. Runs on the polling core.
  */
-#include "packet/pace.h"
+#include "flow/pace.h"
 
 void pace_sent(struct pace *p, const struct flow *f)
 {

@@ -2,7 +2,7 @@
 /*
  * Placement of packets in messages; see msg.h. Runs on the polling core.
  */
-#include "packet/msg.h"
+#include "flow/msg.h"
 
 #include <errno.h>
 #include <string.h>

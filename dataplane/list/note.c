@@ -5,7 +5,7 @@
  * and gives credit to the peer for those that the program has given back. So a program that does not
  * poll holds up its peer, and NOTES places are enough.
  */
-#include "core/note.h"
+#include "list/note.h"
 #include "gx_internal/link.h"
 
 #include <errno.h>
@@ -61,6 +61,7 @@ int notes_open(struct gx_ep *ep)
 	for (unsigned i = 0; i < NOTES; i++)
 		n->in[i].of = n;
 	ep->notes = n;
+	ep->notes_mem = &n->mem;
 	return 0;
 }
 
@@ -69,6 +70,7 @@ void notes_close(struct gx_ep *ep)
 	if (ep->notes)
 		notes_put(ep->notes);
 	ep->notes = NULL;
+	ep->notes_mem = NULL;
 }
 
 static void ins_put(struct note_in *in)
@@ -392,11 +394,6 @@ static bool notes_deliver(struct notes *n)
 	}
 	notes_free(core, n);
 	return room;
-}
-
-struct gx_mem *core_notes_mem(const struct gx_ep *ep)
-{
-	return ep->notes ? &ep->notes->mem : NULL;
 }
 
 static void note_bad(struct gx_core *core)

@@ -2,7 +2,7 @@
 /*
  * msg.c against a plain bitmap, and the arithmetic of packets and offsets.
  */
-#include "packet/msg.h"
+#include "flow/msg.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -7,8 +7,8 @@
 #ifndef GX_PACE_H
 #define GX_PACE_H
 
-#include "packet/cc.h"
-#include "packet/flow.h"
+#include "flow/cc.h"
+#include "flow/flow.h"
 
 struct pace {
 	struct cc *cc;	   /* NULL: none */

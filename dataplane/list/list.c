@@ -2,7 +2,7 @@
 /*
  * Making lists, by any thread: segments are checked, neighbours merged, memory that was freed noticed.
  */
-#include "submit/list.h"
+#include "list/list.h"
 
 #include <errno.h>
 #include <stdlib.h>

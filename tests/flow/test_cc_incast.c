@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "packet/cc_rig.h"
-#include "packet/cc_names.h"
+#include "flow/cc_rig.h"
+#include "flow/cc_names.h"
 
 #include <cmocka.h>
 

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "packet/cc_rig.h"
+#include "flow/cc_rig.h"
 
 #include <cmocka.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "packet/cc_rig.h"
-#include "packet/cc_names.h"
+#include "flow/cc_rig.h"
+#include "flow/cc_names.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

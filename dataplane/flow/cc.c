@@ -3,7 +3,7 @@
  * Congestion control: what is under way, samples of the rate, and the pacer; cc.h has the contract,
  * cc_rate.c and cc_swift.c the controllers. Runs on the polling core.
  */
-#include "packet/cc_part.h"
+#include "flow/cc_part.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,11 +3,11 @@
  * Notes of an endpoint: the bytes of GX_OP_NOTE. They go to the peer by puts with a hidden
  * immediate, so no link knows of them. A put of the bytes lands in memory of the peer that
  * CORE_TOKEN_NOTES names; the data are a put beside it; both have the note's number in their
- * immediate, and the receiver pairs them. submit/list_run.c sends; note.c receives, and gives
+ * immediate, and the receiver pairs them. list/list_run.c sends; note.c receives, and gives
  * credit. Private to dataplane/. owner: core, unless a field says otherwise.
  */
-#ifndef GX_CORE_NOTE_H
-#define GX_CORE_NOTE_H
+#ifndef GX_LIST_NOTE_H
+#define GX_LIST_NOTE_H
 
 #include "core/core.h"
 #include "gx_internal/ring.h"

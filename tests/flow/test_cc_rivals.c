@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Congestion control beside streams of cubic, in virtual time (cc_rig.h): who has which part of a
- * narrow way, and how those that grow are told from those that do not (cc_beside.c).
+ * narrow way, and how those that grow are told from those that do not (cc_rivals.c).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "packet/cc_part.h"
-#include "packet/cc_rig.h"
+#include "flow/cc_part.h"
+#include "flow/cc_rig.h"
 
 #include <cmocka.h>
 

@@ -3,7 +3,7 @@
  * Congestion control: acknowledgements that come in lumps need a larger window, by how much more came
  * than the rate says (draft-ietf-ccwg-bbr, 5.5.9). Runs on the polling core.
  */
-#include "packet/cc_part.h"
+#include "flow/cc_part.h"
 
 #define LUMPS_ROUNDS 5 /* of each half of the filter (2.10) */
 

@@ -2,7 +2,7 @@
 /*
  * The paths of one endpoint; paths.h has the contract. Runs on the polling core.
  */
-#include "packet/paths.h"
+#include "flow/paths.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -16,7 +16,7 @@
 #ifndef GX_PATHS_H
 #define GX_PATHS_H
 
-#include "packet/flow.h"
+#include "flow/flow.h"
 
 #include "gx_internal/port.h"
 

@@ -10,7 +10,7 @@
  * else half of them. A stream that nears what it had grows slowly, and the times of rounds jitter: once
  * seen, it is believed down to fewer pairs.
  */
-#include "packet/cc_part.h"
+#include "flow/cc_part.h"
 
 #include <string.h>
 

@@ -2,12 +2,11 @@
 /*
  * Lists, run by the core that owns the endpoint. A run never has more parts under way than half of
  * the endpoint's room, so that single operations pass. A put with a note is a run, too, of one segment
- * or none. The note goes beside the data of one segment, else behind them; core/note.h has the rest.
+ * or none. The note goes beside the data of one segment, else behind them; list/note.h has the rest.
  */
-#include "submit/list.h"
+#include "list/list.h"
 
-#include "core/note.h"
-#include "submit/queue.h"
+#include "list/note.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -89,14 +88,14 @@ static uint32_t run_first(const struct list_run *run)
 
 static void run_check(struct list_run *run)
 {
-	bool local = sub_comps(&run->op) > 1;
+	bool local = core_op_comps(&run->op) > 1;
 
 	if (run->busy || run->over || run->out || run->due ||
 	    (!run->err && (run->at < run->nr || run->imm)))
 		return;
 	run->over = true;
 	if (!run->route)
-		run->lists->core->comps_due -= sub_comps(&run->op);
+		run->lists->core->comps_due -= core_op_comps(&run->op);
 	core_report(&(struct core_end){.ep = run->ep,
 				       .route = run->route,
 				       .op = run->op.kind,
@@ -384,7 +383,7 @@ int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struc
 	*l->tail = run;
 	l->tail = &run->next;
 	if (!route)
-		l->core->comps_due += sub_comps(op);
+		l->core->comps_due += core_op_comps(op);
 	run_feed(run, LIST_POST_B);
 	run_check(run);
 	return 0;
@@ -528,7 +527,7 @@ int lists_open(struct gx_core *core, struct lists **out)
 	return 0;
 }
 
-int submit_ep_open(struct gx_ep *ep)
+int lists_ep_open(struct gx_ep *ep)
 {
 	struct list_own *own = calloc(1, sizeof(*own));
 
@@ -540,7 +539,7 @@ int submit_ep_open(struct gx_ep *ep)
 	return 0;
 }
 
-void submit_ep_close(struct gx_ep *ep)
+void lists_ep_close(struct gx_ep *ep)
 {
 	free(ep->lists);
 	ep->lists = NULL;

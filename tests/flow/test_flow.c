@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "packet/flow.h"
+#include "flow/flow.h"
 
 #include <cmocka.h>
 

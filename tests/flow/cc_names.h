@@ -5,7 +5,7 @@
 #ifndef CC_NAMES_H
 #define CC_NAMES_H
 
-#include "packet/cc.h"
+#include "flow/cc.h"
 
 static inline const char *cc_limit_name(enum cc_limit l)
 {
