@@ -75,7 +75,7 @@ bool Engine::context_open(unsigned nr_cores)
 {
 	struct gx_opts opts = GX_INIT(opts);
 	struct gx_verbs_opts verbs = GX_INIT(verbs);
-	struct gx_port_name name = {port.c_str(), nullptr, nullptr, 0};
+	struct gx_port_name name = {port.c_str(), nullptr, nullptr, GX_CC_AUTO, 0};
 	struct gx_device device = GX_INIT(device);
 	struct gx_queue_opts queue_opts = GX_INIT(queue_opts);
 	struct gx_auth_opts auth = GX_INIT(auth);

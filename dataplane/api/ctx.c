@@ -131,6 +131,8 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 
 /* ---- ports ---- */
 
+_Static_assert((int)GX_CC_SWIFT == (int)GX_PORT_CC_SWIFT, "as the port counts");
+
 static int port_open(struct gx *gx, const struct gx_port_name *named)
 {
 	struct gx_port_slot *s = &gx->port[gx->nr_ports];
@@ -151,24 +153,19 @@ static int port_open(struct gx *gx, const struct gx_port_name *named)
 					  gx->opts.bind_host ? gx->opts.bind_host : "127.0.0.1",
 				  .server = gx->opts.server};
 	size_t len;
-	int ret, cc, paths;
+	int ret;
 
-	if (!named->name || named->reserved)
+	if (!named->name || named->cc > GX_CC_SWIFT || named->paths > GX_PATHS_MAX)
 		return gx_fail(-EINVAL,
-			       "gx_opts.ports[%u]: a port needs a name, and .reserved is 0",
-			       gx->nr_ports);
+			       "gx_opts.ports[%u]: a port needs a name; .cc is a GX_CC_ value, and "
+			       ".paths at most %d",
+			       gx->nr_ports, GX_PATHS_MAX);
 	len = core_port_text(named, s->name, sizeof(s->name));
 	if (len >= sizeof(s->name) || strcspn(s->name, ",") >= sizeof(s->device))
 		return gx_fail(-EINVAL,
 			       "port '%s': its name and device have at most %d bytes, with its "
 			       "arguments at most %d",
 			       named->name, GX_NAME_MAX - 1, GX_OPTION_MAX - 1);
-	cc = core_port_cc(s->name);
-	if (cc < 0)
-		return gx_fail(cc, "port '%s': cc is rate, swift or none", s->name);
-	paths = core_port_paths(s->name);
-	if (paths < 0)
-		return gx_fail(paths, "port '%s': paths is 1 to %d", s->name, GX_PATHS_MAX);
 	memcpy(s->device, s->name, strcspn(s->name, ",")); /* the rest is 0 */
 	if (s->name[strlen(named->name)])
 		cfg.args = s->name + strlen(named->name) + 1;
@@ -178,8 +175,8 @@ static int port_open(struct gx *gx, const struct gx_port_name *named)
 	ret = ops->open(&cfg, &s->port);
 	if (ret)
 		return gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
-	s->port->cc = (enum gx_port_cc)cc;
-	s->port->spread = (unsigned)paths;
+	s->port->cc = (enum gx_port_cc)named->cc;
+	s->port->spread = named->paths;
 	snprintf(s->match, sizeof(s->match), "%s", s->port->speaks ? s->port->speaks : s->device);
 	gx->nr_ports++;
 	return 0;

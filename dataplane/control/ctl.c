@@ -519,17 +519,15 @@ static int connect_port(struct ctl_conn *cc, const struct gx_connect_opts *o)
 	char text[GX_OPTION_MAX];
 
 	for (unsigned n = 0; n < o->nr_ports; n++) {
-		size_t len = o->ports[n].name ? core_port_text(&o->ports[n], text, sizeof(text))
-					      : sizeof(text);
-		int control = len < sizeof(text) ? core_port_cc(text) : 0;
-		int paths = len < sizeof(text) ? core_port_paths(text) : 0;
-		int i = len < sizeof(text) ? connect_port_find(cc, text, strlen(text)) : -1;
+		const struct gx_port_name *p = &o->ports[n];
+		size_t len = p->name ? core_port_text(p, text, sizeof(text)) : sizeof(text);
+		int i = len < sizeof(text) ? connect_port_find(cc, text, len) : -1;
 
-		if (i < 0 || (control && control != (int)gx->port[i].port->cc) ||
-		    (paths && paths != (int)gx->port[i].port->spread))
+		if (i < 0 || (p->cc && (int)p->cc != (int)gx->port[i].port->cc) ||
+		    (p->paths && p->paths != gx->port[i].port->spread))
 			return gx_fail(-ENODEV,
 				       "port %.64s is not opened here%s: name it in gx_opts.ports",
-				       o->ports[n].name ? text : "without a name",
+				       p->name ? text : "without a name",
 				       cc->nr_wanted ? ", or not so often" : "");
 		if (cc->nr_wanted && strcmp(gx->port[i].match, cc->forced))
 			return gx_fail(-EINVAL,

@@ -37,11 +37,5 @@ void core_groups_point(struct gx_opts *o, struct core_groups *g);
 /** core_port_text() - "shm", "udp:port=7601", "dpdk:net_memif,id=0". Return: its length, which may
  * exceed @room. */
 size_t core_port_text(const struct gx_port_name *p, char *buf, size_t room);
-/** core_port_cc() - Takes "cc=rate" (none, swift) out of such a text, for it is no word of the port
- * itself. Return: enum gx_port_cc, AUTO without one; -EINVAL: no such controller. */
-int core_port_cc(char *text);
-/** core_port_paths() - The same of "paths=4", see gx_port_name. Return: 1 to GX_PATHS_MAX, 0 without
- * one; -EINVAL. */
-int core_port_paths(char *text);
 
 #endif

@@ -26,19 +26,25 @@ enum gx_switch { GX_AUTO, GX_ON, GX_OFF };
 
 /* ---- Ports and cores ---- */
 
+/** enum gx_cc - The congestion control of what this end sends by a port. */
+enum gx_cc {
+	GX_CC_AUTO, /* RATE where packets cross a network, NONE over loopback and shared memory */
+	GX_CC_NONE,
+	GX_CC_RATE,
+	GX_CC_SWIFT,
+};
+
 /** struct gx_port_name - A port, in the lists of gx_opts and gx_connect_opts. */
 struct gx_port_name {
 	const char *name;   /* "shm", "udp", "dpdk" */
 	const char *device; /* dpdk: "net_memif", or a PCI address; else NULL */
 	const char
-		*args; /* dpdk: of its driver, "id=0,socket=/tmp/a"; udp: "port=7601"; NULL: none.
-			       Any: "cc=rate", "cc=swift", "cc=none", alone or beside others: the
-			       congestion control of what this end sends. Default: rate where packets
-			       cross a network, none over loopback and shared memory.
-			       "paths=4": spread data over so many source ports (1 to 8), where routers
-			       share load by them. Default 1: one, and another when that one is dead.
-			       In gx_connect_opts only where two ports differ by these alone */
-	uint64_t reserved; /* 0 */
+		*args; /* dpdk: of its driver, "id=0,socket=/tmp/a"; udp: "port=7601"; NULL: none */
+	/* In gx_connect_opts these two tell ports apart that differ by nothing else; 0: any. */
+	enum gx_cc cc;
+	unsigned
+		paths; /* spread data over so many source ports, where routers share load by them: 1
+			   to 8; default 1: one, and another when that one is dead */
 };
 
 /** struct gx_core_opts - How cores that gx_core_start() runs rest. */

@@ -44,6 +44,38 @@ static void opt_ports__names(void **state)
 	}
 }
 
+static void opt_ports__words_of_all_ports(void **state)
+{
+	static const struct {
+		const char *text, *device, *args;
+		enum gx_cc cc;
+		unsigned paths;
+	} good[] = {{"udp:cc=rate", NULL, NULL, GX_CC_RATE},
+		    {"udp:cc=swift", NULL, NULL, GX_CC_SWIFT},
+		    {"udp:cc=none,port=7601", NULL, "port=7601", GX_CC_NONE},
+		    {"udp:port=7601,cc=rate", NULL, "port=7601", GX_CC_RATE},
+		    {"udp:paths=1", NULL, NULL, GX_CC_AUTO, 1},
+		    {"udp:paths=8,port=7601", NULL, "port=7601", GX_CC_AUTO, 8},
+		    {"udp:port=7601,paths=4,cc=none", NULL, "port=7601", GX_CC_NONE, 4},
+		    {"dpdk:0000:01:00.0,a=1,cc=none,b=2", "0000:01:00.0", "a=1,b=2", GX_CC_NONE},
+		    {"dpdk:0000:01:00.0,acc=rate", "0000:01:00.0", "acc=rate"}};
+	static const char *const bad[] = {"udp:cc=",	 "udp:cc=rates", "udp:cc=rat",
+					  "udp:cc=auto", "udp:paths=",	 "udp:paths=0",
+					  "udp:paths=9", "udp:paths=4x", "udp:paths=44444444444"};
+
+	for (unsigned i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+		struct opt_ports p = {0};
+
+		assert_int_equal(opt_ports(good[i].text, &p), 0);
+		same(p.v[0].device, good[i].device);
+		same(p.v[0].args, good[i].args);
+		assert_int_equal(p.v[0].cc, good[i].cc);
+		assert_int_equal(p.v[0].paths, good[i].paths);
+	}
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(opt_ports(bad[i], &(struct opt_ports){0}), -EINVAL);
+}
+
 static void opt_ports__several(void **state)
 {
 	struct opt_ports p = {0};
@@ -226,6 +258,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(opt_ports__names),
+		cmocka_unit_test(opt_ports__words_of_all_ports),
 		cmocka_unit_test(opt_ports__several),
 		cmocka_unit_test(opt_ports__refuses),
 		cmocka_unit_test(opt_rail__names),

@@ -18,6 +18,47 @@ static char *cut(char *at, const char *marks)
 	return at + 1;
 }
 
+/* A word that all ports have. Return: 1: it is one; 0: a port's own; -EINVAL. */
+static int port_word(const char *word, struct gx_port_name *p)
+{
+	static const char *const cc[] = {"auto", "none", "rate", "swift"}; /* enum gx_cc */
+
+	if (!strncmp(word, "paths=", 6)) {
+		p->paths = (unsigned)(word[6] - '0');
+		return p->paths < 1 || p->paths > 8 || word[7] ? -EINVAL : 1;
+	}
+	if (strncmp(word, "cc=", 3) != 0)
+		return 0;
+	p->cc = GX_CC_NONE;
+	while (p->cc <= GX_CC_SWIFT && strcmp(word + 3, cc[p->cc]) != 0)
+		p->cc++;
+	return p->cc <= GX_CC_SWIFT ? 1 : -EINVAL;
+}
+
+/* The port's own words stay in @args. Return: 0, -EINVAL. */
+static int port_words(char *args, struct gx_port_name *p)
+{
+	char *end = args, *next;
+
+	for (char *word = args; word; word = next) {
+		size_t len = strcspn(word, ",");
+		int ret;
+
+		next = cut(word, ",");
+		ret = port_word(word, p);
+		if (ret < 0)
+			return ret;
+		if (ret)
+			continue;
+		if (end > args)
+			*end++ = ',';
+		memmove(end, word, len + 1);
+		end += len;
+	}
+	p->args = end > args ? args : NULL;
+	return 0;
+}
+
 static int port_take(char *text, struct gx_port_name *p)
 {
 	char *more = cut(text, ":");
@@ -29,8 +70,7 @@ static int port_take(char *text, struct gx_port_name *p)
 		p->device = more;
 		more = cut(more, ",");
 	}
-	p->args = more;
-	return 0;
+	return more ? port_words(more, p) : 0;
 }
 
 int opt_ports(const char *text, struct opt_ports *out)
