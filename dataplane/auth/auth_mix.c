@@ -52,7 +52,7 @@ static int tx_tick(struct auth_ring *r, const struct auth_tick *t)
 	return 0;
 }
 
-static int rx_tick(struct auth_ring *r, const struct auth_tick *t)
+static int in_tick(struct auth_ring *r, const struct auth_tick *t)
 {
 	struct auth_mix *m = &r->mix;
 	uint32_t nr = m->nr + 1;
@@ -80,7 +80,7 @@ int auth_rings_tick(struct auth_ring *tx, struct auth_ring *rx, const struct aut
 	auth_ring_make(tx); /* without memory at the next tick */
 	auth_ring_make(rx);
 	if (t->say)
-		ret = rx_tick(rx, t);
+		ret = in_tick(rx, t);
 	if (!ret && t->say)
 		ret = tx_tick(tx, t);
 	return ret;

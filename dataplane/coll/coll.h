@@ -41,17 +41,17 @@ struct coll_exchange {
 	uint32_t nr_in;	  /* pieces received */
 	uint32_t nr_sent; /* pieces posted */
 	bool ready;	  /* the peer has posted it: we may write its destination */
-	bool told;	  /* we have posted READY to the peer */
-	bool told_done;	  /* the peer has our READY */
+	bool ready_sent;  /* we have posted READY to the peer */
+	bool ready_known; /* the peer has our READY */
 };
 
 /* One worker's part of a collective. owner: worker */
 struct coll_part {
-	struct coll_exchange *exchange;		  /* [nr_ranks]; the own one is unused */
-	uint32_t nr_ready, nr_told, nr_told_done; /* peers */
-	uint64_t nr_in, nr_sent, nr_done;	  /* pieces, all peers together */
-	uint32_t nr_pieces;			  /* of each peer; valid with .begun */
-	bool begun;				  /* the worker has seen the post */
+	struct coll_exchange *exchange;			  /* [nr_ranks]; the own one is unused */
+	uint32_t nr_ready, nr_ready_sent, nr_ready_known; /* peers */
+	uint64_t nr_in, nr_sent, nr_done;		  /* pieces, all peers together */
+	uint32_t nr_pieces;				  /* of each peer; valid with .begun */
+	bool begun;					  /* the worker has seen the post */
 	uint64_t begin_ns;
 	uint64_t off, len;	   /* of the shard; valid with .begun */
 	uint64_t copy_b, copied_b; /* of the own shard: handed to the copier; copied */

@@ -54,8 +54,8 @@ static bool ready_post(struct coll_worker *w, uint64_t seq, unsigned q)
 	op.imm = IMM_READY | (seq & IMM_SEQ_MASK) << 32 | coll_post_of(w->group, seq)->sum;
 	if (!worker_post(w, q, &op))
 		return false;
-	part->exchange[q].told = true;
-	part->nr_told++;
+	part->exchange[q].ready_sent = true;
+	part->nr_ready_sent++;
 	return true;
 }
 
@@ -71,7 +71,7 @@ static bool part_tell(struct coll_worker *w, uint64_t seq)
 	for (unsigned k = 1; k < w->group->nr_ranks; k++) {
 		unsigned q = rank_after(w->group, k);
 
-		if (!part->exchange[q].told)
+		if (!part->exchange[q].ready_sent)
 			busy |= ready_post(w, seq, q);
 	}
 	return busy;
@@ -213,7 +213,7 @@ static bool part_step(struct coll_worker *w, uint64_t seq, uint64_t now_ns)
 		part_begin(w, seq, now_ns);
 	if (coll_has_failed(w->group))
 		return true;
-	if (part->nr_told < w->group->nr_ranks - 1)
+	if (part->nr_ready_sent < w->group->nr_ranks - 1)
 		busy |= part_tell(w, seq);
 	if (!part_waits(w, seq))
 		busy |= part_send(w, seq);
@@ -227,7 +227,7 @@ static bool part_is_done(struct coll_worker *w, uint64_t seq)
 	const struct coll_part *part = coll_part_of(w, seq);
 	uint64_t peers = w->group->nr_ranks - 1, pieces = peers * part->nr_pieces;
 
-	return part->nr_ready == peers && part->nr_told_done == peers && part->nr_in == pieces &&
+	return part->nr_ready == peers && part->nr_ready_known == peers && part->nr_in == pieces &&
 	       part->nr_done == pieces && part->copied_b == part->len;
 }
 
@@ -270,7 +270,7 @@ static void piece_take(struct coll_worker *w, uint64_t seq, unsigned q)
 	struct coll_part *part = coll_part_of(w, seq);
 	struct coll_exchange *exchange = &part->exchange[q];
 
-	if (!exchange->told || exchange->nr_in == part->nr_pieces) {
+	if (!exchange->ready_sent || exchange->nr_in == part->nr_pieces) {
 		peer_bad(w, q, "it put what was not due");
 		return;
 	}
@@ -315,8 +315,8 @@ static void done_take(struct coll_worker *w, const struct gx_comp *comp)
 	if (comp->user & USER_ASK) {
 		w->asked[q] = false;
 	} else if (ready) {
-		part->exchange[q].told_done = true;
-		part->nr_told_done++;
+		part->exchange[q].ready_known = true;
+		part->nr_ready_known++;
 	} else {
 		w->out[q]--;
 		part->nr_done++;
@@ -369,7 +369,7 @@ static bool part_is_late_for(struct coll_worker *w, const struct coll_part *part
 	const struct coll_exchange *exchange = &part->exchange[q];
 
 	return q != w->group->rank &&
-	       (!exchange->ready || !exchange->told_done || exchange->nr_in < part->nr_pieces);
+	       (!exchange->ready || !exchange->ready_known || exchange->nr_in < part->nr_pieces);
 }
 
 static void part_late(struct coll_worker *w, uint64_t seq)

@@ -90,7 +90,7 @@ static void listener_drop(struct gx_listener *l)
 }
 
 /* Has the program heard of this client, or is it of a listener that has no name for the program? */
-static bool client_is_told(const struct gx_listener *l, const struct ctl_conn *cc)
+static bool client_is_informed(const struct gx_listener *l, const struct ctl_conn *cc)
 {
 	return !l->held || cc->was_up || (cc->conn && cc->conn->asked);
 }
@@ -104,7 +104,7 @@ static void listener_forget(struct gx_listener *l)
 		if (cc->listener != l)
 			continue;
 		cc->listener = NULL;
-		if (ctl_conn_is_live(cc) && !client_is_told(l, cc))
+		if (ctl_conn_is_live(cc) && !client_is_informed(l, cc))
 			ctl_conn_judge(cc, gx_refuse(GX_REASON_NO_SERVER, -ECONNREFUSED,
 						     "the server has stopped to listen there"));
 	}

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Keep the regions of the HELLO in c->told: their descriptors follow in the same order. */
+/* Keep the regions of the HELLO in c->named: their descriptors follow in the same order. */
 static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 {
 	struct gx *gx = c->gx;
@@ -33,10 +33,10 @@ static void hello_regions_fill(struct gx_conn *c, struct gx_hello *h)
 		for (unsigned l = 0; r->access == m->access && l < GX_LINKS; l++)
 			gx_links[l]->mem->export(m, &r->export);
 		if (export_is_fd(r->export.kind))
-			c->told_fds |= 1ull << h->nr_regions;
-		c->told[h->nr_regions++] = m;
+			c->named_fds |= 1ull << h->nr_regions;
+		c->named[h->nr_regions++] = m;
 	}
-	c->nr_told = h->nr_regions;
+	c->nr_named = h->nr_regions;
 }
 
 /* What each link of ours says of itself. */

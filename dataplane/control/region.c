@@ -346,14 +346,14 @@ GX_EXPORT int gx_mem_reg(struct gx *gx, enum gx_mem_kind kind, int device, void 
 
 /* Does a connection still need it? A connection in set-up sends its descriptor. A peer may write to
  * memory that cudaIpc names until the connection ends. Memory of the caller waits for neither. */
-static bool mem_is_told(const struct gx_mem *mem)
+static bool mem_is_named(const struct gx_mem *mem)
 {
 	for (const struct gx_conn *c = mem->own ? mem->gx->conns : NULL; c; c = c->next) {
 		if (atomic_load(&c->state) != GX_CONN_STATE_CONNECTING &&
 		    (!c->maps || mem->share.kind != GX_GPU_SHARE_IPC))
 			continue;
-		for (unsigned i = 0; i < c->nr_told; i++)
-			if (c->told[i] == mem)
+		for (unsigned i = 0; i < c->nr_named; i++)
+			if (c->named[i] == mem)
 				return true;
 	}
 	return false;
@@ -365,7 +365,7 @@ static bool mem_may_go(const struct gx_mem *mem)
 	for (unsigned l = 0; l < GX_LINKS; l++)
 		if (gx_links[l]->mem->busy(mem))
 			return false;
-	return !mem->nr_parts && !mem_must_stay(mem) && !mem_is_told(mem) &&
+	return !mem->nr_parts && !mem_must_stay(mem) && !mem_is_named(mem) &&
 	       (!mem->gx->conns || drop_is_done(mem->gx, mem->drop_seq));
 }
 

@@ -285,12 +285,12 @@ struct gx_conn {
 	/* The first secret of one direction of its data, out of the bootstrap's TLS: 0, -errno. Set
 	 * before the lanes are opened; NULL: it has no keys. ctl */
 	int (*secret)(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out);
-	struct gx_socks *socks;		     /* data sockets that the link wants; NULL: none. ctl */
-	bool maps;			     /* the peer maps our memory */
-	struct gx_mem *told[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL: it
+	struct gx_socks *socks; /* data sockets that the link wants; NULL: none. ctl */
+	bool maps;		/* the peer maps our memory */
+	struct gx_mem *named[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL: it
 						was freed */
-	unsigned nr_told;
-	uint64_t told_fds; /* bit i: our HELLO promised a descriptor for told[i] */
+	unsigned nr_named;
+	uint64_t named_fds; /* bit i: our HELLO promised a descriptor for named[i] */
 	unsigned first_core;
 	unsigned nr_lanes;
 	struct gx_ep *ep[GX_HELLO_LANES]; /* frozen while up */

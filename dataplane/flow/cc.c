@@ -199,16 +199,16 @@ void cc_sent(struct cc *c, uint64_t now_ns, uint32_t place, uint32_t len)
 	if (!c->asked_ns && c->in_flight_b < c->window_b)
 		cc_limited(c);
 	if (!c->in_flight) {
-		c->first_ns = c->told_ns = now_ns;
+		c->first_ns = c->delivered_ns = now_ns;
 		c->ops->sent(c, now_ns);
 	}
 	c->in_flight++;
 	c->in_flight_b += bytes;
 	*p = (struct cc_pkt){.sent_ns = now_ns,
 			     .first_ns = c->first_ns,
-			     .told_ns = c->told_ns,
+			     .delivered_ns = c->delivered_ns,
 			     .sent_b = c->sent_b,
-			     .told_b = c->told_b,
+			     .delivered_b = c->delivered_b,
 			     .lost_b = c->lost_b,
 			     .marked_b = c->marked_b,
 			     .in_flight_b = (uint32_t)c->in_flight_b,
@@ -240,16 +240,16 @@ void cc_acked(struct cc *c, uint64_t now_ns, uint32_t place)
 
 	if (!s->any)
 		core_gap(c, now_ns);
-	c->told_b += p->len;
-	c->told_ns = now_ns;
+	c->delivered_b += p->len;
+	c->delivered_ns = now_ns;
 	s->acked_b += p->len;
 	if (s->any && p->sent_ns < s->sent_ns)
 		return;
 	s->any = true;
 	s->sent_ns = p->sent_ns;
 	s->first_ns = p->first_ns;
-	s->prior_ns = p->told_ns;
-	s->prior_b = p->told_b;
+	s->prior_ns = p->delivered_ns;
+	s->prior_b = p->delivered_b;
 	s->prior_sent_b = p->sent_b;
 	s->span_lost_b = c->lost_b - p->lost_b;
 	s->span_marked_b = c->marked_b - p->marked_b;
@@ -287,28 +287,28 @@ void cc_marked(struct cc *c, uint32_t nr)
  * least round trip says nothing. */
 static void sample_end(struct cc *c, struct cc_sample *s)
 {
-	uint64_t sent_ns = s->sent_ns - s->first_ns, told_ns = c->told_ns - s->prior_ns;
-	uint64_t span_ns = GX_MAX(sent_ns, told_ns);
+	uint64_t sent_ns = s->sent_ns - s->first_ns, delivered_ns = c->delivered_ns - s->prior_ns;
+	uint64_t span_ns = GX_MAX(sent_ns, delivered_ns);
 
 	c->rtt_ns = s->rtt_ns;
 	c->rtt_min_ns = GX_MIN(c->rtt_min_ns, s->rtt_ns);
 	c->first_ns = GX_MAX(c->first_ns, s->sent_ns);
-	s->span_b = c->told_b - s->prior_b;
+	s->span_b = c->delivered_b - s->prior_b;
 	if (span_ns && span_ns >= c->rtt_min_ns)
 		s->rate_b_s = s->span_b * CC_S / span_ns;
 }
 
-void cc_told(struct cc *c, uint64_t now_ns)
+void cc_ack_end(struct cc *c, uint64_t now_ns)
 {
 	struct cc_sample *s = &c->sample;
 
 	if (!s->any && !s->lost_b)
 		return;
-	if (c->limited && (int32_t)(c->told_b + c->lost_b - c->limited_b) > 0)
+	if (c->limited && (int32_t)(c->delivered_b + c->lost_b - c->limited_b) > 0)
 		c->limited = false;
 	if (s->any)
 		sample_end(c, s);
-	c->ops->told(c, now_ns, s);
+	c->ops->ack_end(c, now_ns, s);
 	*s = (struct cc_sample){0};
 }
 

@@ -57,13 +57,13 @@ void cc_short(struct cc *c, uint64_t now_ns, enum cc_limit why);
  * records do not ask. Where nobody has asked since cc_short(), its sample is a limited one. */
 void cc_sent(struct cc *c, uint64_t now_ns, uint32_t place, uint32_t len);
 /* An acknowledgement: its lost packets, its new ones, cc_spurious() if packets that were deemed
- * lost had arrived, cc_marked() if @nr more came with a mark of congestion, and then cc_told().
- * After a timer found losses, cc_told() as well. */
+ * lost had arrived, cc_marked() if @nr more came with a mark of congestion, and then cc_ack_end().
+ * After a timer found losses, cc_ack_end() as well. */
 void cc_acked(struct cc *c, uint64_t now_ns, uint32_t place);
 void cc_lost(struct cc *c, uint64_t now_ns, uint32_t place);
 void cc_spurious(struct cc *c, uint64_t now_ns);
 void cc_marked(struct cc *c, uint32_t nr);
-void cc_told(struct cc *c, uint64_t now_ns);
+void cc_ack_end(struct cc *c, uint64_t now_ns);
 /* All that was under way is deemed lost, by the time-out; cc_lost() has told of each. */
 void cc_timeout(struct cc *c, uint64_t now_ns);
 

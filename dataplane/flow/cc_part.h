@@ -16,12 +16,12 @@
 
 /* A packet under way, with the counts of when it left (draft-ietf-ccwg-bbr, 4.1.2.2). */
 struct cc_pkt {
-	uint64_t sent_ns, first_ns;	 /* when it left; the packet that began its sample */
-	uint64_t told_ns;		 /* when the newest acknowledgement before it came */
-	uint32_t sent_b, told_b, lost_b; /* sent, acknowledged and lost by then */
-	uint32_t marked_b;		 /* acknowledged with a mark by then */
-	uint32_t in_flight_b;		 /* under way, this one included */
-	uint16_t len;			 /* with headers */
+	uint64_t sent_ns, first_ns;	      /* when it left; the packet that began its sample */
+	uint64_t delivered_ns;		      /* when the newest acknowledgement before it came */
+	uint32_t sent_b, delivered_b, lost_b; /* sent, acknowledged and lost by then */
+	uint32_t marked_b;		      /* acknowledged with a mark by then */
+	uint32_t in_flight_b;		      /* under way, this one included */
+	uint16_t len;			      /* with headers */
 	bool used, limited;
 };
 
@@ -46,7 +46,7 @@ struct cc_ops {
 	void (*begin)(struct cc *c, uint64_t now_ns);
 	void (*sent)(struct cc *c, uint64_t now_ns); /* the first packet after nothing was out */
 	void (*lost)(struct cc *c, uint64_t now_ns, const struct cc_pkt *p);
-	void (*told)(struct cc *c, uint64_t now_ns, const struct cc_sample *s);
+	void (*ack_end)(struct cc *c, uint64_t now_ns, const struct cc_sample *s);
 	void (*timeout)(struct cc *c, uint64_t now_ns);
 	void (*spurious)(struct cc *c, uint64_t now_ns);
 	const char *(*phase)(const struct cc *c);
@@ -98,13 +98,13 @@ struct cc_rate {
 	uint64_t bw_latest;
 	uint32_t inflight_latest;
 	uint32_t loss_round_b; /* a loss round ends when packets sent from here on arrive */
-	uint32_t loss_begin_b, loss_told_b; /* lost, acknowledged in all when it began */
+	uint32_t loss_begin_b, loss_delivered_b; /* lost, acknowledged in all when it began */
 	uint32_t loss_events;
 
 	/* marks of congestion */
-	uint32_t alpha_q;		       /* their smoothed share << RATE_Q */
-	uint32_t alpha_told_b, alpha_marked_b; /* in all, when the round began */
-	uint32_t marked_rounds;		       /* of startup, in a row */
+	uint32_t alpha_q;			    /* their smoothed share << RATE_Q */
+	uint32_t alpha_delivered_b, alpha_marked_b; /* in all, when the round began */
+	uint32_t marked_rounds;			    /* of startup, in a row */
 	bool marked_in_round;
 
 	bool loss_round_start, loss_in_round;
@@ -164,8 +164,8 @@ struct cc {
 	uint32_t in_flight;
 
 	/* sums, modulo 2^32 */
-	uint32_t told_b, lost_b, sent_b;
-	uint64_t told_ns, first_ns;
+	uint32_t delivered_b, lost_b, sent_b;
+	uint64_t delivered_ns, first_ns;
 	bool limited; /* until packets are told of that left after the first limited_b bytes */
 	uint32_t limited_b;
 	/* Likewise a sum, apart from the others: four in a row are read as one, just after one of them

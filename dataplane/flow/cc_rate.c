@@ -350,7 +350,7 @@ static void rate_lost(struct cc *c, uint64_t now_ns, const struct cc_pkt *p)
 	if (!r->loss_in_round) {
 		r->loss_round_b = c->sent_b;
 		r->loss_begin_b = c->lost_b - p->len;
-		r->loss_told_b = c->told_b;
+		r->loss_delivered_b = c->delivered_b;
 		r->loss_events = 0;
 	}
 	r->loss_in_round = true;
@@ -427,9 +427,10 @@ static void round_update(struct cc *c, const struct cc_sample *s)
 static bool loss_is_high(const struct cc *c)
 {
 	const struct cc_rate *r = &c->rate;
-	uint64_t lost_b = c->lost_b - r->loss_begin_b, told_b = c->told_b - r->loss_told_b;
+	uint64_t lost_b = c->lost_b - r->loss_begin_b,
+		 delivered_b = c->delivered_b - r->loss_delivered_b;
 
-	return r->loss_in_round && is_too_much(c, lost_b, told_b + lost_b);
+	return r->loss_in_round && is_too_much(c, lost_b, delivered_b + lost_b);
 }
 
 static void lower_bounds(struct cc *c)
@@ -495,12 +496,14 @@ static void startup_loss(struct cc *c)
 static void marks_update(struct cc *c)
 {
 	struct cc_rate *r = &c->rate;
-	uint32_t told_b = c->told_b - r->alpha_told_b, marked_b = c->marked_b - r->alpha_marked_b;
-	uint32_t share_q = told_b ? (uint32_t)(((uint64_t)marked_b << RATE_Q) / told_b) : 0;
+	uint32_t delivered_b = c->delivered_b - r->alpha_delivered_b,
+		 marked_b = c->marked_b - r->alpha_marked_b;
+	uint32_t share_q =
+		delivered_b ? (uint32_t)(((uint64_t)marked_b << RATE_Q) / delivered_b) : 0;
 
-	if (!told_b)
+	if (!delivered_b)
 		return;
-	r->alpha_told_b = c->told_b;
+	r->alpha_delivered_b = c->delivered_b;
 	r->alpha_marked_b = c->marked_b;
 	r->alpha_q -= r->alpha_q >> RATE_MARK_SHIFT;
 	r->alpha_q = GX_MIN(r->alpha_q + (share_q >> RATE_MARK_SHIFT), RATE_ONE);
@@ -563,7 +566,7 @@ static void startup_long(struct cc *c, const struct cc_sample *s)
 	struct cc_rate *r = &c->rate;
 	uint64_t times = GX_MIN(s->rtt_ns / RATE_START_NS, (uint64_t)RATE_START_TIMES);
 
-	if (times < 2 || c->told_b != s->acked_b)
+	if (times < 2 || c->delivered_b != s->acked_b)
 		return;
 	c->window_b *= times;
 	r->start_b = (uint32_t)c->window_b;
@@ -706,7 +709,7 @@ static void rate_begin(struct cc *c, uint64_t now_ns)
 			      .start_b = (uint32_t)c->window_b,
 			      .round_b = c->sent_b,
 			      .alpha_q = RATE_ONE,
-			      .alpha_told_b = c->told_b,
+			      .alpha_delivered_b = c->delivered_b,
 			      .alpha_marked_b = c->marked_b,
 			      .loss_round_b = c->sent_b};
 	lower_reset(r);
@@ -730,7 +733,7 @@ static void rate_sent(struct cc *c, uint64_t now_ns)
 		cc_pace(c, percent(r->bw, RATE_MARGIN_PACE));
 }
 
-static void rate_told(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
+static void rate_ack_end(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 {
 	struct cc_rate *r = &c->rate;
 
@@ -793,7 +796,7 @@ const struct cc_ops cc_rate_ops = {
 	.begin = rate_begin,
 	.sent = rate_sent,
 	.lost = rate_lost,
-	.told = rate_told,
+	.ack_end = rate_ack_end,
 	.timeout = rate_timeout,
 	.spurious = rate_spurious,
 	.phase = rate_phase_name,

@@ -93,7 +93,7 @@ static void become_rate(struct cc *c, uint64_t now_ns)
 	c->ops->begin(c, now_ns);
 }
 
-static void swift_told(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
+static void swift_ack_end(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 {
 	struct cc_swift *w = &c->swift;
 	uint64_t goal_ns, pkts_q = ((uint64_t)s->acked_b << SWIFT_Q) / c->packet_b;
@@ -157,7 +157,7 @@ const struct cc_ops cc_swift_ops = {
 	.begin = swift_begin,
 	.sent = swift_nothing,
 	.lost = swift_lost,
-	.told = swift_told,
+	.ack_end = swift_ack_end,
 	.timeout = swift_timeout,
 	.spurious = swift_nothing,
 	.phase = swift_phase,

@@ -6,14 +6,14 @@
 
 void pace_sent(struct pace *p, const struct flow *f)
 {
-	for (uint64_t end = flow_nr_sent(f); p->told < end; p->told++) {
-		const struct flow_pkt *pkt = flow_at(f, p->told);
+	for (uint64_t end = flow_nr_sent(f); p->known < end; p->known++) {
+		const struct flow_pkt *pkt = flow_at(f, p->known);
 
-		cc_sent(p->cc, pkt->sent_ns, (uint32_t)p->told, pkt->len);
+		cc_sent(p->cc, pkt->sent_ns, (uint32_t)p->known, pkt->len);
 	}
 }
 
-void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns)
+void pace_ack_end(struct pace *p, const struct flow *f, uint64_t now_ns)
 {
 	uint64_t spurious = flow_spurious(f);
 	uint32_t place, marks = flow_marks(f);
@@ -29,5 +29,5 @@ void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns)
 	if (marks != p->marks)
 		cc_marked(p->cc, marks - p->marks);
 	p->marks = marks;
-	cc_told(p->cc, now_ns);
+	cc_ack_end(p->cc, now_ns);
 }

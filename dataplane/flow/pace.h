@@ -12,7 +12,7 @@
 
 struct pace {
 	struct cc *cc;	   /* NULL: none */
-	uint64_t told;	   /* packets that the controller knows, of flow_nr_sent() */
+	uint64_t known;	   /* packets that the controller knows, of flow_nr_sent() */
 	uint64_t spurious; /* of flow_spurious() */
 	uint32_t marks;	   /* of flow_marks() */
 };
@@ -20,6 +20,6 @@ struct pace {
 /* After packets were sent. */
 void pace_sent(struct pace *p, const struct flow *f);
 /* After flow_ack() or flow_tick(), before packets are taken out of the flow. */
-void pace_told(struct pace *p, const struct flow *f, uint64_t now_ns);
+void pace_ack_end(struct pace *p, const struct flow *f, uint64_t now_ns);
 
 #endif

@@ -49,7 +49,7 @@ struct half {
 struct paths {
 	unsigned nr;
 	uint32_t mask;
-	uint64_t told;	 /* packets that we know, of flow_nr_sent() */
+	uint64_t known;	 /* packets that we know, of flow_nr_sent() */
 	uint64_t rtt_ns; /* of the flow: for the wait of a path without a sample */
 	uint64_t
 		spurious; /* packets that came although they were deemed lost: nobody says of which path */
@@ -200,12 +200,12 @@ void paths_sent(struct paths *p, const struct flow *f, enum gx_half half, unsign
 {
 	struct half *h = &p->half[half];
 	struct path *t = &h->path[path];
-	uint64_t end = flow_nr_sent(f), n = end - p->told;
+	uint64_t end = flow_nr_sent(f), n = end - p->known;
 
 	if (!n)
 		return;
 	if (!t->out || t->since_ns == PATHS_NEVER) {
-		t->since_ns = flow_at(f, p->told)->sent_ns;
+		t->since_ns = flow_at(f, p->known)->sent_ns;
 		t->out += (uint32_t)n;
 		seen_bits_set(&h->seen_used, seen_bits(&h->seen_used) | 1u << path);
 		due_set(p);
@@ -213,8 +213,8 @@ void paths_sent(struct paths *p, const struct flow *f, enum gx_half half, unsign
 		t->out += (uint32_t)n;
 	}
 	seen_set(&t->sent, seen(&t->sent) + n);
-	for (; p->told < end; p->told++)
-		p->of[p->told & p->mask] = (uint8_t)(half * GX_PATHS_MAX + path);
+	for (; p->known < end; p->known++)
+		p->of[p->known & p->mask] = (uint8_t)(half * GX_PATHS_MAX + path);
 }
 
 static struct half *half_at(struct paths *p, uint32_t place, struct path **t)
@@ -229,7 +229,7 @@ static struct half *half_at(struct paths *p, uint32_t place, struct path **t)
 /* The packet at t->place was heard of. The next one of its path is what we wait for. */
 static void path_wait_anew(struct paths *p, const struct flow *f, struct path *t)
 {
-	uint32_t end = (uint32_t)p->told & p->mask, from = (t->place + 1) & p->mask;
+	uint32_t end = (uint32_t)p->known & p->mask, from = (t->place + 1) & p->mask;
 	uint32_t len = end >= from ? end - from : p->mask + 1 - from;
 	const uint8_t *at = memchr(p->of + from, p->of[t->place], len);
 
@@ -296,13 +296,13 @@ static void path_heard(struct paths *p, const struct flow *f, uint64_t now_ns, s
 	}
 }
 
-void paths_told(struct paths *p, const struct flow *f, uint64_t now_ns)
+void paths_ack_end(struct paths *p, const struct flow *f, uint64_t now_ns)
 {
 	uint32_t place, heard[2] = {0};
 	struct path *t;
 	struct half *h;
 
-	assert(p->told == flow_nr_sent(f));
+	assert(p->known == flow_nr_sent(f));
 	for (uint32_t i = 0; (place = flow_lost_place(f, i)) != FLOW_NO_PLACE; i++) {
 		half_at(p, place, &t);
 		t->out--;

@@ -37,7 +37,7 @@ unsigned paths_pick(const struct paths *p, enum gx_half half);
 /* What @f has sent since the last call left by @path of @half. */
 void paths_sent(struct paths *p, const struct flow *f, enum gx_half half, unsigned path);
 /* After flow_ack() or flow_tick(), before packets are taken out of the flow. */
-void paths_told(struct paths *p, const struct flow *f, uint64_t now_ns);
+void paths_ack_end(struct paths *p, const struct flow *f, uint64_t now_ns);
 /* When paths_tick() has work; UINT64_MAX: never. While nothing is under way, only with paths_asks(). */
 uint64_t paths_due(const struct paths *p);
 bool paths_asks(const struct paths *p, enum gx_half half); /* a round is under way */

@@ -322,7 +322,7 @@ const char *local_offered(const struct gx *gx);
 /** local_export_fill() - Describe @mem for a HELLO. */
 void local_export_fill(const struct gx_mem *mem, struct gx_hello_export *e);
 /** local_open() - Make our half for @nr_lanes lanes: rings for the peer's notifications, and
- * descriptors of them and of the regions in c->told. Return: 0, -errno with gx_error(). */
+ * descriptors of them and of the regions in c->named. Return: 0, -errno with gx_error(). */
 int local_open(struct gx_conn *c, unsigned nr_lanes);
 /** local_fds() - Descriptors to send to the peer now, in order; they stay ours. Return: their
  * number. */

@@ -68,21 +68,21 @@ int local_open(struct gx_conn *c, unsigned nr_lanes)
 			ret = gx_fail(-errno, "no descriptor for keys: %s (ulimit -n?)",
 				      strerror(errno));
 	}
-	for (unsigned i = 0; i < c->nr_told && !ret; i++) {
+	for (unsigned i = 0; i < c->nr_named && !ret; i++) {
 		int fd;
 
 		/* Freed since the HELLO: local_revoke() found no rings then. */
-		if (!c->told[i] || mem_is_dead(c->told[i]))
+		if (!c->named[i] || mem_is_dead(c->named[i]))
 			l->rx->hdr.revoked |= 1ull << i;
-		if (!(c->told_fds >> i & 1))
+		if (!(c->named_fds >> i & 1))
 			continue;
-		if (!c->told[i]) { /* the peer counts on its descriptor */
+		if (!c->named[i]) { /* the peer counts on its descriptor */
 			ret = gx_fail(-EAGAIN,
 				      "a region was freed while the connection was set up: "
 				      "connect again");
 			break;
 		}
-		fd = local_export_fd(c->told[i], c->told[i]->access);
+		fd = local_export_fd(c->named[i], c->named[i]->access);
 		if (fd < 0)
 			ret = fd;
 		else
@@ -236,8 +236,8 @@ void local_revoke(struct gx_conn *c, const struct gx_mem *mem)
 
 	if (!local_conn_of(c) || !local_conn_of(c)->rx)
 		return;
-	for (unsigned i = 0; i < c->nr_told; i++)
-		if (mem && c->told[i] == mem)
+	for (unsigned i = 0; i < c->nr_named; i++)
+		if (mem && c->named[i] == mem)
 			bits |= 1ull << i;
 	/* The peer may see it late, or ignore it; no safety of ours depends on it. */
 	atomic_fetch_or_explicit(&local_conn_of(c)->rx->hdr.revoked, bits, memory_order_release);
@@ -305,9 +305,9 @@ void local_lost(struct gx_conn *c)
 
 	if (!p || !l->shown || local_peer_has_ended(p))
 		return;
-	for (unsigned i = 0; i < c->nr_told; i++)
-		if (c->told[i] && c->told[i]->access & GX_ACCESS_PUT)
-			local_hold(c->gx, p, c->told[i]);
+	for (unsigned i = 0; i < c->nr_named; i++)
+		if (c->named[i] && c->named[i]->access & GX_ACCESS_PUT)
+			local_hold(c->gx, p, c->named[i]);
 	local_keys_hold(c);
 	local_held_say(c, before);
 }
@@ -316,9 +316,9 @@ void local_mem_gone(struct gx_mem *mem)
 {
 	local_keys_forget(mem->gx, mem);
 	for (struct gx_conn *c = mem->gx->conns; c; c = c->next)
-		for (unsigned i = 0; i < c->nr_told; i++)
-			if (c->told[i] == mem)
-				c->told[i] = NULL;
+		for (unsigned i = 0; i < c->nr_named; i++)
+			if (c->named[i] == mem)
+				c->named[i] = NULL;
 	local_unheld(mem);
 }
 

@@ -7,7 +7,7 @@
  *   tcp_fetch.c  asks whether an operation may:                 tcp_zc_device()
  *   tcp_tx.c     offers the payload of a frame at a time:       tcp_zc_post()
  *   tcp_zc_end.c reads the error queues while there are some:   link_tcp_zc_poll()
- *   tcp_doom.c   an operation that ends early:                  tcp_zc_keep()
+ *   tcp_abort.c   an operation that ends early:                  tcp_zc_keep()
  *   tcp_take.c   the peer is done with one:                     tcp_zc_done()
  *   tcp_life.c   its endpoint ends:                             tcp_zc_end()
  *

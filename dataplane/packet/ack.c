@@ -5,7 +5,7 @@
  */
 #include "packet/pkt.h"
 
-bool tx_ack(struct pkt_ep *e)
+bool ack_send(struct pkt_ep *e)
 {
 	uint8_t b[GX_WIRE_ACK_MAX];
 	uint32_t len;
@@ -50,14 +50,14 @@ static void lost_data(struct pkt_ep *e, const struct flow_pkt *p)
 	e->tx.resend_head++;
 }
 
-void tx_acked(struct pkt_ep *e)
+void ack_take_out(struct pkt_ep *e)
 {
 	struct flow_pkt p;
 
 	if (gx_unlikely(e->paths))
-		paths_told(e->paths, e->flow, e->now_ns);
+		paths_ack_end(e->paths, e->flow, e->now_ns);
 	if (gx_unlikely(e->pace.cc))
-		pace_told(&e->pace, e->flow, e->now_ns);
+		pace_ack_end(&e->pace, e->flow, e->now_ns);
 	while (flow_next_acked(e->flow, &p)) {
 		e->timer.acked_ns = e->now_ns;
 		if (link_watches(e, &p))
@@ -65,7 +65,7 @@ void tx_acked(struct pkt_ep *e)
 		if (p.kind == PKT_K_DATA)
 			acked_data(e, &p);
 		else if (p.kind == PKT_K_CTL)
-			recs_acked(e, p.ref, p.pkt);
+			rec_acked(e, p.ref, p.pkt);
 		else if (p.kind == PKT_K_ASKED)
 			ask_acked(e);
 		else if (p.kind == PKT_K_PROBE && p.ref)
@@ -76,7 +76,7 @@ void tx_acked(struct pkt_ep *e)
 		if (p.kind == PKT_K_DATA)
 			lost_data(e, &p);
 		else if (p.kind == PKT_K_CTL)
-			recs_requeue(e, p.ref, p.pkt);
+			rec_requeue(e, p.ref, p.pkt);
 		else if (p.kind == PKT_K_ASKED)
 			ask_lost(e, &p);
 	}
@@ -88,7 +88,7 @@ static void mid_done(struct pkt_ep *e, uint32_t place)
 {
 	uint32_t i = e->out[place].op;
 
-	e->tx.told[place / 64] ^= 1ull << (place & 63);
+	e->tx.peer_done[place / 64] ^= 1ull << (place & 63);
 	e->tx.mids_free[place / 64] |= 1ull << (place & 63);
 	e->tx.mids_words |= 1u << place / 64;
 	e->tx.nr_mids--;
@@ -102,16 +102,16 @@ static void mid_done(struct pkt_ep *e, uint32_t place)
 /* Take the done bits of an ACK. A word of them counts unless a later ACK has told more of it. A bit
  * that differs from the last word stands for one message at that place, because the next one begins
  * there only after the peer has told of the one before. */
-void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack)
+void ack_done(struct pkt_ep *e, const struct gx_wire_ack *ack)
 {
 	for (uint32_t rest = ack->done_words; rest; rest &= rest - 1) {
 		uint32_t w = (uint32_t)__builtin_ctz(rest);
 		uint64_t bits;
 
-		if ((int32_t)(ack->number - e->tx.told_by[w]) <= 0)
+		if ((int32_t)(ack->number - e->tx.peer_done_by[w]) <= 0)
 			continue;
-		e->tx.told_by[w] = ack->number;
-		bits = (ack->done[w] ^ e->tx.told[w]) & ~e->tx.mids_free[w];
+		e->tx.peer_done_by[w] = ack->number;
+		bits = (ack->done[w] ^ e->tx.peer_done[w]) & ~e->tx.mids_free[w];
 		for (; bits; bits &= bits - 1)
 			mid_done(e, 64 * w + (uint32_t)__builtin_ctzll(bits));
 	}

@@ -78,7 +78,7 @@ void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	most = 2 * PKT_BAD_TRIES * op->acked.nr_pkts;
 	op->asked_pkts += end - pkt;
 	if (op->asked_pkts > most) {
-		op_doom(e, i, -EBADMSG);
+		abort_op(e, i, -EBADMSG);
 		return;
 	}
 	if (e->asks.pkts + (end - pkt) > PKT_ASK_MAX)
@@ -128,7 +128,7 @@ static uint32_t ask_op_ready(struct pkt_ep *e, const struct pkt_ask *a)
 	if (op_outsized(e, &e->ops[i]))
 		op_again(e, i);
 	else if (fetch_is_broken(e, &e->ops[i]))
-		op_doom(e, i, -EIO);
+		abort_op(e, i, -EIO);
 	else
 		return i;
 	return PKT_NONE;

@@ -71,8 +71,7 @@ static void bad_ask(struct pkt_ep *e, struct pkt_bad *b)
 					     .len = GX_MIN(m->len - off, m->shape->quantum)}};
 
 	/* Without room for the record, bad_tick() asks. */
-	if (!bad_extend(e, &rec) &&
-	    (tx_rec_room(e) <= PKT_RECS_KEPT || !tx_rec(e, &rec, PKT_NONE))) {
+	if (!bad_extend(e, &rec) && (rec_room(e) <= PKT_RECS_KEPT || !rec_add(e, &rec, PKT_NONE))) {
 		e->rx.bads_due = true;
 		return;
 	}

@@ -18,7 +18,7 @@ static void op_let_go(struct pkt_ep *e, uint32_t i)
 	if (op->internal && op->state == OP_QUEUED)
 		match_unserve(e, i);
 	else
-		op_doom(e, i, -ECANCELED);
+		abort_op(e, i, -ECANCELED);
 }
 
 /* May @d wait for the peer, which reads @mem? Not for a stopped one, nor where no turn can hear it. */
@@ -104,8 +104,8 @@ void link_pkt_drop(void *link, struct drop *d)
 	struct link_pkt *l = link;
 	unsigned room = DROP_EPS;
 
-	rx_settle(l, l->core->now_ns);
-	tx_settle(l, l->core->now_ns);
+	turn_settle_rx(l, l->core->now_ns);
+	turn_settle_tx(l, l->core->now_ns);
 	l->drop_at = d->unused ? GX_PEERS_MAX : d->again ? l->drop_at : 0;
 	for (; l->drop_at < GX_PEERS_MAX && room; l->drop_at++) {
 		struct pkt_ep *e = l->eps[l->drop_at];

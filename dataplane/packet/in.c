@@ -159,7 +159,7 @@ static void in_landed(struct pkt_ep *e, struct in_msg *m)
 	e->rx.landed_tail = m->mid % GX_WIRE_MIDS;
 }
 
-bool rx_landed(struct pkt_ep *e)
+bool in_deliver(struct pkt_ep *e)
 {
 	bool worked = false;
 
@@ -192,7 +192,7 @@ static void in_fail_rec(struct pkt_ep *e, struct in_msg *m)
 	struct gx_wire_rec rec = {.type = GX_REC_FAIL,
 				  .fail = {.id = m->mid, .err = m->err, .seg = m->bad_seg}};
 
-	m->fail_due = !tx_rec(e, &rec, PKT_NONE);
+	m->fail_due = !rec_add(e, &rec, PKT_NONE);
 	e->rx.fails_due |= m->fail_due;
 }
 
@@ -244,7 +244,7 @@ void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	}
 }
 
-void rx_tick(struct pkt_ep *e)
+void in_tick(struct pkt_ep *e)
 {
 	e->rx.fails_due = false;
 	for (uint32_t k = 0; k < GX_WIRE_MIDS; k++)
@@ -252,7 +252,7 @@ void rx_tick(struct pkt_ep *e)
 			in_fail_rec(e, &e->in[k]);
 }
 
-void rx_give_up(struct pkt_ep *e, uint32_t i)
+void in_give_up(struct pkt_ep *e, uint32_t i)
 {
 	struct gx_wire_rec rec = {.type = GX_REC_REVOKE};
 	struct pkt_op *op = &e->ops[i];
@@ -275,7 +275,7 @@ void rx_give_up(struct pkt_ep *e, uint32_t i)
 	}
 	/* If there is no room for the record, the peer's send finds the slot gone, and fails. */
 	rec.revoke.slot = slot_token(e, op->slot);
-	tx_rec(e, &rec, PKT_NONE);
+	rec_add(e, &rec, PKT_NONE);
 	slot_free(e, op->slot);
 	op_finish(e, i, op->status, 0);
 }
@@ -522,7 +522,7 @@ static __attribute__((noinline)) int open_cut(struct pkt_ep *e, const struct gx_
 	return rec->flags & (GX_REC_INLINE | GX_REC_PULL) ? -EPROTO : err;
 }
 
-void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
+void in_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct in_msg *m = in_at(e, rec->open.mid);
 	struct gx_gpu *gpu = e->ep.core->gx->host;

@@ -77,7 +77,7 @@ bool link_fail_progress(struct pkt_ep *e)
 	l->q->ops->peer_detach(l->q, e->port_peer);
 	ep_gone(e);
 	l->eps[e->index] = NULL;
-	tell_gauges(e, 0);
+	timer_gauges(e, 0);
 	e->ep.comp_mark = e->ep.core->comp_head;
 	/* The last touch: the control thread may free it from here on. */
 	atomic_store_explicit(&e->ep.detached, true, memory_order_release);

@@ -27,7 +27,7 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 		.get = {.token = op->token, .off = op->remote_off, .len = op->len}};
 	uint32_t slot;
 
-	if (e->match.gets_out == PKT_GETS_MAX || !tx_rec_room(e))
+	if (e->match.gets_out == PKT_GETS_MAX || !rec_room(e))
 		return -EAGAIN;
 	slot = slot_alloc(e, i);
 	if (slot == PKT_NONE)
@@ -43,7 +43,7 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 		rec.get.segs = op->segs;
 		op->open_rsn = e->rec.next;
 	}
-	tx_rec(e, &rec, PKT_NONE);
+	rec_add(e, &rec, PKT_NONE);
 	e->match.gets_out++;
 	return 0;
 }
@@ -100,7 +100,7 @@ static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_cut *c
 			       "gx_mem_alloc(), because the bounce pool is memory of cuda:%d",
 			       e->link->q->rx_gpu->device);
 	/* Half of the records stay free for requests of the peer. */
-	if (!core_post_room(ep->core, e->tx.nr_ops) || tx_rec_room(e) < PKT_RECS / 2)
+	if (!core_post_room(ep->core, e->tx.nr_ops) || rec_room(e) < PKT_RECS / 2)
 		return -EAGAIN;
 	ep_touch(e);
 	e->link->look_ns = 0; /* an answer, or what it waits for, may be there */
@@ -116,7 +116,7 @@ static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_cut *c
 	if (op->deadline_ns && op->deadline_ns < e->timer.deadline_ns)
 		e->timer.deadline_ns = op->deadline_ns;
 	if (op->kind == GX_OP_PUT)
-		list_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+		op_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	else if (op->kind == GX_OP_SEND)
 		match_send(e, i);
 	else if (op->kind == GX_OP_RECV)
@@ -196,7 +196,7 @@ static void pkt_kick(struct gx_ep *ep)
 	if (e->tx.wait_head != PKT_NONE)
 		tx_start(e);
 	if (e->rec.queued)
-		tx_recs(e);
+		rec_send(e);
 }
 
 static int pkt_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *route)
@@ -210,7 +210,7 @@ static int pkt_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *ro
 
 		if (!op_is_live(op) || op->internal || op->user != user || op->route != route)
 			continue;
-		op_doom(e, i, -ECANCELED);
+		abort_op(e, i, -ECANCELED);
 		n++;
 	}
 	return n;

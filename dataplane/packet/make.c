@@ -135,7 +135,7 @@ void tx_send(struct link_pkt *l, unsigned n)
 		bytes += l->tx[i].len;
 	for (unsigned i = sent; i < n; i++)
 		if (l->tx[i].cookie != UINT32_MAX)
-			tx_unref(l, l->tx[i].cookie);
+			op_unref(l, l->tx[i].cookie);
 	gx_stat_add(pkt_stats(l), GX_STAT_TX_PKTS, n);
 	gx_stat_add(pkt_stats(l), GX_STAT_TX_BYTES, bytes);
 }

@@ -32,7 +32,7 @@ int match_recv(struct pkt_ep *e, uint32_t i)
 		rec.flags |= GX_REC_GPU;
 	if (match_fetches(e, op))
 		rec.flags |= GX_REC_PULL;
-	tx_rec(e, &rec, PKT_NONE);
+	rec_add(e, &rec, PKT_NONE);
 	return 0;
 }
 
@@ -74,7 +74,7 @@ static void match_bind(struct pkt_ep *e, uint32_t i, struct pkt_offer *o)
 		op->flags |= PKT_F_SLOT_QPS;
 	o->used = false;
 	e->match.nr_offers--;
-	list_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+	op_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 }
 
 void match_send(struct pkt_ep *e, uint32_t i)
@@ -84,7 +84,7 @@ void match_send(struct pkt_ep *e, uint32_t i)
 	if (o)
 		match_bind(e, i, o);
 	else
-		list_push(e, &e->tx.send_head, &e->tx.send_tail, i);
+		op_push(e, &e->tx.send_head, &e->tx.send_tail, i);
 }
 
 /* Sends that waited for this offer, oldest first. */
@@ -96,7 +96,7 @@ static void match_waiting(struct pkt_ep *e, struct pkt_offer *o)
 		uint32_t next = e->ops[i].next;
 
 		if (match_fits(o, e->ops[i].tag)) {
-			list_remove(e, &e->tx.send_head, &e->tx.send_tail, i);
+			op_remove(e, &e->tx.send_head, &e->tx.send_tail, i);
 			match_bind(e, i, o);
 		}
 		i = next;
@@ -234,7 +234,7 @@ static bool serve_fail(struct pkt_ep *e, struct pkt_cut *cut, const struct gx_wi
 {
 	if (cut)
 		cut_put(&e->cuts, cut);
-	return tx_rec(e, fail, PKT_NONE);
+	return rec_add(e, fail, PKT_NONE);
 }
 
 /* A get of the peer becomes a put of ours into its slot. */
@@ -279,7 +279,7 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op->token = rec->get.slot;
 	if (rec->flags & GX_REC_GPU)
 		op->flags |= PKT_F_SLOT_GPU;
-	list_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+	op_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	return true;
 }
 
@@ -324,7 +324,7 @@ void match_unserve(struct pkt_ep *e, uint32_t i)
 		.type = GX_REC_GET,
 		.get = {.token = op->mem->token, .len = op->len, .slot = op->token}};
 
-	list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+	op_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	op_drop(e, op);
 	op_free(e, i);
 	gets_push(e, &rec);

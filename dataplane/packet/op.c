@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
+void op_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
 {
 	e->ops[i].next = PKT_NONE;
 	if (*head == PKT_NONE)
@@ -19,7 +19,7 @@ void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
 	*tail = i;
 }
 
-void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
+void op_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
 {
 	uint32_t before = PKT_NONE;
 
@@ -67,15 +67,15 @@ void op_unlist(struct pkt_ep *e, uint32_t i)
 {
 	switch (e->ops[i].state) {
 	case OP_QUEUED:
-		list_remove(e, &e->tx.send_head, &e->tx.send_tail, i);
-		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+		op_remove(e, &e->tx.send_head, &e->tx.send_tail, i);
+		op_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 		break;
 	case OP_AGAIN:
-		list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+		op_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 		break;
 	case OP_SENDING:
-		list_remove(e, &e->tx.new_head, &e->tx.new_tail, i);
-		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
+		op_remove(e, &e->tx.new_head, &e->tx.new_tail, i);
+		op_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
 		break;
 	}
 }
@@ -152,7 +152,7 @@ void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 {
 	struct pkt_op *op = &e->ops[i];
 
-	if (op->refs) { /* tx_unref() calls this once more */
+	if (op->refs) { /* op_unref() calls this once more */
 		op->status = status;
 		op->len = status ? op->len : len;
 		op_goto(op, OP_ENDED);
@@ -187,7 +187,7 @@ void op_done(struct pkt_ep *e, uint32_t i)
 	op_finish(e, i, op->status, op->status ? 0 : op->len);
 }
 
-void tx_unref(struct link_pkt *l, uint32_t cookie)
+void op_unref(struct link_pkt *l, uint32_t cookie)
 {
 	struct pkt_ep *e = l->eps[cookie >> 10];
 	uint32_t i = cookie & (PKT_OPS - 1);

@@ -48,7 +48,7 @@ static void ops_again(struct pkt_ep *e)
 		if (!op || !op_outgrown(e, op))
 			continue;
 		op_withdraw(e, op, i);
-		list_push(e, &head, &tail, i);
+		op_push(e, &head, &tail, i);
 	}
 	if (head == PKT_NONE)
 		return;

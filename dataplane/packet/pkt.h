@@ -17,7 +17,7 @@
 #include "flow/paths.h"
 #include "packet/pull.h"
 #include "packet/state.h"
-#include "packet/told.h"
+#include "packet/gauges.h"
 #include "copy/stage.h"
 
 #include "gx_internal/link.h"
@@ -279,13 +279,14 @@ struct pkt_sends {
 	uint32_t ops_top; /* no operation from here on was ever used */
 	uint32_t nr_ops;  /* not free */
 	uint64_t mids_free[GX_WIRE_DONE_WORDS];
-	uint32_t mids_words;		      /* bit w: mids_free[w] is not 0 */
-	uint32_t nr_mids;		      /* not free */
-	uint32_t mids_max;		      /* most of them that new messages may have */
-	uint64_t told[GX_WIRE_DONE_WORDS];    /* done bits as the peer's ACKs told them, ... */
-	uint32_t told_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that told them */
-	bool begun;			      /* some message has begun */
-	bool cancels_due;		      /* some operation's CANCEL waits for room */
+	uint32_t mids_words;			/* bit w: mids_free[w] is not 0 */
+	uint32_t nr_mids;			/* not free */
+	uint32_t mids_max;			/* most of them that new messages may have */
+	uint64_t peer_done[GX_WIRE_DONE_WORDS]; /* done bits as the peer's ACKs told them, ... */
+	uint32_t
+		peer_done_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that told them */
+	bool begun;				  /* some message has begun */
+	bool cancels_due;			  /* some operation's CANCEL waits for room */
 	uint32_t act_head, act_tail; /* list: operations with first packets to send, in turn */
 	uint32_t new_head, new_tail; /* list: the same that have yet to have their first turn */
 	unsigned new_due;	     /* packets that those of new_head may send before the others */
@@ -383,7 +384,7 @@ struct pkt_ep {
 	uint64_t now_ns; /* of the turn */
 	struct pkt_path path;
 	struct pkt_timer timer;
-	struct pkt_told told;
+	struct pkt_gauges gauges;
 	struct pkt_acks ack;
 	struct pkt_wake wake;
 	struct pkt_sends tx;
@@ -540,14 +541,14 @@ bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op);
 void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i);
 void op_again(struct pkt_ep *e, uint32_t i);	    /* it begins again with the quantum of now */
 void op_done(struct pkt_ep *e, uint32_t i);	    /* the peer is done with its mid */
-void tx_unref(struct link_pkt *l, uint32_t cookie); /* a packet lets go of its operation */
+void op_unref(struct link_pkt *l, uint32_t cookie); /* a packet lets go of its operation */
 uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
 uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);
 struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token); /* NULL: stale */
 void slot_free(struct pkt_ep *e, uint32_t slot);
 bool tx_has_first(const struct pkt_ep *e); /* has a message packets to send for the first time? */
-void list_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
-void list_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+void op_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
+void op_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
 void link_release(struct link_pkt *l, uint64_t buf);
 void link_release_flush(struct link_pkt *l);
 
@@ -595,14 +596,14 @@ unsigned ctl_room(struct pkt_ep *e); /* packets of the control half that the por
 
 /* ---- rec.c: control records on their way out ---- */
 
-bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op); /* false: no room */
-static inline uint32_t tx_rec_room(const struct pkt_ep *e)
+bool rec_add(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op); /* false: no room */
+static inline uint32_t rec_room(const struct pkt_ep *e)
 {
 	return PKT_RECS - (e->rec.next - e->rec.floor);
 }
-bool tx_recs(struct pkt_ep *e); /* send queued records */
-void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n);
-void recs_requeue(struct pkt_ep *e, uint32_t first, uint32_t n); /* the network lost them */
+bool rec_send(struct pkt_ep *e); /* send queued records */
+void rec_acked(struct pkt_ep *e, uint32_t first, uint32_t n);
+void rec_requeue(struct pkt_ep *e, uint32_t first, uint32_t n); /* the network lost them */
 
 /* ---- share.c: the pool that peers share ---- */
 
@@ -652,15 +653,15 @@ void bad_forget(struct pkt_ep *e, struct in_msg *m); /* @m ends */
 void bad_close(struct pkt_ep *e);		     /* of a failed ep */
 void bad_tick(struct pkt_ep *e);		     /* queues RESEND records that found no room */
 
-/* ---- doom.c: operations that end early ---- */
+/* ---- abort.c: operations that end early ---- */
 
-void op_doom(struct pkt_ep *e, uint32_t i, int err);	 /* completes with err, tells the peer */
-void op_cancel_rec(struct pkt_ep *e, struct pkt_op *op); /* CANCEL, or cancel_due without room */
+void abort_op(struct pkt_ep *e, uint32_t i, int err); /* completes with err, tells the peer */
+void abort_rec(struct pkt_ep *e, struct pkt_op *op);  /* CANCEL, or cancel_due without room */
 
 /* ---- in.c: incoming messages ---- */
 
 struct in_msg *in_at(struct pkt_ep *e, uint32_t mid); /* the place of @mid */
-void rx_open(struct pkt_ep *e, const struct gx_wire_rec *rec);
+void in_open(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void in_refuse(struct pkt_ep *e, struct in_msg *m, int err); /* sends FAIL */
 void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec);
 void in_check_landed(struct pkt_ep *e, struct in_msg *m); /* is all of it visible? */
@@ -673,10 +674,10 @@ static inline bool in_scatters(const struct pkt_ep *e, const struct in_msg *m)
 	return m->bq != e->link->bq_host || e->link->q->rx_gpu;
 }
 void in_drained(struct pkt_ep *e, struct in_msg *m);
-bool rx_landed(struct pkt_ep *e); /* delivers completions that waited for room */
-void rx_give_up(struct pkt_ep *e,
+bool in_deliver(struct pkt_ep *e); /* delivers completions that waited for room */
+void in_give_up(struct pkt_ep *e,
 		uint32_t op);	/* our RECV or GET ends early: place nothing more into its memory */
-void rx_tick(struct pkt_ep *e); /* queues FAIL records that found no room */
+void in_tick(struct pkt_ep *e); /* queues FAIL records that found no room */
 
 /* ---- pull.c, pull_in.c: messages that the receiver reads where they lie ---- */
 
@@ -732,9 +733,9 @@ static inline bool path_in_doubt(const struct pkt_ep *e)
 
 /* ---- ack.c: acknowledgements, ours and the peer's ---- */
 
-bool tx_ack(struct pkt_ep *e);	 /* sends a lone ACK, if one is due */
-void tx_acked(struct pkt_ep *e); /* takes out acknowledged packets and lost ones */
-void tx_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
+bool ack_send(struct pkt_ep *e);     /* sends a lone ACK, if one is due */
+void ack_take_out(struct pkt_ep *e); /* takes out acknowledged packets and lost ones */
+void ack_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
 
 /* ---- rx.c, tx.c: packets in, packets out ---- */
 
@@ -754,14 +755,14 @@ bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: detaches when noth
 
 /* ---- timer.c: timers ---- */
 
-void link_tick(struct pkt_ep *e);
-uint64_t link_alive_ns(const struct pkt_ep *e);
-void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs);
+void timer_tick(struct pkt_ep *e);
+uint64_t timer_alive_ns(const struct pkt_ep *e);
+void timer_gauges(struct pkt_ep *e, uint32_t nr_msgs);
 /* struct gx_link_conn_ops.look; ctl */
 void pkt_conn_look(const struct gx_conn *c, struct gx_link_look *out);
 /* .path; ctl. In path.c */
 bool pkt_conn_path(const struct gx_conn *c, unsigned *at, struct gx_path *out);
-void link_stats(struct link_pkt *l); /* the blocks' counters into the core's */
+void timer_stats(struct link_pkt *l); /* the blocks' counters into the core's */
 
 /* ---- turn.c: the stages of a turn ---- */
 
@@ -780,8 +781,9 @@ extern const struct gx_ep_ops gx_link_pkt_ops; /* links that hold a packet link 
 bool link_pkt_poll(void *link, uint64_t now_ns);     /* the poller */
 int link_pkt_look(void *link, struct gx_look *look); /* wake.c; of struct gx_poller */
 bool link_pkt_asleep(const void *link); /* without an endpoint the poller has nothing to do */
-bool tx_settle(struct link_pkt *l, uint64_t now_ns); /* the port and GPUs give buffers back */
-void rx_settle(struct link_pkt *l, uint64_t now_ns); /* begins waiting copies, takes ended ones */
+bool turn_settle_tx(struct link_pkt *l, uint64_t now_ns); /* the port and GPUs give buffers back */
+void turn_settle_rx(struct link_pkt *l,
+		    uint64_t now_ns); /* begins waiting copies, takes ended ones */
 
 /* ---- freed.c: memory that the program frees ---- */
 

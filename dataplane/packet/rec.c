@@ -9,12 +9,12 @@
 #define REC_COPIES_MAX 6
 #define REC_COPY_PKTS  16 /* packets of data for which an OPEN goes once more */
 
-bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
+bool rec_add(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
 {
 	struct rec_slot *s = &e->recs[e->rec.next % PKT_RECS];
 
 	ep_touch(e); /* the next turn sends the record */
-	if (!tx_rec_room(e))
+	if (!rec_room(e))
 		return false;
 	s->rec = *rec;
 	s->rec.rsn = e->rec.next++;
@@ -25,7 +25,7 @@ bool tx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op)
 	return true;
 }
 
-void recs_requeue(struct pkt_ep *e, uint32_t first, uint32_t n)
+void rec_requeue(struct pkt_ep *e, uint32_t first, uint32_t n)
 {
 	for (uint32_t i = first; i != first + n; i++) {
 		struct rec_slot *s = &e->recs[i % PKT_RECS];
@@ -39,7 +39,7 @@ void recs_requeue(struct pkt_ep *e, uint32_t first, uint32_t n)
 	}
 }
 
-void recs_acked(struct pkt_ep *e, uint32_t first, uint32_t n)
+void rec_acked(struct pkt_ep *e, uint32_t first, uint32_t n)
 {
 	for (uint32_t i = first; i != first + n; i++) {
 		struct rec_slot *s = &e->recs[i % PKT_RECS];
@@ -124,7 +124,7 @@ static unsigned recs_copies(const struct pkt_ep *e, uint32_t first, uint32_t n)
 	return (unsigned)copies;
 }
 
-bool tx_recs(struct pkt_ep *e)
+bool rec_send(struct pkt_ep *e)
 {
 	bool worked = false;
 

@@ -42,7 +42,7 @@ static void rx_fail(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		return;
 	if (e->ops[i].segs)
 		e->ops[i].tag = rec->fail.seg;
-	op_doom(e, i, rec->fail.err < 0 ? rec->fail.err : -EIO);
+	abort_op(e, i, rec->fail.err < 0 ? rec->fail.err : -EIO);
 }
 
 static void rx_get(struct pkt_ep *e, const struct gx_wire_rec *rec)
@@ -80,7 +80,7 @@ static void rx_rec(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	switch (rec->type) {
 	case GX_REC_OPEN:
 	case GX_REC_LIST:
-		rx_open(e, rec);
+		in_open(e, rec);
 		break;
 	case GX_REC_OFFER:
 		match_offer(e, rec);
@@ -219,8 +219,8 @@ static bool rx_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 		e->timer.acked_ns = e->now_ns;
 	gx_stat_add(pkt_stats(e->link), GX_STAT_TX_SPURIOUS, spurious);
 	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_RX, 1);
-	tx_acked(e);
-	tx_done(e, &ack);
+	ack_take_out(e);
+	ack_done(e, &ack);
 	return true;
 }
 

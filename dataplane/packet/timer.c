@@ -20,7 +20,7 @@ static void tick_deadlines(struct pkt_ep *e)
 		if (!op_is_live(op) || !op->deadline_ns)
 			continue;
 		if (op->deadline_ns <= e->now_ns)
-			op_doom(e, i, -ETIMEDOUT);
+			abort_op(e, i, -ETIMEDOUT);
 		else
 			e->timer.deadline_ns = GX_MIN(e->timer.deadline_ns, op->deadline_ns);
 	}
@@ -31,7 +31,7 @@ static void tick_cancels(struct pkt_ep *e)
 	e->tx.cancels_due = false;
 	for (uint32_t i = 0; i < e->tx.ops_top; i++)
 		if (e->ops[i].state != OP_FREE && e->ops[i].cancel_due)
-			op_cancel_rec(e, &e->ops[i]);
+			abort_rec(e, &e->ops[i]);
 }
 
 /* When the peer's core last showed that it lives. While our packets wait for it, only an
@@ -77,7 +77,7 @@ static void tick_alive(struct pkt_ep *e)
 }
 
 /* When tick_alive() has work for an ep that waits, if the peer says nothing until then. */
-uint64_t link_alive_ns(const struct pkt_ep *e)
+uint64_t timer_alive_ns(const struct pkt_ep *e)
 {
 	uint64_t eighth = e->timer.peer_timeout_ns / 8,
 		 since = GX_MAX(e->timer.alive_ns, e->timer.heard_ns);
@@ -106,7 +106,7 @@ static void tick_stages(struct pkt_ep *e, uint32_t head)
 		next = e->ops[i].next;
 		if (gpu->device >= 0 && e->link->stage[gpu->device] &&
 		    stage_err(e->link->stage[gpu->device]))
-			op_doom(e, i, -EIO);
+			abort_op(e, i, -EIO);
 	}
 }
 
@@ -139,25 +139,25 @@ static void tick_refund(struct pkt_ep *e)
 	if (e->tx.nr_mids || e->tx.wait_head != PKT_NONE || credit <= e->credit0_peer)
 		return;
 	rec.refund.pkts = credit - e->credit0_peer;
-	if (tx_rec(e, &rec, PKT_NONE))
+	if (rec_add(e, &rec, PKT_NONE))
 		flow_credit_use(e->flow, rec.refund.pkts);
 }
 
 /* One writer: no locked instruction. */
-static inline void tell(_Atomic uint64_t *to, uint64_t v)
+static inline void gauge_set(_Atomic uint64_t *to, uint64_t v)
 {
 	atomic_store_explicit(to, v, memory_order_relaxed);
 }
 
-static inline uint64_t told(const _Atomic uint64_t *of)
+static inline uint64_t gauge(const _Atomic uint64_t *of)
 {
 	return atomic_load_explicit(of, memory_order_relaxed);
 }
 
 /* A sum of 32 bits has grown by less than it can hold since the last tick. */
-static inline void tell_grown(_Atomic uint64_t *to, uint32_t sum)
+static inline void gauge_grow(_Atomic uint64_t *to, uint32_t sum)
 {
-	tell(to, told(to) + (uint32_t)(sum - (uint32_t)told(to)));
+	gauge_set(to, gauge(to) + (uint32_t)(sum - (uint32_t)gauge(to)));
 }
 
 static void tell_pace(struct pkt_ep *e, bool ends)
@@ -167,46 +167,46 @@ static void tell_pace(struct pkt_ep *e, bool ends)
 	cc_sums(e->pace.cc, e->now_ns, &now);
 	for (unsigned i = 0; i < CC_LIMITS; i++) {
 		gx_stat_add(pkt_stats(e->link), GX_STAT_CC_APP_NS + i,
-			    now.ns[i] - told(&e->told.limit_ns[i]));
-		tell(&e->told.limit_ns[i], now.ns[i]);
+			    now.ns[i] - gauge(&e->gauges.limit_ns[i]));
+		gauge_set(&e->gauges.limit_ns[i], now.ns[i]);
 	}
 	if (ends)
 		now.rate_b_s = 0;
-	gx_stat_add(pkt_stats(e->link), GX_STAT_CC_RATE, now.rate_b_s - told(&e->told.rate_b_s));
-	tell(&e->told.rate_b_s, now.rate_b_s);
+	gx_stat_add(pkt_stats(e->link), GX_STAT_CC_RATE, now.rate_b_s - gauge(&e->gauges.rate_b_s));
+	gauge_set(&e->gauges.rate_b_s, now.rate_b_s);
 	if (now.rtt_ns)
 		gx_stat_set(pkt_stats(e->link), GX_STAT_CC_RTT, now.rtt_ns);
-	tell(&e->told.window_b, now.window_b);
-	tell_grown(&e->told.tx_b, now.sent_b);
-	tell_grown(&e->told.lost_b, now.lost_b);
+	gauge_set(&e->gauges.window_b, now.window_b);
+	gauge_grow(&e->gauges.tx_b, now.sent_b);
+	gauge_grow(&e->gauges.lost_b, now.lost_b);
 }
 
 /* The core's gauges are sums over its endpoints and links. Each adds the change of its own part. */
 static void tell_sums(struct pkt_ep *e, uint32_t nr_msgs)
 {
-	uint32_t msgs = atomic_load_explicit(&e->told.msgs, memory_order_relaxed);
+	uint32_t msgs = atomic_load_explicit(&e->gauges.msgs, memory_order_relaxed);
 
 	if (nr_msgs != msgs) {
 		gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - msgs);
-		atomic_store_explicit(&e->told.msgs, nr_msgs, memory_order_relaxed);
+		atomic_store_explicit(&e->gauges.msgs, nr_msgs, memory_order_relaxed);
 	}
-	if (e->rx.held_bufs != e->told.bufs) {
+	if (e->rx.held_bufs != e->gauges.bufs) {
 		gx_stat_add(pkt_stats(e->link), GX_STAT_BUFS_HELD,
-			    (uint64_t)e->rx.held_bufs - e->told.bufs);
-		e->told.bufs = e->rx.held_bufs;
+			    (uint64_t)e->rx.held_bufs - e->gauges.bufs);
+		e->gauges.bufs = e->rx.held_bufs;
 	}
 }
 
-void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
+void timer_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 {
 	struct flow_sums now;
 
 	tell_sums(e, nr_msgs);
 	flow_sums(e->flow, &now);
-	tell(&e->told.tx_pkts, now.tx_pkts);
-	tell(&e->told.rx_pkts, now.rx_pkts);
-	tell_grown(&e->told.rx_data, now.rx_data);
-	tell(&e->told.rtt_ns, now.srtt_ns);
+	gauge_set(&e->gauges.tx_pkts, now.tx_pkts);
+	gauge_set(&e->gauges.rx_pkts, now.rx_pkts);
+	gauge_grow(&e->gauges.rx_data, now.rx_data);
+	gauge_set(&e->gauges.rtt_ns, now.srtt_ns);
 	if (e->paths)
 		path_tell(e, e->err);
 	if (e->pace.cc)
@@ -215,24 +215,24 @@ void tell_gauges(struct pkt_ep *e, uint32_t nr_msgs)
 
 static void ep_look(const struct pkt_ep *e, struct gx_link_look *out)
 {
-	const struct pkt_told *t = &e->told;
+	const struct pkt_gauges *t = &e->gauges;
 
 	out->has |= GX_LOOK_PKTS | GX_LOOK_RX_B;
-	out->tx_pkts += told(&t->tx_pkts);
-	out->rx_pkts += told(&t->rx_pkts);
-	out->rx_b += told(&t->rx_data) * e->ep.conn->agreed.quantum;
+	out->tx_pkts += gauge(&t->tx_pkts);
+	out->rx_pkts += gauge(&t->rx_pkts);
+	out->rx_b += gauge(&t->rx_data) * e->ep.conn->agreed.quantum;
 	out->msgs += atomic_load_explicit(&t->msgs, memory_order_relaxed);
-	out->rtt_ns = GX_MAX(out->rtt_ns, told(&t->rtt_ns));
+	out->rtt_ns = GX_MAX(out->rtt_ns, gauge(&t->rtt_ns));
 	if (!e->pace.cc)
 		return;
 	out->has |= GX_LOOK_TX_B | GX_LOOK_LOST | GX_LOOK_LIMIT | GX_LOOK_PACE | GX_LOOK_WINDOW |
 		    GX_LOOK_RATE;
-	out->tx_b += told(&t->tx_b);
-	out->lost_b += told(&t->lost_b);
-	out->rate_b_s += told(&t->rate_b_s);
-	out->window_b += told(&t->window_b);
+	out->tx_b += gauge(&t->tx_b);
+	out->lost_b += gauge(&t->lost_b);
+	out->rate_b_s += gauge(&t->rate_b_s);
+	out->window_b += gauge(&t->window_b);
 	for (unsigned i = 0; i < CC_LIMITS; i++)
-		out->limit_ns[i] += told(&t->limit_ns[i]);
+		out->limit_ns[i] += gauge(&t->limit_ns[i]);
 }
 
 void pkt_conn_look(const struct gx_conn *c, struct gx_link_look *out)
@@ -262,7 +262,7 @@ static struct block_stat link_block_sum(const struct link_pkt *l)
 }
 
 /* Bring the blocks' counters into the core's. */
-void link_stats(struct link_pkt *l)
+void timer_stats(struct link_pkt *l)
 {
 	struct gx_stats *st = &l->core->loop.stats;
 	struct block_stat sum = link_block_sum(l);
@@ -274,11 +274,11 @@ void link_stats(struct link_pkt *l)
 	l->seen = sum;
 }
 
-void link_tick(struct pkt_ep *e)
+void timer_tick(struct pkt_ep *e)
 {
 	unsigned what = flow_tick(e->flow, e->now_ns);
 
-	tx_acked(e); /* the timers may have found losses */
+	ack_take_out(e); /* the timers may have found losses */
 	if (what & FLOW_RTO) {
 		gx_stat_add(pkt_stats(e->link), GX_STAT_RTO, 1);
 		if (e->pace.cc)
@@ -305,10 +305,10 @@ void link_tick(struct pkt_ep *e)
 	if (e->tx.cancels_due)
 		tick_cancels(e);
 	if (e->rx.fails_due)
-		rx_tick(e);
+		in_tick(e);
 	if (e->rx.bads_due)
 		bad_tick(e);
 	if (e->now_ns >= e->timer.deadline_ns)
 		tick_deadlines(e);
-	tell_gauges(e, e->tx.nr_mids + e->rx.nr_in + e->match.gets_out);
+	timer_gauges(e, e->tx.nr_mids + e->rx.nr_in + e->match.gets_out);
 }

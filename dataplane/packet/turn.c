@@ -8,7 +8,7 @@
  *                writes descriptors for the data (rx.c; in.c, ack.c, match.c, ask.c). Not in each
  *                turn, if packets are few (wake.c), and then of the control half first
  *   rx_reap()    once more: a CPU that copies has done so by now
- *   tx_settle()  takes back buffers that the port and the copy engines have finished with
+ *   turn_settle_tx()  takes back buffers that the port and the copy engines have finished with
  *   link_wake()  makes endpoints hot whose timers are due (wake.c)
  *   tx_ep()      for each hot endpoint: timers (timer.c), completions that waited for room (in.c),
  *                gets of the peer (match.c), operations to begin (tx.c), control records (rec.c),
@@ -46,17 +46,17 @@ static bool tx_ep(struct pkt_ep *e)
 	if (e->err)
 		return link_fail_progress(e);
 	if (e->now_ns >= e->timer.tick_ns || e->now_ns >= flow_due(e->flow))
-		link_tick(e);
+		timer_tick(e);
 	if (gx_unlikely(e->paths))
 		tick_paths(e);
 	if (e->rx.landed_head != PKT_NONE)
-		worked |= rx_landed(e);
+		worked |= in_deliver(e);
 	if (e->match.gets_head != e->match.gets_tail)
 		match_serve_gets(e);
 	if (e->tx.wait_head != PKT_NONE && e->path.proven)
 		worked |= tx_start(e);
 	if (e->rec.queued && (!e->pace.cc || cc_is_open(e->pace.cc)))
-		worked |= tx_recs(e);
+		worked |= rec_send(e);
 	if (gx_unlikely(e->path.prove_due))
 		tx_prove(e);
 	if (tx_has_first(e) || e->tx.resend_head != e->tx.resend_tail ||
@@ -68,7 +68,7 @@ static bool tx_ep(struct pkt_ep *e)
 		share_grant(e);
 	else
 		tx_grant(e);
-	worked |= tx_ack(e);
+	worked |= ack_send(e);
 	return worked;
 }
 
@@ -81,11 +81,11 @@ static bool tx_reap(struct link_pkt *l)
 		return false;
 	n = l->q->ops->tx_reap(l->q, cookies, GX_BURST_MAX);
 	for (unsigned i = 0; i < n; i++)
-		tx_unref(l, cookies[i]);
+		op_unref(l, cookies[i]);
 	return n > 0;
 }
 
-bool tx_settle(struct link_pkt *l, uint64_t now_ns)
+bool turn_settle_tx(struct link_pkt *l, uint64_t now_ns)
 {
 	bool worked = tx_reap(l);
 
@@ -97,7 +97,7 @@ bool tx_settle(struct link_pkt *l, uint64_t now_ns)
 
 static bool tx_poll(struct link_pkt *l, uint64_t now_ns)
 {
-	bool worked = tx_settle(l, now_ns);
+	bool worked = turn_settle_tx(l, now_ns);
 	unsigned nr;
 
 	link_wake(l, now_ns);
@@ -121,7 +121,7 @@ static bool tx_poll(struct link_pkt *l, uint64_t now_ns)
 	return worked;
 }
 
-void rx_settle(struct link_pkt *l, uint64_t now_ns)
+void turn_settle_rx(struct link_pkt *l, uint64_t now_ns)
 {
 	rx_reap(l, now_ns);
 	rx_flush(l, true, now_ns);
@@ -164,7 +164,7 @@ bool link_pkt_poll(void *link, uint64_t now_ns)
 	link_release_flush(l);
 	if (worked && now_ns >= l->stats_ns) {
 		l->stats_ns = now_ns + PKT_TICK_NS;
-		link_stats(l);
+		timer_stats(l);
 	}
 	return worked;
 }

@@ -55,7 +55,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 	}
 	op->open_rsn = e->rec.next;
 	op->opened = false;
-	tx_rec(e, &rec, i);
+	rec_add(e, &rec, i);
 }
 
 /* Does it go into memory of a GPU of the peer? */
@@ -164,7 +164,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	bool again = op->state == OP_AGAIN;
 	uint32_t mids_max = again ? GX_WIRE_MIDS : e->tx.mids_max;
 
-	if (e->tx.nr_mids >= mids_max || tx_rec_room(e) <= PKT_RECS_KEPT)
+	if (e->tx.nr_mids >= mids_max || rec_room(e) <= PKT_RECS_KEPT)
 		return false;
 	op->inlined = !again && op_inlines(e, op);
 	op->pulled = !again && !op->inlined && op_pulls(e, op);
@@ -174,7 +174,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 		op_part(e, op, &old);
 	else
 		gx_stat_add(pkt_stats(e->link), GX_STAT_MSGS_TX, 1);
-	list_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
+	op_remove(e, &e->tx.wait_head, &e->tx.wait_tail, i);
 	op->mid = tx_mid(e, i);
 	msg_win_init(&op->acked, &e->shape, op->len,
 		     op->words == PKT_NONE ? &op->word
@@ -189,7 +189,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 		op_goto(op, OP_SENT);
 	} else {
 		op_goto(op, OP_SENDING);
-		list_push(e, &e->tx.new_head, &e->tx.new_tail, i);
+		op_push(e, &e->tx.new_head, &e->tx.new_tail, i);
 	}
 	return true;
 }
@@ -213,7 +213,7 @@ static bool tx_resend(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t p
 	tx->data = fetch_lost(e, &e->ops[i], pkt, &how.copy);
 	if (!tx->data) {
 		if (how.copy && fetch_is_broken(e, &e->ops[i]))
-			op_doom(e, i, -EIO);
+			abort_op(e, i, -EIO);
 		return false;
 	}
 	tx_data_make(e, tx, i, pkt, &how);
@@ -298,13 +298,13 @@ static unsigned tx_new(struct pkt_ep *e, unsigned n, unsigned max)
 		e->tx.new_due -= GX_MIN(e->tx.new_due, got);
 		if (got && !done && e->ops[i].sent_pkts < TX_CALL_PKTS && n == max)
 			break; /* it goes on in the next burst */
-		list_remove(e, &e->tx.new_head, &e->tx.new_tail, i);
+		op_remove(e, &e->tx.new_head, &e->tx.new_tail, i);
 		if (done) {
 			op_goto(&e->ops[i], OP_SENT);
 		} else if (e->ops[i].sent_pkts) {
-			list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
+			op_push(e, &e->tx.act_head, &e->tx.act_tail, i);
 		} else {
-			list_push(e, &e->tx.new_head, &e->tx.new_tail, i);
+			op_push(e, &e->tx.new_head, &e->tx.new_tail, i);
 			passed = passed == PKT_NONE ? i : passed;
 		}
 	}
@@ -328,11 +328,11 @@ static unsigned tx_old(struct pkt_ep *e, unsigned n, unsigned max, uint32_t last
 		end = i == last;
 		if (got && !done && op->sent_pkts / TX_TURN_PKTS == turn)
 			continue;
-		list_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
+		op_remove(e, &e->tx.act_head, &e->tx.act_tail, i);
 		if (done)
 			op_goto(op, OP_SENT);
 		else
-			list_push(e, &e->tx.act_head, &e->tx.act_tail, i);
+			op_push(e, &e->tx.act_head, &e->tx.act_tail, i);
 	}
 	return n;
 }

@@ -173,7 +173,7 @@ static uint64_t ep_due_ns(const struct pkt_ep *e)
 	uint64_t due_ns = GX_MIN(e->timer.deadline_ns, e->now_ns + WAKE_LOOK_NS);
 
 	if (e->tx.nr_ops || e->want_peer)
-		due_ns = GX_MIN(due_ns, link_alive_ns(e));
+		due_ns = GX_MIN(due_ns, timer_alive_ns(e));
 	return due_ns;
 }
 

@@ -151,7 +151,7 @@ static int tcp_cancel(struct gx_ep *ep, uint64_t user, const struct gx_route *ro
 		if (!tcp_op_is_live(op) || op->internal || op->user != user || op->route != route)
 			continue;
 		if (!e->err) /* else it ends soon */
-			tcp_op_doom(e, i, -ECANCELED);
+			tcp_abort_op(e, i, -ECANCELED);
 		n++;
 	}
 	return n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sends and receives that meet, gets of the peer, and operations that end early (tcp_doom.c).
+ * Sends and receives that meet, gets of the peer, and operations that end early (tcp_abort.c).
  */
 #ifndef GX_TCP_MATCH_H
 #define GX_TCP_MATCH_H
@@ -18,11 +18,11 @@ void tcp_match_lease(struct tcp_ep *e,
 		     const struct tcp_op *op); /* it is done: the peer gets a word */
 bool tcp_match_serve(struct tcp_ep *e);
 
-/* -- tcp_doom.c -- */
+/* -- tcp_abort.c -- */
 
-void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err);
-/** tcp_op_let_go() - The same, where our side is the cause. If it was to serve a get, the peer hears
+void tcp_abort_op(struct tcp_ep *e, uint32_t i, int err);
+/** tcp_abort_let_go() - The same, where our side is the cause. If it was to serve a get, the peer hears
  * @peer_err. */
-void tcp_op_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err);
+void tcp_abort_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err);
 
 #endif

@@ -74,7 +74,7 @@ static int fail_take(struct tcp_ep *e, const struct tcp_frame *f)
 		i = op_of(e, f->mid);
 		if (i == TCP_NONE)
 			return -EPROTO;
-		tcp_op_doom(e, i, f->err);
+		tcp_abort_op(e, i, f->err);
 		return 0;
 	}
 	s = tcp_slot_find(e, f->token);

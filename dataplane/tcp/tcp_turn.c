@@ -38,7 +38,7 @@ static void tick_deadlines(struct tcp_ep *e)
 		if (!tcp_op_is_live(op) || !op->deadline_ns)
 			continue;
 		if (op->deadline_ns <= e->now_ns)
-			tcp_op_doom(e, i, -ETIMEDOUT);
+			tcp_abort_op(e, i, -ETIMEDOUT);
 		else
 			e->timer.deadline_ns = GX_MIN(e->timer.deadline_ns, op->deadline_ns);
 	}
@@ -266,7 +266,7 @@ static void ops_drop(struct tcp_ep *e)
 
 		left -= op->state != TCP_OP_FREE;
 		if (tcp_op_is_live(op) && mem_is_dead(op->mem))
-			tcp_op_let_go(e, i, -ECANCELED, -ESTALE);
+			tcp_abort_let_go(e, i, -ECANCELED, -ESTALE);
 	}
 }
 

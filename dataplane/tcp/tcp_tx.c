@@ -299,7 +299,7 @@ static void fetch_one(struct tcp_ep *e, uint32_t i)
 	bool may = op->next_chunk < op->acked + e->window;
 
 	if (gx_unlikely(stage_err(op->gpu->stage))) {
-		tcp_op_let_go(e, i, -EIO, -EIO);
+		tcp_abort_let_go(e, i, -EIO, -EIO);
 		return;
 	}
 	tcp_fetch_ahead(e, op);

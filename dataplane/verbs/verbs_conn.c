@@ -195,8 +195,8 @@ uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 		h.own[k] = w->own;
 		h.peer[k] = w->peer;
 	}
-	for (unsigned i = 0; i < c->nr_told; i++)
-		h.nr_keys += key_fill(c->told[i], &h.key[h.nr_keys]);
+	for (unsigned i = 0; i < c->nr_named; i++)
+		h.nr_keys += key_fill(c->named[i], &h.key[h.nr_keys]);
 	conn_probe_say(c, &h);
 	conn_said(c);
 	verbs_rails_unfork(rails); /* queue pairs have some */

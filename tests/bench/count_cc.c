@@ -39,7 +39,7 @@ __attribute__((noipa)) void the_turn(struct bench *b)
 	if (flow_ack(b->tx, b->now_ns, &b->ack))
 		abort();
 	if (b->pace.cc)
-		pace_told(&b->pace, b->tx, b->now_ns);
+		pace_ack_end(&b->pace, b->tx, b->now_ns);
 	while (flow_next_acked(b->tx, &p))
 		;
 	if (b->pace.cc)

@@ -667,7 +667,7 @@ static void lease__word_without_bytes(void **state)
 	for (unsigned i = 0; i < e->tx.ops_top; i++)
 		if (e->ops[i].state != OP_FREE && e->ops[i].kind == GX_OP_GET)
 			word.fail.id = slot_token(e, e->ops[i].slot);
-	assert_true(word.fail.id && tx_rec(rig_ep(r, 1, 0), &word, PKT_NONE));
+	assert_true(word.fail.id && rec_add(rig_ep(r, 1, 0), &word, PKT_NONE));
 	rig_pass(r, 100000);
 	assert_int_equal(atomic_load(&e->ep.fault), -EPROTO);
 	rig_close(r);

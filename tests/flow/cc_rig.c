@@ -191,9 +191,9 @@ static void paths_turn(struct rig *r, struct rig_sender *s)
 static void told(struct rig *r, struct rig_sender *s)
 {
 	if (s->paths)
-		paths_told(s->paths, s->tx, r->now_ns);
+		paths_ack_end(s->paths, s->tx, r->now_ns);
 	if (s->pace.cc)
-		pace_told(&s->pace, s->tx, r->now_ns);
+		pace_ack_end(&s->pace, s->tx, r->now_ns);
 }
 
 static void taken_out(struct rig *r, struct rig_sender *s)

@@ -67,7 +67,7 @@ static void count__bytes_under_way(void **state)
 	cc_lost(c, 2 * MS, 0);
 	assert_int_equal(state_of(c, MS).in_flight_b, 500);
 	cc_acked(c, 3 * MS, 1);
-	cc_told(c, 3 * MS);
+	cc_ack_end(c, 3 * MS);
 	assert_int_equal(state_of(c, MS).in_flight_b, 0);
 	assert_int_equal(state_of(c, MS).rtt_ns, 2 * MS);
 	/* The place of a packet that was lost is free, although the packet may arrive. */
@@ -87,7 +87,7 @@ static uint64_t fed(struct cc *c, uint64_t now_ns, unsigned rounds, bool limited
 	for (unsigned ms = 0; told != end; ms++, now_ns += MS) {
 		for (unsigned i = 0; i < per_ms && ms >= 10; i++)
 			cc_acked(c, now_ns, told++);
-		cc_told(c, now_ns);
+		cc_ack_end(c, now_ns);
 		for (unsigned i = 0; i < per_ms && place != end; i++)
 			cc_sent(c, now_ns, place++, 960);
 		if (limited)
@@ -125,7 +125,7 @@ static void records__do_not_end_the_start(void **state)
 	for (uint32_t i = 0; i < 20; i++, now_ns += 10 * MS) {
 		cc_sent(c, now_ns, 5000 + i, 60);
 		cc_acked(c, now_ns + 10 * MS, 5000 + i);
-		cc_told(c, now_ns + 10 * MS);
+		cc_ack_end(c, now_ns + 10 * MS);
 	}
 	assert_string_equal(state_of(c, now_ns).phase, "startup");
 	cc_close(c);
@@ -143,7 +143,7 @@ static void records__beside_a_full_window(void **state)
 		for (unsigned i = 0;
 		     i < 10 && told < sent && sent_ns[told % 1024] + 10 * MS <= now_ns; i++)
 			cc_acked(c, now_ns, told++);
-		cc_told(c, now_ns);
+		cc_ack_end(c, now_ns);
 		for (uint32_t n = cc_room(c, now_ns, 64); n; n--) {
 			sent_ns[sent % 1024] = now_ns;
 			cc_sent(c, now_ns, sent++, 960);
@@ -196,7 +196,7 @@ static void pacer__debt_is_bounded(void **state)
 	while (cc_room(c, now_ns, 64))
 		cc_sent(c, now_ns, 5000 + state_of(c, now_ns).in_flight, 960);
 	assert_int_equal(state_of(c, now_ns).limit, CC_BY_LINK);
-	cc_told(c, now_ns);
+	cc_ack_end(c, now_ns);
 	while (state_of(c, now_ns).in_flight > 5)
 		cc_acked(c, now_ns, 4999 + state_of(c, now_ns).in_flight);
 	/* A quarter of the round trip of 10 ms, at 10 packets a millisecond. */

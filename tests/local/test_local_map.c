@@ -79,8 +79,8 @@ static int setup(void **state)
 	r->conn.told[0] = r->mine;
 	r->conn.told[1] = r->put;
 	r->conn.told[2] = r->get;
-	r->conn.nr_told = 3;
-	r->conn.told_fds = 6;
+	r->conn.nr_named = 3;
+	r->conn.named_fds = 6;
 	r->second.gx = r->ours;
 	r->nr_fds = common_fds_count();
 	*state = r;
@@ -576,9 +576,9 @@ static int lost_peer(struct rig *r, struct gx_conn *c)
 	int fds[LOCAL_FDS_MAX], child;
 
 	if (c != &r->conn) {
-		memcpy(c->told, r->conn.told, sizeof(c->told));
-		c->nr_told = r->conn.nr_told;
-		c->told_fds = r->conn.told_fds;
+		memcpy(c->named, r->conn.told, sizeof(c->named));
+		c->nr_named = r->conn.nr_named;
+		c->named_fds = r->conn.named_fds;
 	}
 	assert_int_equal(local_open(c, LANES), 0);
 	child = meet_child(c);

@@ -74,7 +74,7 @@ static void release__unknown(void **state)
 	assert_int_equal(devmem_sys_kernel.release(fd[0], range, 1), -EBADF);
 }
 
-static struct devmem_rx *rx_open(int fd, void *lin)
+static struct devmem_rx *in_open(int fd, void *lin)
 {
 	struct devmem_cfg cfg = {
 		.sys = &devmem_sys_kernel, .fd = fd, .lin = lin, .lin_b = LIN_B, .depth = 64};
@@ -111,7 +111,7 @@ static void pull__plain(void **state)
 	for (size_t i = 0; i < 4 * LIN_B; i++)
 		sent[i] = (char)(i * 2654435761u >> 16);
 	common_tcp_pair(fd);
-	rx = rx_open(fd[0], lin);
+	rx = in_open(fd[0], lin);
 	assert_int_equal(pull(rx, got, &n), 0);
 	while (n < 4 * LIN_B && nr >= 0) {
 		if (out < 4 * LIN_B) {
@@ -148,7 +148,7 @@ static void pull__reset(void **state)
 	int fd[2], nr;
 
 	common_tcp_pair(fd);
-	rx = rx_open(fd[0], lin);
+	rx = in_open(fd[0], lin);
 	assert_int_equal(setsockopt(fd[1], SOL_SOCKET, SO_LINGER, &off, sizeof(off)), 0);
 	close(fd[1]);
 	do

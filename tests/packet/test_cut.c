@@ -529,7 +529,7 @@ static void claim_list(struct rig *r, unsigned n, uint64_t len)
 
 	for (unsigned i = 0; i < n; i++)
 		s[i] = (struct gx_link_seg){.len = len, .remote_off = i * len};
-	assert_true(tx_rec(e, &rec, PKT_NONE));
+	assert_true(rec_add(e, &rec, PKT_NONE));
 }
 
 /* More lists under way than an end may have. */
@@ -591,7 +591,7 @@ static void peer__answers_otherwise(void **state)
 			e->ops[e->slots[0].op].len = rec.open.len = 1024;
 		}
 		p->err = 0;
-		assert_true(tx_rec(p, &rec, PKT_NONE));
+		assert_true(rec_add(p, &rec, PKT_NONE));
 		rig_comps(r, 0, 1, SECOND);
 		assert_int_equal(r->last[0][0].status, -EPROTO);
 		rig_check_poison(near, 4000);

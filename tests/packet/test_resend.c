@@ -188,8 +188,8 @@ static void bad__waits_for_a_record(void **state)
 	post(r, 0, GX_OP_PUT, 100000, 0);
 	while (!e->rx.held_bufs && !rig_stat(r, 1, "rx_pkts"))
 		rig_turn(r);
-	while (tx_rec_room(e) > PKT_RECS_KEPT)
-		assert_true(tx_rec(e, &rec, PKT_NONE));
+	while (rec_room(e) > PKT_RECS_KEPT)
+		assert_true(rec_add(e, &rec, PKT_NONE));
 	while (!e->rx.nr_bad)
 		rig_turn(r);
 	assert_true(e->rx.bads_due);
@@ -245,7 +245,7 @@ static void ask(struct rig *r, uint32_t mid, uint64_t off, uint64_t len)
 	struct gx_wire_rec rec = {.type = GX_REC_RESEND,
 				  .resend = {.mid = mid, .off = off, .len = len}};
 
-	assert_true(tx_rec(rig_ep(r, 1, 0), &rec, PKT_NONE));
+	assert_true(rec_add(rig_ep(r, 1, 0), &rec, PKT_NONE));
 	rig_pass(r, 100000);
 }
 
@@ -335,7 +335,7 @@ static void ask__flood(void **state)
 	post(r, 0, GX_OP_PUT, BIG, 0);
 	rig_pass(r, MS);
 	for (unsigned i = 0; i < 15; i++)
-		assert_true(tx_rec(e, &rec, PKT_NONE));
+		assert_true(rec_add(e, &rec, PKT_NONE));
 	rig_pass(r, 100000);
 	assert_int_equal(atomic_load(&r->ep[0][0]->fault), -EPROTO);
 	assert_true(rig_ep(r, 0, 0)->asks.pkts <= PKT_ASK_MAX);

@@ -532,7 +532,7 @@ static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 		assert_int_equal(tx->out[i].mid, i == rx->in[i].mid % GX_WIRE_MIDS
 							 ? rx->in[i].mid
 							 : i - GX_WIRE_MIDS);
-	assert_memory_equal(tx->tx.told, rx->rx.done, sizeof(tx->tx.told));
+	assert_memory_equal(tx->tx.peer_done, rx->rx.done, sizeof(tx->tx.peer_done));
 	assert_int_equal(tx->rec.next, rx->rx.rsn_floor);
 	assert_int_equal(flow_credit(tx->flow), flow_granted(rx->flow));
 	if (flow_granted(rx->flow) > rx->credit0)

@@ -151,13 +151,13 @@ static void slot__token_of_the_life_before(void **state)
 	assert_true(token != first);
 	rig_forget(r);
 	rec.open.mid = tx_mid(e, PKT_NONE);
-	assert_true(tx_rec(e, &rec, PKT_NONE));
+	assert_true(rec_add(e, &rec, PKT_NONE));
 	rig_pass(r, MS);
 	assert_int_equal(p->in[rec.open.mid].state, IN_REFUSED);
 	assert_int_equal(p->in[rec.open.mid].err, -ECANCELED);
 	assert_false(p->slots[(uint32_t)token].bound);
 	rec = (struct gx_wire_rec){.type = GX_REC_CANCEL, .cancel = {.mid = rec.open.mid}};
-	assert_true(tx_rec(e, &rec, PKT_NONE));
+	assert_true(rec_add(e, &rec, PKT_NONE));
 	rig_pass(r, MS);
 	assert_int_equal(r->nr_last[1], 0);
 	rig_post(
@@ -185,11 +185,11 @@ static void slot__offer_of_the_life_before(void **state)
 	}
 	rig_pass(r, MS);
 	rec.offer.slot = first;
-	assert_true(tx_rec(rig_ep(r, 1, 0), &rec, PKT_NONE));
+	assert_true(rec_add(rig_ep(r, 1, 0), &rec, PKT_NONE));
 	rig_pass(r, MS);
 	assert_true(e->offers[(uint32_t)token].token == token);
 	rec = (struct gx_wire_rec){.type = GX_REC_REVOKE, .revoke = {.slot = first}};
-	assert_true(tx_rec(rig_ep(r, 1, 0), &rec, PKT_NONE));
+	assert_true(rec_add(rig_ep(r, 1, 0), &rec, PKT_NONE));
 	rig_pass(r, MS);
 	assert_true(e->offers[(uint32_t)token].used);
 	assert_int_equal(common_cancel(r->ep[1][0], PKT_SLOTS), 1);
@@ -253,7 +253,7 @@ static void twice__refund(void **state)
 	assert_int_equal(flow_credit(e->flow), granted);
 	assert_true(granted >= 4);
 	flow_credit_use(e->flow, 2);
-	assert_true(tx_rec(e, &rec, PKT_NONE));
+	assert_true(rec_add(e, &rec, PKT_NONE));
 	rig_pass(r, 22000);
 	assert_int_equal(e->recs[rsn % PKT_RECS].state, REC_SENT); /* its ACK is under way */
 	e->recs[rsn % PKT_RECS].state = REC_QUEUED;

@@ -976,11 +976,11 @@ static void claim_again(struct rig *r, uint32_t old_mid, uint64_t len, bool earl
 					   .old_sent = 3}};
 
 	if (early)
-		tx_rec(e,
-		       &(struct gx_wire_rec){.type = GX_REC_CANCEL,
-					     .cancel = {.mid = rec.open.mid}},
-		       PKT_NONE);
-	assert_true(tx_rec(e, &rec, PKT_NONE));
+		rec_add(e,
+			&(struct gx_wire_rec){.type = GX_REC_CANCEL,
+					      .cancel = {.mid = rec.open.mid}},
+			PKT_NONE);
+	assert_true(rec_add(e, &rec, PKT_NONE));
 	rig_pass(r, MS);
 }
 
@@ -1019,7 +1019,7 @@ static void again__without_its_slot(void **state)
 	rec.open.quantum = e->shape.quantum;
 	rec.open.token = p->in[0].token;
 	rec.open.len = 300000;
-	assert_true(tx_rec(e, &rec, PKT_NONE));
+	assert_true(rec_add(e, &rec, PKT_NONE));
 	rig_pass(r, 30000);
 	assert_int_equal(atomic_load(&r->ep[1][0]->fault), -EPROTO);
 	rig_close(r);
@@ -1218,26 +1218,26 @@ static void done__stale_ack(void **state)
 	rig_pass(r, 100000);
 	assert_int_equal(e->out[0].mid, GX_WIRE_MIDS);
 	ack.number =
-		e->tx.told_by
+		e->tx.peer_done_by
 			[0]; /* as before the first was done: the same bit as after the second */
-	ack.done[0] = e->tx.told[0] ^ 1;
-	tx_done(e, &ack);
+	ack.done[0] = e->tx.peer_done[0] ^ 1;
+	ack_done(e, &ack);
 	ack.number -= 1u << 30;
-	tx_done(e, &ack);
+	ack_done(e, &ack);
 	assert_int_equal(e->tx.nr_mids, 1);
-	ack.number = e->tx.told_by[0] + 1;
-	ack.done[0] = e->tx.told[0];
-	tx_done(e, &ack);
+	ack.number = e->tx.peer_done_by[0] + 1;
+	ack.done[0] = e->tx.peer_done[0];
+	ack_done(e, &ack);
 	assert_int_equal(e->tx.nr_mids, 1);
 	ack.done_words = 2; /* of other places */
 	ack.done[1] = UINT64_MAX;
 	ack.number++;
-	tx_done(e, &ack);
+	ack_done(e, &ack);
 	assert_int_equal(e->tx.nr_mids, 1);
 	assert_int_equal(r->nr_last[0], 1);
 	rig_set(r, &(struct sim_cfg){0});
-	e->tx.told_by[0] -= 2; /* those were not the peer's */
-	e->tx.told_by[1] -= 2;
+	e->tx.peer_done_by[0] -= 2; /* those were not the peer's */
+	e->tx.peer_done_by[1] -= 2;
 	rig_comps(r, 0, 2, SECOND);
 	rig_done(r);
 }
@@ -1254,12 +1254,12 @@ static void done__overtaken_ack(void **state)
 	for (unsigned i = 0; i < 65; i++)
 		put_small(r, i);
 	rig_pass(r, 100000);
-	tx_done(e, &ack);
+	ack_done(e, &ack);
 	rig_turn(r);
 	assert_int_equal(r->nr_last[0], 1);
 	expect(r, 0, 64, 0);
 	ack = (struct gx_wire_ack){.number = 6, .done_words = 3, .done = {4, 3}};
-	tx_done(e, &ack);
+	ack_done(e, &ack);
 	rig_turn(r);
 	assert_int_equal(r->nr_last[0], 2);
 	expect(r, 0, 2, 0);
@@ -1284,7 +1284,7 @@ static void done__records_of_the_one_before(void **state)
 		rig_pass(r, MS);
 		assert_int_equal(rig_ep(r, 1, 0)->in[0].mid, GX_WIRE_MIDS);
 		assert_int_equal(rig_ep(r, 1, 0)->in[0].state, IN_ACTIVE);
-		assert_true(tx_rec(rig_ep(r, i, 0), &recs[i], PKT_NONE));
+		assert_true(rec_add(rig_ep(r, i, 0), &recs[i], PKT_NONE));
 		rig_pass(r, MS);
 		assert_int_equal(rig_ep(r, 1, 0)->in[0].state, IN_ACTIVE);
 		rig_comps(r, 0, 2, SECOND);
@@ -1310,7 +1310,7 @@ static void done__place_taken_out_of_turn(void **state)
 
 		post(r, 0, GX_OP_PUT, 1, 50000);
 		rig_pass(r, MS);
-		assert_true(tx_rec(rig_ep(r, 0, 0), &rec, PKT_NONE));
+		assert_true(rec_add(rig_ep(r, 0, 0), &rec, PKT_NONE));
 		rig_pass(r, MS);
 		assert_int_equal(atomic_load(&r->ep[1][0]->fault), -EPROTO);
 		rig_close(r);
@@ -1356,7 +1356,7 @@ static void done__wraps(void **state)
 		for (uint32_t i = 0; i < GX_WIRE_MIDS; i++)
 			e->out[i].mid = e->in[i].mid = i - 3 * GX_WIRE_MIDS;
 		for (uint32_t w = 0; w < GX_WIRE_DONE_WORDS; w++)
-			e->tx.told_by[w] = -5;
+			e->tx.peer_done_by[w] = -5;
 		e->ack.number = -5;
 	}
 	for (unsigned i = 0; i < 20; i++) {

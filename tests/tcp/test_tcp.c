@@ -377,7 +377,7 @@ static void send__fails_for_a_reason(void **state)
 	side_turn(p, 0);
 	assert_int_equal(side_post(p, 0, &send), 0);
 	assert_int_equal(a->e->ops[0].state, TCP_OP_SENDING);
-	tcp_op_let_go(a->e, 0, -EIO, -EIO);
+	tcp_abort_let_go(a->e, 0, -EIO, -EIO);
 	UNTIL(p, a->nr_done && b->nr_done);
 	assert_int_equal(a->last.status, -EIO);
 	assert_int_equal(b->last.status, -EIO);

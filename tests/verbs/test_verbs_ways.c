@@ -108,8 +108,8 @@ static void conn_fill(struct end *e)
 {
 	struct gx_conn *c = e->conn;
 
-	*c = (struct gx_conn){.gx = e->gx, .nr_told = 1};
-	c->told[0] = &e->mem;
+	*c = (struct gx_conn){.gx = e->gx, .nr_named = 1};
+	c->named[0] = &e->mem;
 	c->peer.nr_regions = 1;
 	c->peer.regions[0] = (struct gx_hello_region){
 		.token = TOKEN, .len = MEM_B, .access = GX_ACCESS_PUT | GX_ACCESS_GET};

@@ -2,15 +2,15 @@
 /*
  * What a core tells of an endpoint once a millisecond, for people who watch it.
  */
-#ifndef GX_PACKET_TOLD_H
-#define GX_PACKET_TOLD_H
+#ifndef GX_PACKET_GAUGES_H
+#define GX_PACKET_GAUGES_H
 
 #include "flow/cc.h"
 
 #include <stdatomic.h>
 
 /* timer.c: what was told of it at the last slow tick. The core alone writes it; ctl reads it. */
-struct pkt_told {
+struct pkt_gauges {
 	_Atomic uint32_t msgs;
 	uint32_t bufs; /* the core's own */
 	_Atomic uint64_t tx_pkts, rx_pkts, rx_data, rtt_ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations of the tcp link that end early. No byte of their host memory is touched any more when
- * tcp_op_doom() returns: frames under way go on with zeros, and the receiver drops them, as their
+ * tcp_abort_op() returns: frames under way go on with zeros, and the receiver drops them, as their
  * trailers tell it. CANCEL ends the message. A receive or a get with memory of a GPU ends when the
  * copies into it that have begun have ended. A copy out of such memory may outlive its operation. An
  * operation whose memory a NIC sends completes later (tcp_offload.h).
@@ -16,7 +16,7 @@
 #include <errno.h>
 
 /* @peer_err: what the peer's operation ends with; 0: ECANCELED. */
-static void op_doom(struct tcp_ep *e, uint32_t i, int err, int peer_err)
+static void abort_op(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 {
 	struct tcp_op *op = &e->ops[i];
 	struct tcp_frame cancel = {
@@ -47,12 +47,12 @@ static void op_doom(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 	tcp_op_complete(e, i, err, 0);
 }
 
-void tcp_op_doom(struct tcp_ep *e, uint32_t i, int err)
+void tcp_abort_op(struct tcp_ep *e, uint32_t i, int err)
 {
-	op_doom(e, i, err, 0);
+	abort_op(e, i, err, 0);
 }
 
-void tcp_op_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err)
+void tcp_abort_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 {
 	const struct tcp_op *op = &e->ops[i];
 	struct tcp_frame fail = {
@@ -61,5 +61,5 @@ void tcp_op_let_go(struct tcp_ep *e, uint32_t i, int err, int peer_err)
 	if (op->internal && op->state == TCP_OP_QUEUED)
 		tcp_ctl_put(e, &fail);
 	/* A program that frees memory gives its own messages up, and no more. */
-	op_doom(e, i, err, op->internal || err == -EIO ? peer_err : 0);
+	abort_op(e, i, err, op->internal || err == -EIO ? peer_err : 0);
 }

@@ -7,16 +7,16 @@
 
 #include <errno.h>
 
-void op_cancel_rec(struct pkt_ep *e, struct pkt_op *op)
+void abort_rec(struct pkt_ep *e, struct pkt_op *op)
 {
 	struct gx_wire_rec rec = {.type = GX_REC_CANCEL,
 				  .cancel = {.mid = op->mid, .sent = op->sent_pkts}};
 
-	op->cancel_due = !tx_rec(e, &rec, PKT_NONE);
+	op->cancel_due = !rec_add(e, &rec, PKT_NONE);
 	e->tx.cancels_due |= op->cancel_due;
 }
 
-void op_doom(struct pkt_ep *e, uint32_t i, int err)
+void abort_op(struct pkt_ep *e, uint32_t i, int err)
 {
 	struct pkt_op *op = &e->ops[i];
 	enum pkt_op_state was = op->state;
@@ -32,11 +32,11 @@ void op_doom(struct pkt_ep *e, uint32_t i, int err)
 	}
 	op_goto(op, OP_DOOMED);
 	if (was == OP_POSTED) {
-		rx_give_up(e, i);
+		in_give_up(e, i);
 		return;
 	}
 	op_neutralise(e, op);
-	op_cancel_rec(e, op);
+	abort_rec(e, op);
 	if (!op->refs && !op->lent) /* else later: the peer may still read the memory */
 		op_complete(e, i, err, 0);
 }
