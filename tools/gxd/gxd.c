@@ -43,7 +43,7 @@ struct gxd {
 	struct gxd_opts opts;
 	struct gx *gx;
 	struct service *svc;
-	int port;	 /* that gxd listens at */
+	int port;	 /* gxd listens there */
 	sem_t signalled; /* the control thread posts, main waits */
 	_Atomic bool serving;
 	unsigned nr_signals;	      /* owner: control thread */

@@ -122,7 +122,7 @@ void queue_on_conn(struct service *svc, struct gx_conn *conn, enum gx_conn_event
 	if (event == GX_CONN_EVENT_UP) {
 		client = calloc(1, sizeof(*client));
 		if (!client)
-			return; /* it can move bytes, but gets no services */
+			return; /* the client can move bytes, but gets no services */
 		client->svc = svc;
 		client->conn = conn;
 		client->tail = &client->head;

@@ -102,7 +102,7 @@ int region_poison(struct service_work *work, uint64_t off, uint64_t n)
 	return gx_mem_copy_in(work->region->mem, off, work->room, n);
 }
 
-/* It is made elsewhere and copied, so a client that reads the same content meanwhile sees nothing
+/* The pattern is made elsewhere and copied, so a client that reads the same content meanwhile sees nothing
  * else. A piece begins at a multiple of CHECK_PAGE_B of its slot. */
 int region_fill(struct service_work *work, uint64_t off, uint64_t n)
 {

@@ -24,7 +24,7 @@ static struct json_t *op_hello(struct request *req)
 	char *text = calloc(1, SERVICE_DESCRIBE_MAX);
 	struct json_t *out;
 
-	/* It names all regions. */
+	/* The description names all regions. */
 	if (text && !request_is_limited(req))
 		gx_describe(svc->gx, text, SERVICE_DESCRIBE_MAX);
 	out = js_pack("{s:s, s:i, s:i, s:s, s:i}", "version", gx_version(), "rpc", RPC_VERSION,

@@ -54,7 +54,7 @@ struct service_lease {
 struct service_client {
 	struct service_client *next; /* in the service's list; under its lock, as the next five */
 	struct service_client *next_ready;
-	bool ready; /* it waits for its turn */
+	bool ready; /* the client waits for its turn */
 	struct job *head, **tail;
 	uint32_t jobs_b;	 /* in memory */
 	struct request *at_work; /* NULL: none */
@@ -69,7 +69,7 @@ struct service_client {
 	uint64_t echo_base;  /* our offset of the region's offset 0 */
 	struct service_session *sessions;
 	struct service_lease lease;
-	_Atomic bool leases; /* it has a lease, so it is in a run */
+	_Atomic bool leases; /* the client has a lease, so it is in a run */
 };
 
 /** struct service_session - Receives posted for one lane of a client. Owner: core, unless a comment

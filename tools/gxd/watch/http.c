@@ -29,7 +29,7 @@ struct client {
 	char ask[HTTP_ASK_MAX + 1];
 	size_t ask_len;
 	char head[HTTP_HEAD_ROOM]; /* an answer without a page */
-	struct http_page *page;	   /* that is being sent; NULL: none */
+	struct http_page *page;	   /* under way; NULL: none */
 	const char *out;	   /* NULL: it has yet to ask */
 	size_t out_len;
 	bool sent; /* all: it may close */
@@ -200,7 +200,7 @@ static void client_read(struct http *h, struct client *c)
 		answer_say(c, "431 Request Header Fields Too Large", "too long\n");
 }
 
-/* All is sent. It closes when it has read all; what it still says is dropped. */
+/* All is sent. The client closes when it has read all; further bytes of it are dropped. */
 static void client_drain(struct client *c)
 {
 	char drop[4096];

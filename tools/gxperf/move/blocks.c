@@ -421,7 +421,8 @@ static int blocks_size(struct blocks *b, uint64_t size)
 			ret = PERF_OK;
 		}
 	}
-	if (!atomic_load_explicit(&b->job.done, memory_order_acquire)) /* it may still post them */
+	if (!atomic_load_explicit(&b->job.done,
+				  memory_order_acquire)) /* the core may still post them */
 		perf_core_stop(&b->perf.cores[0]);
 	blocks_lists_close(b);
 	return ret ? ret : worst;
