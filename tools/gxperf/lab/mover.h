@@ -74,12 +74,8 @@ extern const struct mover_ops mover_gx, mover_peer, mover_nccl, mover_nccl_zero,
 /** mover_command_known() - May @name be the sub-command of mover_command? */
 bool mover_command_known(const char *name);
 
-/* ---- movers.c ---- */
-
 const struct mover_ops *mover_find(const char *name); /* NULL: no such mover */
 const char *mover_names(void);			      /* "gx, peer, ..." */
-
-/* ---- mover.c ---- */
 
 /** mover_open() - The caller has filled in ops, gpus, pattern, size, batch and the fields for this
  * mover.
