@@ -6,6 +6,7 @@
 #include "control/control.h"
 #include "gx_internal/probe.h"
 #include "control/rights.h"
+#include "list/list.h"
 #include "list/note.h"
 #include "submit/submit.h"
 

@@ -3,8 +3,7 @@
  * The controller `rate`: a model of the path by its rate and its least round trip, after BBRv3
  * (draft-ietf-ccwg-bbr-05, whose sections are named below). It probes for more rate in a cycle, DOWN,
  * CRUISE, REFILL, UP, and for the least round trip every few seconds. Runs on the polling core.
- *
- * What gx does otherwise is marked `gx:`, with the reason.
+ * Marked `gx:`: what gx does otherwise, with the reason.
  */
 #include "flow/cc_part.h"
 
@@ -92,7 +91,7 @@ static uint64_t bdp(const struct cc *c, uint64_t b_s, uint32_t pct)
 	return percent(cc_bytes(b_s, r->rtt_min_ns), pct);
 }
 
-/* What a turn of the core sends at once: the model's window must hold some of it besides. */
+/* A turn of the core sends so much at once. The model's window must hold some of it besides. */
 static uint64_t burst_b(const struct cc *c)
 {
 	return GX_MAX(GX_MIN(cc_bytes(c->pace_b_s, CC_MS), 65536ull), 2ull * c->packet_b);
@@ -257,9 +256,8 @@ static bool is_time_to_cruise(const struct cc *c)
 }
 
 /* gx: a queue of a quarter ends the probe as well, as in BBRv2, if there was none before it, and the rate
- * grows no longer. BBRv3 waits for three rounds without growth, and fills half of a deep buffer
- * meanwhile. Beside others, whose queue is there all the time, the three rounds bring a small share
- * nearer to theirs. Where packets come late, more than the model's are under way without a queue. */
+ * grows no longer. BBRv3 waits for three rounds, which fill half of a deep buffer. Among rivals their
+ * queue is always there. Late packets put more under way than the model has, without a queue. */
 static bool is_time_to_go_down(struct cc *c, const struct cc_sample *s)
 {
 	struct cc_rate *r = &c->rate;
@@ -421,16 +419,15 @@ static void round_update(struct cc *c, const struct cc_sample *s)
 	c->at_window_now = false;
 }
 
-/* gx: BBRv3 lowers its bounds at any loss of a round. A path that loses 1 % at random has one in
- * each, and its rate would fall by that again and again until the next probe. So only rounds above
- * the bound on loss count, as while probing. */
+/* gx: BBRv3 lowers its bounds at any loss of a round. On a path that loses 1 % at random its rate would
+ * fall each round, until the next probe. So only rounds above the bound on loss count, as in a probe. */
 static bool loss_is_high(const struct cc *c)
 {
 	const struct cc_rate *r = &c->rate;
-	uint64_t lost_b = c->lost_b - r->loss_begin_b,
-		 delivered_b = c->delivered_b - r->loss_delivered_b;
+	uint64_t lost_b = c->lost_b - r->loss_begin_b;
 
-	return r->loss_in_round && is_too_much(c, lost_b, delivered_b + lost_b);
+	return r->loss_in_round &&
+	       is_too_much(c, lost_b, c->delivered_b - r->loss_delivered_b + lost_b);
 }
 
 static void lower_bounds(struct cc *c)
@@ -484,7 +481,8 @@ static void pipe_is_full(struct cc *c)
 	c->rate.inflight_hi = GX_MAX(c->rate.inflight_hi, (uint64_t)c->rate.inflight_latest);
 }
 
-/* gx: of the window, too. Where a burst ends, losses are told behind most of what arrived of it. */
+/* gx: more than 2 % of the window, too. When a burst ends, the losses of a round are reported after
+ * most of its deliveries, so 2 % of the round is soon passed. */
 static void startup_loss(struct cc *c)
 {
 	if (c->rate.phase == RATE_STARTUP && c->rate.loss_events >= RATE_LOSS_EVENTS &&
@@ -496,12 +494,11 @@ static void startup_loss(struct cc *c)
 static void marks_update(struct cc *c)
 {
 	struct cc_rate *r = &c->rate;
-	uint32_t delivered_b = c->delivered_b - r->alpha_delivered_b,
-		 marked_b = c->marked_b - r->alpha_marked_b;
-	uint32_t share_q =
-		delivered_b ? (uint32_t)(((uint64_t)marked_b << RATE_Q) / delivered_b) : 0;
+	uint32_t acked_b = c->delivered_b - r->alpha_delivered_b;
+	uint32_t marked_b = c->marked_b - r->alpha_marked_b;
+	uint32_t share_q = acked_b ? (uint32_t)(((uint64_t)marked_b << RATE_Q) / acked_b) : 0;
 
-	if (!delivered_b)
+	if (!acked_b)
 		return;
 	r->alpha_delivered_b = c->delivered_b;
 	r->alpha_marked_b = c->marked_b;

@@ -9,6 +9,9 @@
  * ep_open, connect and free run on the control path, everything else on the polling core.
  */
 #include "local/link_local.h"
+#include "packet/link_pkt.h"
+#include "packet/timer.h"
+#include "packet/wake.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -4,6 +4,11 @@
  * with it. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/abort.h"
+#include "packet/in.h"
+#include "packet/match.h"
+#include "packet/op.h"
+#include "packet/rec.h"
 
 #include <errno.h>
 

@@ -4,6 +4,13 @@
  * records and messages. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/ack.h"
+#include "packet/ask.h"
+#include "packet/fetch.h"
+#include "packet/make.h"
+#include "packet/match.h"
+#include "packet/op.h"
+#include "packet/rec.h"
 
 bool ack_send(struct pkt_ep *e)
 {

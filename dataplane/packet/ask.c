@@ -5,6 +5,11 @@
  * polling core.
  */
 #include "packet/pkt.h"
+#include "packet/abort.h"
+#include "packet/ask.h"
+#include "packet/fetch.h"
+#include "packet/make.h"
+#include "packet/op.h"
 
 #include <errno.h>
 

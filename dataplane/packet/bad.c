@@ -10,6 +10,8 @@
  * share it counts as granted until it comes.
  */
 #include "packet/pkt.h"
+#include "packet/bad.h"
+#include "packet/rec.h"
 
 #include <errno.h>
 

@@ -16,6 +16,7 @@
  * A chunk that the port refers to (op->refs) stays where it is.
  */
 #include "packet/pkt.h"
+#include "packet/fetch.h"
 
 #define FETCH_STUCK_NS 20000000 /* without an acknowledged chunk, while others want buffers */
 #define FETCH_KEPT     1	/* buffers for packets that go again */

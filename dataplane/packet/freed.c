@@ -4,6 +4,11 @@
  * packet link cannot touch it any more (core/drop.c). Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/abort.h"
+#include "packet/freed.h"
+#include "packet/in.h"
+#include "packet/match.h"
+#include "packet/wake.h"
 
 #include <errno.h>
 

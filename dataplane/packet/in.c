@@ -4,6 +4,11 @@
  * that all bytes are visible. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/bad.h"
+#include "packet/in.h"
+#include "packet/op.h"
+#include "packet/rec.h"
+#include "packet/share.h"
 #include "gx_internal/probe.h"
 
 #include <errno.h>
@@ -159,7 +164,7 @@ static void in_landed(struct pkt_ep *e, struct in_msg *m)
 	e->rx.landed_tail = m->mid % GX_WIRE_MIDS;
 }
 
-bool in_deliver(struct pkt_ep *e)
+bool in_deliver_due(struct pkt_ep *e)
 {
 	bool worked = false;
 

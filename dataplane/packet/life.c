@@ -4,6 +4,15 @@
  * nothing of it is under way any more. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/ask.h"
+#include "packet/bad.h"
+#include "packet/fetch.h"
+#include "packet/in.h"
+#include "packet/life.h"
+#include "packet/op.h"
+#include "packet/share.h"
+#include "packet/timer.h"
+#include "packet/wake.h"
 
 #include <errno.h>
 

@@ -6,6 +6,17 @@
  */
 #include "packet/pkt.h"
 #include "packet/seal.h"
+#include "packet/abort.h"
+#include "packet/freed.h"
+#include "packet/life.h"
+#include "packet/link_pkt.h"
+#include "packet/match.h"
+#include "packet/op.h"
+#include "packet/rec.h"
+#include "packet/rxtx.h"
+#include "packet/share.h"
+#include "packet/timer.h"
+#include "packet/wake.h"
 #include "auth/auth_mix.h"
 
 #include <errno.h>

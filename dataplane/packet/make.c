@@ -4,6 +4,8 @@
  */
 #include "packet/pkt.h"
 #include "packet/seal.h"
+#include "packet/make.h"
+#include "packet/op.h"
 
 /* The header, where the connection has an integrity mode. */
 static __attribute__((noinline)) void tx_guard(struct pkt_ep *e, struct gx_tx *tx,
@@ -61,7 +63,7 @@ uint32_t ack_bound(const struct pkt_ep *e)
 
 /* Where ACKs are lost, each one tells all words, so the next one makes up for a lost one. Else an
  * ACK tells only words that are new. */
-static void ack_done(struct pkt_ep *e, struct gx_wire_ack *ack)
+static void ack_fill_done(struct pkt_ep *e, struct gx_wire_ack *ack)
 {
 	uint32_t which = e->lossless ? e->rx.done_due : e->rx.done_used;
 
@@ -79,7 +81,7 @@ uint32_t ack_fill(struct pkt_ep *e, uint8_t *b)
 
 	if (!flow_ack_due(e->flow, e->now_ns) || !flow_ack_build(e->flow, e->now_ns, &ack))
 		return 0;
-	ack_done(e, &ack);
+	ack_fill_done(e, &ack);
 	e->ack.hold = ACK_HOLD_NO;
 	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_TX, 1);
 	return gx_wire_ack_put(b, &ack);

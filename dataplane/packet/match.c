@@ -7,6 +7,9 @@
  * Order: a send matches the oldest offer that fits, an offer the oldest send, as in MPI.
  */
 #include "packet/pkt.h"
+#include "packet/match.h"
+#include "packet/op.h"
+#include "packet/rec.h"
 
 #include <errno.h>
 

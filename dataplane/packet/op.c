@@ -5,6 +5,8 @@
  * Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/fetch.h"
+#include "packet/op.h"
 #include "gx_internal/probe.h"
 
 #include <string.h>

@@ -7,6 +7,9 @@
  * packets that are lost in a row put the quantum in doubt again. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/make.h"
+#include "packet/op.h"
+#include "packet/timer.h"
 
 #include <errno.h>
 

@@ -525,160 +525,6 @@ static inline struct block_q *link_bq(const struct link_pkt *l, const struct gx_
 	return gpu->device < 0 ? l->bq_host : l->bq_gpu[gpu->device];
 }
 
-/* ---- op.c: an operation from the post to the completion ---- */
-
-uint32_t op_alloc(struct pkt_ep *e); /* QUEUED, in no list; PKT_NONE: all are in use */
-void op_free(struct pkt_ep *e, uint32_t i);
-unsigned op_comps(const struct pkt_op *op); /* completions that it may still report */
-void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len); /* reports it once */
-/* Completes and frees it; ENDED while packets reference it. */
-void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len);
-void op_drop(struct pkt_ep *e, struct pkt_op *op); /* gives back its resources */
-void op_local(struct pkt_ep *e, uint32_t i);	   /* every packet is acknowledged */
-void op_neutralise(struct pkt_ep *e, const struct pkt_op *op);
-void op_unlist(struct pkt_ep *e, uint32_t i); /* out of its list, which its state tells */
-bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op);
-void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i);
-void op_again(struct pkt_ep *e, uint32_t i);	    /* it begins again with the quantum of now */
-void op_done(struct pkt_ep *e, uint32_t i);	    /* the peer is done with its mid */
-void op_unref(struct link_pkt *l, uint32_t cookie); /* a packet lets go of its operation */
-uint32_t slot_alloc(struct pkt_ep *e, uint32_t op);
-uint64_t slot_token(const struct pkt_ep *e, uint32_t slot);
-struct pkt_slot *slot_find(struct pkt_ep *e, uint64_t token); /* NULL: stale */
-void slot_free(struct pkt_ep *e, uint32_t slot);
-bool tx_has_first(const struct pkt_ep *e); /* has a message packets to send for the first time? */
-void op_push(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
-void op_remove(struct pkt_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
-void link_release(struct link_pkt *l, uint64_t buf);
-void link_release_flush(struct link_pkt *l);
-
-/* ---- wake.c: which endpoints a turn looks at ---- */
-
-void ep_live(struct pkt_ep *e);			     /* attached: in live, and hot */
-void ep_gone(struct pkt_ep *e);			     /* out of all lists */
-void ep_wake(struct pkt_ep *e);			     /* wakes a cold one */
-void link_wake(struct link_pkt *l, uint64_t now_ns); /* wakes cold ones whose timer is due */
-void link_rest(struct link_pkt *l);		     /* lets endpoints sleep */
-/** link_look_later() - No packet has come in this turn: when to look at the port again. */
-void link_look_later(struct link_pkt *l, uint64_t now_ns);
-/* Is it too early to look? Never if the caller's time has gone back since. */
-static inline bool link_look_waits(const struct link_pkt *l, uint64_t now_ns)
-{
-	uint64_t left_ns = l->look_ns - now_ns;
-
-	return left_ns && left_ns <= PKT_RARE_NS;
-}
-/* Something comes for @e from outside of its own turn: a packet, an operation, a fault. */
-static inline void ep_touch(struct pkt_ep *e)
-{
-	if (gx_unlikely(e->wake.cold_at != PKT_NONE))
-		ep_wake(e);
-}
-
-/* ---- make.c: packets, made and handed to the port ---- */
-
-/* How to send a DATA packet. */
-struct tx_how {
-	uint8_t kind; /* PKT_K_DATA, PKT_K_ASKED */
-	bool resend;
-	bool copy; /* the port may not refer to the payload */
-};
-void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t op, uint64_t pkt,
-		  const struct tx_how *how); /* the caller has set tx->data */
-void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint64_t psn, uint32_t mid,
-		   const void *data, uint32_t len);
-void tx_probe(struct pkt_ep *e, uint32_t padded_b, uint8_t flags); /* 0: a keepalive; else data of
-								      that size */
-void tx_send(struct link_pkt *l, unsigned n);			   /* link->tx[0 .. n) */
-uint32_t ack_bound(const struct pkt_ep *e);	 /* bytes of the next ACK, at most */
-uint32_t ack_fill(struct pkt_ep *e, uint8_t *b); /* bytes of the ACK that is due; 0: none is */
-unsigned ctl_room(struct pkt_ep *e); /* packets of the control half that the port takes now */
-
-/* ---- rec.c: control records on their way out ---- */
-
-bool rec_add(struct pkt_ep *e, const struct gx_wire_rec *rec, uint32_t op); /* false: no room */
-static inline uint32_t rec_room(const struct pkt_ep *e)
-{
-	return PKT_RECS - (e->rec.next - e->rec.floor);
-}
-bool rec_send(struct pkt_ep *e); /* send queued records */
-void rec_acked(struct pkt_ep *e, uint32_t first, uint32_t n);
-void rec_requeue(struct pkt_ep *e, uint32_t first, uint32_t n); /* the network lost them */
-
-/* ---- share.c: the pool that peers share ---- */
-
-void share_open(struct link_pkt *l); /* ctl */
-bool share_take(struct pkt_ep *e);   /* a packet came for the first time; false: no buffer for it */
-void share_used(struct pkt_ep *e, uint64_t n);	   /* the peer has used up credit */
-void share_refunded(struct pkt_ep *e, uint64_t n); /* the peer gives credit back */
-void share_grant(struct pkt_ep *e);
-void share_look(struct link_pkt *l, uint64_t now_ns); /* while the pool is short */
-void share_leave(struct pkt_ep *e);		      /* a failed ep is granted nothing any more */
-
-/* ---- fetch.c: payload of GPUs that the port cannot read in place ---- */
-
-void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* stages chunks that the window allows */
-/* Bytes of packet @pkt for the port; NULL: they are not there yet. */
-const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
-/* The same of an operation in pieces; NULL: the burst has enough of them. */
-const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
-/* The same for the next packet in the ring of lost ones. *@copy: the port may not refer to it. */
-const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy);
-bool fetch_is_broken(const struct pkt_ep *e,
-		     const struct pkt_op *op); /* does its GPU copy nothing any more? */
-/* The same for a packet that goes again, with others up to @end; the port may not refer to it. */
-const char *fetch_again(struct pkt_ep *e, struct pkt_again *g, const struct pkt_op *op,
-			uint32_t pkt, uint32_t end);
-void fetch_sent(struct pkt_ep *e);		       /* the port has taken link->tx */
-void fetch_acked(struct pkt_ep *e, struct pkt_op *op); /* the peer acknowledged packets of it */
-void fetch_end(struct pkt_ep *e, struct pkt_op *op);   /* it needs no buffers any more */
-void fetch_tick(struct pkt_ep *e);		       /* gives buffers back that others wait for */
-void fetch_close(struct pkt_ep *e);		       /* of a failed ep */
-
-/* ---- ask.c: packets that the peer asks for again ---- */
-
-void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec);
-unsigned ask_send(struct pkt_ep *e, unsigned n, unsigned max); /* as tx_resends() */
-void ask_acked(struct pkt_ep *e);
-void ask_lost(struct pkt_ep *e, const struct flow_pkt *p);
-void ask_close(struct pkt_ep *e); /* of a failed ep */
-
-/* ---- bad.c: packets that we ask for again ---- */
-
-bool bad_found(struct pkt_ep *e, struct in_msg *m, uint64_t off,
-	       uint32_t len); /* asks for it again; false: the message cannot be had */
-bool bad_again(struct pkt_ep *e, const struct in_msg *m,
-	       uint64_t pkt); /* a packet whose bit is set: place it once more? */
-void bad_forget(struct pkt_ep *e, struct in_msg *m); /* @m ends */
-void bad_close(struct pkt_ep *e);		     /* of a failed ep */
-void bad_tick(struct pkt_ep *e);		     /* queues RESEND records that found no room */
-
-/* ---- abort.c: operations that end early ---- */
-
-void abort_op(struct pkt_ep *e, uint32_t i, int err); /* completes with err, tells the peer */
-void abort_rec(struct pkt_ep *e, struct pkt_op *op);  /* CANCEL, or cancel_due without room */
-
-/* ---- in.c: incoming messages ---- */
-
-struct in_msg *in_at(struct pkt_ep *e, uint32_t mid); /* the place of @mid */
-void in_open(struct pkt_ep *e, const struct gx_wire_rec *rec);
-void in_refuse(struct pkt_ep *e, struct in_msg *m, int err); /* sends FAIL */
-void in_cancel(struct pkt_ep *e, const struct gx_wire_rec *rec);
-void in_check_landed(struct pkt_ep *e, struct in_msg *m); /* is all of it visible? */
-void in_fence(struct link_pkt *l); /* before anybody hears of payload that bypassed the cache */
-void in_close(struct pkt_ep *e);   /* of a failed ep */
-bool in_is_drained(const struct in_msg *m);
-/* Do blocks copy its pieces? Into host memory the core does. */
-static inline bool in_scatters(const struct pkt_ep *e, const struct in_msg *m)
-{
-	return m->bq != e->link->bq_host || e->link->q->rx_gpu;
-}
-void in_drained(struct pkt_ep *e, struct in_msg *m);
-bool in_deliver(struct pkt_ep *e); /* delivers completions that waited for room */
-void in_give_up(struct pkt_ep *e,
-		uint32_t op);	/* our RECV or GET ends early: place nothing more into its memory */
-void in_tick(struct pkt_ep *e); /* queues FAIL records that found no room */
-
 /* ---- pull.c, pull_in.c: messages that the receiver reads where they lie ---- */
 
 bool pull_sends(const struct pkt_ep *e,
@@ -700,19 +546,6 @@ void pull_fail_ep(struct pkt_ep *e); /* the endpoint has failed: read nothing mo
  * endpoint is about to fail. */
 void pull_ended(struct pkt_ep *e, uint32_t place, int err);
 
-/* ---- match.c: sends and receives ---- */
-
-int match_recv(struct pkt_ep *e, uint32_t op); /* posts a receive: OFFER */
-void match_send(struct pkt_ep *e, uint32_t op);
-void match_offer(struct pkt_ep *e, const struct gx_wire_rec *rec);
-void match_revoke(struct pkt_ep *e, uint64_t token);
-void match_early(struct pkt_ep *e); /* records before an early offer have come */
-void match_unbind(struct pkt_ep *e,
-		  uint32_t op); /* a send ends before it began: its offer is free again */
-void match_serve_gets(struct pkt_ep *e);
-void match_lease(struct pkt_ep *e, const struct pkt_op *op); /* it is done: the peer gets a word */
-void match_unserve(struct pkt_ep *e, uint32_t op); /* nothing of it was sent: a request again */
-
 /* ---- path.c, path.h: which quantum the path carries, and which path packets take ---- */
 
 /* Does this acknowledgement tell something about the path? */
@@ -730,39 +563,6 @@ static inline bool path_in_doubt(const struct pkt_ep *e)
 {
 	return gx_unlikely(e->paths) && paths_asks(e->paths, GX_HALF_CTL);
 }
-
-/* ---- ack.c: acknowledgements, ours and the peer's ---- */
-
-bool ack_send(struct pkt_ep *e);     /* sends a lone ACK, if one is due */
-void ack_take_out(struct pkt_ep *e); /* takes out acknowledged packets and lost ones */
-void ack_done(struct pkt_ep *e, const struct gx_wire_ack *ack);
-
-/* ---- rx.c, tx.c: packets in, packets out ---- */
-
-bool rx_poll(struct link_pkt *l, bool few, uint64_t now_ns);	      /* did any come? */
-bool rx_reap(struct link_pkt *l, uint64_t now_ns);		      /* takes ended copies */
-void rx_flush(struct link_pkt *l, bool burst_short, uint64_t now_ns); /* begins waiting copies */
-bool tx_start(struct pkt_ep *e);		/* gives mids to waiting operations */
-uint32_t tx_mid(struct pkt_ep *e, uint32_t op); /* a mid for it; nr_mids < GX_WIRE_MIDS */
-bool tx_data(struct pkt_ep *e);
-void tx_grant(struct pkt_ep *e); /* grants credit where each peer has its own buffers */
-
-/* ---- life.c: an endpoint on its core ---- */
-
-void pkt_attach(struct gx_ep *ep);
-void pkt_fail(struct gx_ep *ep, int err);
-bool link_fail_progress(struct pkt_ep *e); /* of a failed ep: detaches when nothing is out */
-
-/* ---- timer.c: timers ---- */
-
-void timer_tick(struct pkt_ep *e);
-uint64_t timer_alive_ns(const struct pkt_ep *e);
-void timer_gauges(struct pkt_ep *e, uint32_t nr_msgs);
-/* struct gx_link_conn_ops.look; ctl */
-void pkt_conn_look(const struct gx_conn *c, struct gx_link_look *out);
-/* .path; ctl. In path.c */
-bool pkt_conn_path(const struct gx_conn *c, unsigned *at, struct gx_path *out);
-void timer_stats(struct link_pkt *l); /* the blocks' counters into the core's */
 
 /* ---- turn.c: the stages of a turn ---- */
 
@@ -784,19 +584,5 @@ bool link_pkt_asleep(const void *link); /* without an endpoint the poller has no
 bool turn_settle_tx(struct link_pkt *l, uint64_t now_ns); /* the port and GPUs give buffers back */
 void turn_settle_rx(struct link_pkt *l,
 		    uint64_t now_ns); /* begins waiting copies, takes ended ones */
-
-/* ---- freed.c: memory that the program frees ---- */
-
-void link_pkt_drop(void *link, struct drop *d); /* ends everything in dead memory */
-
-/* ---- link_pkt.c: the link of a core over a port, and its endpoints' control path ---- */
-
-int link_pkt_open(struct gx_core *core, struct gx_port *port, struct gx_port_queue *q,
-		  struct link_pkt **out);		  /* ctl */
-void link_pkt_close(struct link_pkt *l);		  /* ctl */
-int link_pkt_gpu(struct link_pkt *l, struct gx_gpu *gpu); /* ctl: make block queue and staging */
-void link_pkt_take(struct link_pkt *l, unsigned device);  /* core: use them from now on */
-/* ctl: an endpoint as the first part of @len bytes, all zero; ->ep_free gives it back. */
-struct pkt_ep *pkt_ep_alloc(size_t len);
 
 #endif

@@ -5,6 +5,8 @@
  * pairs take. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/in.h"
+#include "packet/wake.h"
 
 #include <errno.h>
 

@@ -4,6 +4,9 @@
  * half, and go again until the peer has acknowledged them. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/make.h"
+#include "packet/rec.h"
+#include "packet/wake.h"
 
 #define REC_COPIES_MIN 2
 #define REC_COPIES_MAX 6

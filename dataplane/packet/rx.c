@@ -6,6 +6,16 @@
  */
 #include "packet/pkt.h"
 #include "packet/seal.h"
+#include "packet/abort.h"
+#include "packet/ack.h"
+#include "packet/ask.h"
+#include "packet/bad.h"
+#include "packet/in.h"
+#include "packet/match.h"
+#include "packet/op.h"
+#include "packet/rxtx.h"
+#include "packet/share.h"
+#include "packet/wake.h"
 
 #include <errno.h>
 

@@ -13,6 +13,7 @@
 #include "auth/auth.h"
 #include "core/le.h"
 #include "packet/pkt.h"
+#include "packet/wake.h"
 
 #include <errno.h>
 #include <string.h>

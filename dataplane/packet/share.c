@@ -18,6 +18,7 @@
  * it does. share_grant() counts it.
  */
 #include "packet/pkt.h"
+#include "packet/share.h"
 
 #define SHARE_LOOK_NS 1000000 /* between looks at the holders of a pool that is short */
 #define SHARE_LOOKS   2	      /* endpoints that a turn looks at */

@@ -6,6 +6,14 @@
  */
 #include "packet/pkt.h"
 #include "packet/seal.h"
+#include "packet/abort.h"
+#include "packet/ack.h"
+#include "packet/bad.h"
+#include "packet/fetch.h"
+#include "packet/in.h"
+#include "packet/make.h"
+#include "packet/rec.h"
+#include "packet/timer.h"
 
 #include <errno.h>
 

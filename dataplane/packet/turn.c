@@ -20,6 +20,17 @@
  * Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/ack.h"
+#include "packet/in.h"
+#include "packet/life.h"
+#include "packet/make.h"
+#include "packet/match.h"
+#include "packet/op.h"
+#include "packet/rec.h"
+#include "packet/rxtx.h"
+#include "packet/share.h"
+#include "packet/timer.h"
+#include "packet/wake.h"
 #include "gx_internal/probe.h"
 
 #define LOOKS_WHOLE 8 /* every so many looks at a quiet port are at both halves */
@@ -50,7 +61,7 @@ static bool tx_ep(struct pkt_ep *e)
 	if (gx_unlikely(e->paths))
 		tick_paths(e);
 	if (e->rx.landed_head != PKT_NONE)
-		worked |= in_deliver(e);
+		worked |= in_deliver_due(e);
 	if (e->match.gets_head != e->match.gets_tail)
 		match_serve_gets(e);
 	if (e->tx.wait_head != PKT_NONE && e->path.proven)

@@ -4,6 +4,13 @@
  * within window and credit, lost packets first. Runs on the polling core.
  */
 #include "packet/pkt.h"
+#include "packet/abort.h"
+#include "packet/ask.h"
+#include "packet/fetch.h"
+#include "packet/make.h"
+#include "packet/op.h"
+#include "packet/rec.h"
+#include "packet/rxtx.h"
 #include "gx_internal/probe.h"
 
 #include <errno.h>

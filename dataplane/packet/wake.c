@@ -10,6 +10,9 @@
  * ep_quiet(), and each new timer a line in ep_due_ns().
  */
 #include "packet/pkt.h"
+#include "packet/op.h"
+#include "packet/timer.h"
+#include "packet/wake.h"
 
 #define WAKE_TURN_MAX 16 /* cold ones that one turn wakes; the others wait for the next turn */
 

@@ -11,6 +11,9 @@
 #include "auth/auth.h"
 
 #include "gx_internal/link.h"
+#include "packet/link_pkt.h"
+#include "packet/timer.h"
+#include "packet/wake.h"
 
 #include <errno.h>
 #include <stddef.h>

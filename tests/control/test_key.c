@@ -4,6 +4,8 @@
  * a part whose key was withdrawn or whose lease is over, at many moments of what is under way.
  */
 #include "kit/common_seeds.h"
+#include "packet/op.h"
+#include "packet/rec.h"
 #include "sim/sim_rig.h"
 
 #include "gx_internal/link.h"

@@ -20,6 +20,7 @@
 #include "core/le.h"
 #include "list/note.h"
 #include "packet/seal.h"
+#include "packet/in.h"
 #include "submit/submit.h"
 
 #include <errno.h>

@@ -1305,7 +1305,7 @@ MUTANTS = {
             [("dataplane/verbs/verbs_plan.c", "n += all[w] != 0;", "n++;")],
             ["verbs_plan qps__of_none_of_the_first"]),
     "V47": ("link verbs: the port is not looked at while the program's time has gone back",
-            [("dataplane/packet/pkt.h", "return left_ns && left_ns <= PKT_RARE_NS;", "return (int64_t)left_ns > 0;")],
+            [("dataplane/packet/wake.h", "return left_ns && left_ns <= PKT_RARE_NS;", "return (int64_t)left_ns > 0;")],
             ["wake port__when_time_goes_back"]),
     "V48": ("link verbs: the answer to what was posted waits for the next look at the port",
             [("dataplane/packet/link_pkt.c", "e->link->look_ns = 0;", "")],

@@ -76,9 +76,9 @@ static int setup(void **state)
 	assert_non_null(r->local.pairs);
 	core_groups_point(&r->ours->opts, &r->ours->groups);
 	r->conn.gx = r->ours;
-	r->conn.told[0] = r->mine;
-	r->conn.told[1] = r->put;
-	r->conn.told[2] = r->get;
+	r->conn.named[0] = r->mine;
+	r->conn.named[1] = r->put;
+	r->conn.named[2] = r->get;
 	r->conn.nr_named = 3;
 	r->conn.named_fds = 6;
 	r->second.gx = r->ours;
@@ -231,19 +231,19 @@ static void open__freed_since_the_hello(void **state)
 	struct rig *r = *state;
 	int fds[LOCAL_FDS_MAX];
 
-	r->conn.told[0] = NULL;
+	r->conn.named[0] = NULL;
 	atomic_store(&r->get->dead, true);
 	open_half(r);
 	assert_int_equal(local_fds(&r->conn, fds), 4);
 	assert_int_equal(local_conn_of(&r->conn)->rx->hdr.revoked, 5);
 	atomic_store(&r->get->dead, false);
 	local_close(&r->conn);
-	r->conn.told[1] = NULL;
+	r->conn.named[1] = NULL;
 	assert_int_equal(local_open(&r->conn, LANES), -EAGAIN);
 	assert_non_null(strstr(gx_error(), "connect again"));
 	local_close(&r->conn);
 	assert_int_equal(common_fds_count(), r->nr_fds);
-	r->conn.told[1] = r->put;
+	r->conn.named[1] = r->put;
 	open_half(r);
 }
 
@@ -576,7 +576,7 @@ static int lost_peer(struct rig *r, struct gx_conn *c)
 	int fds[LOCAL_FDS_MAX], child;
 
 	if (c != &r->conn) {
-		memcpy(c->named, r->conn.told, sizeof(c->named));
+		memcpy(c->named, r->conn.named, sizeof(c->named));
 		c->nr_named = r->conn.nr_named;
 		c->named_fds = r->conn.named_fds;
 	}
@@ -620,7 +620,7 @@ static void lost__who_has_ended_or_got_nothing(void **state)
 	child = meet_child(&r->second);
 	local_lost(&r->second); /* no descriptor went out */
 	child_end(child);
-	memset(&r->second.told, 0, sizeof(r->second.told));
+	memset(&r->second.named, 0, sizeof(r->second.named));
 	local_close(&r->second);
 	local_lost(&r->second); /* has no local half */
 }

@@ -4,6 +4,9 @@
  * network that loses, doubles, delays, corrupts and narrows. Then peers that lie.
  */
 #include "sim/sim_rig.h"
+#include "packet/op.h"
+#include "packet/rec.h"
+#include "packet/rxtx.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,6 +5,8 @@
  * gets. After each case nothing may be out at either end. Whole loads are in test_sim.
  */
 #include "sim/sim_rig.h"
+#include "packet/bad.h"
+#include "packet/rec.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -10,6 +10,7 @@
 #include "kit/common_fork.h"
 #include "local/local.h"
 #include "packet/seal.h"
+#include "packet/in.h"
 #include "auth/auth_mix.h"
 
 #include "gx/auth.h"

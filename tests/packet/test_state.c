@@ -4,6 +4,11 @@
  */
 #include "control/ctl.h"
 #include "packet/pkt.h"
+#include "packet/abort.h"
+#include "packet/in.h"
+#include "packet/match.h"
+#include "packet/op.h"
+#include "packet/rxtx.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -8,6 +8,8 @@
 #include "kit/common_gx.h"
 #include "kit/common_key.h"
 #include "submit/submit.h"
+#include "packet/link_pkt.h"
+#include "packet/op.h"
 
 #include <assert.h>
 #include <errno.h>

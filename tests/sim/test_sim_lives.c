@@ -5,6 +5,10 @@
  * another's connection, records and packets that come twice.
  */
 #include "sim/sim_rig.h"
+#include "packet/make.h"
+#include "packet/op.h"
+#include "packet/rec.h"
+#include "packet/rxtx.h"
 
 #include <errno.h>
 #include <stdlib.h>

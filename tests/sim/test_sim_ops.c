@@ -6,6 +6,10 @@
  */
 #include "kit/common_seeds.h"
 #include "sim/sim_rig.h"
+#include "packet/ack.h"
+#include "packet/rec.h"
+#include "packet/rxtx.h"
+#include "packet/wake.h"
 
 #include <errno.h>
 #include <stdlib.h>

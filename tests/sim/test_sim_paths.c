@@ -4,6 +4,8 @@
  * acknowledgements die, one of them or most, and come back. Nothing but time is lost.
  */
 #include "sim/sim_rig.h"
+#include "packet/make.h"
+#include "packet/timer.h"
 
 #include <stdio.h>
 #include <string.h>

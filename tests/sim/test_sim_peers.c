@@ -4,6 +4,7 @@
  * ports that lose nothing and are full, several clients of one server of which some stand still.
  */
 #include "sim/sim_rig.h"
+#include "packet/share.h"
 
 #include <errno.h>
 #include <stdlib.h>
