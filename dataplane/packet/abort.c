@@ -42,6 +42,6 @@ void abort_op(struct pkt_ep *e, uint32_t i, int err)
 	}
 	op_neutralise(e, op);
 	abort_rec(e, op);
-	if (!op->refs && !op->lent) /* else later: the peer may still read the memory */
+	if (!op->refs) /* else later: the port may still read the memory */
 		op_complete(e, i, err, 0);
 }

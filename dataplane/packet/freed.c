@@ -12,10 +12,6 @@
 
 #include <errno.h>
 
-/* Of freed memory that the peer's device reads: until the peer is done, as it has been told to be. Were
- * its registration to end sooner, each read under way would cost a queue pair at both ends. */
-#define FREED_LENT_NS 500000000ull
-
 static void op_let_go(struct pkt_ep *e, uint32_t i)
 {
 	const struct pkt_op *op = &e->ops[i];
@@ -26,24 +22,8 @@ static void op_let_go(struct pkt_ep *e, uint32_t i)
 		abort_op(e, i, -ECANCELED);
 }
 
-/* May @d wait for the peer, which reads @mem? Not for a stopped one, nor where no turn can hear it. */
-static bool lent_waits(struct pkt_ep *e, const struct gx_mem *mem, const struct drop *d)
-{
-	uint64_t now_ns = e->link->core->now_ns;
-
-	if (e->err || d->alone || atomic_load_explicit(&mem->gone, memory_order_relaxed))
-		return false;
-	if (!e->pull.freed_ns)
-		e->pull.freed_ns = now_ns;
-	return now_ns - e->pull.freed_ns < FREED_LENT_NS;
-}
-
 static void ops_drop(struct pkt_ep *e, struct drop *d)
 {
-	bool lent = false;
-
-	if (d->first != d->want + 1 && e->link->core->now_ns - e->pull.freed_ns >= FREED_LENT_NS)
-		e->pull.freed_ns = 0; /* of memory that was freed before */
 	for (uint32_t i = 0, left = e->tx.nr_ops; i < e->tx.ops_top && left; i++) {
 		struct pkt_op *op = &e->ops[i];
 
@@ -53,14 +33,11 @@ static void ops_drop(struct pkt_ep *e, struct drop *d)
 		ep_touch(e);
 		if (!e->err)
 			op_let_go(e, i);
-		lent |= op->state != OP_FREE && op->lent;
-		if (op->state != OP_FREE && (op->refs || (op->lent && lent_waits(e, op->mem, d))))
+		if (op->state != OP_FREE && op->refs)
 			drop_hold(d, op->mem);
 		else
 			op->mem = NULL; /* the handle may go before the operation has ended */
 	}
-	if (!lent)
-		e->pull.freed_ns = 0;
 }
 
 static bool stages_are_past(const struct link_pkt *l)
@@ -97,7 +74,7 @@ static void rx_drop(struct pkt_ep *e, struct drop *d)
 			continue;
 		if (!e->err)
 			in_refuse(e, m, -ESTALE);
-		if (m->pending > m->fetched) /* that part is held by the link whose device reads */
+		if (m->pending)
 			drop_hold(d, m->mem);
 		else
 			m->mem = NULL;

@@ -407,27 +407,18 @@ static void open_inline(struct pkt_ep *e, const struct gx_wire_rec *rec, struct 
 	in_check_landed(e, m);
 }
 
-/* Did this end ever say that it reads such a message? Our device does for a posted receive. */
-static bool open_pulls(const struct pkt_ep *e, const struct gx_wire_rec *rec,
-		       const struct in_msg *m, const struct gx_gpu *gpu)
-{
-	if (rec->flags & GX_REC_KEY)
-		return e->pull.qps && m->op != PKT_NONE && e->pull.qps->keys(e, m->mem);
-	return e->pull.who.pid && gpu->device < 0;
-}
-
 /* No packets follow: pull_in.c reads the bytes. */
 static void open_pull(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
 		      const struct gx_gpu *gpu)
 {
 	m->win.base = m->win.nr_pkts;
 	m->seen_pkts = m->win.nr_pkts;
-	if (!m->len || !open_pulls(e, rec, m, gpu)) {
+	/* Without .pid this end never said that it reads messages. */
+	if (!m->len || !e->pull.who.pid || gpu->device >= 0) {
 		in_refuse(e, m, -EPROTO);
 		return;
 	}
 	m->from = rec->open.from;
-	m->keys = rec->open.keys;
 	pull_begin(e, m);
 }
 

@@ -13,12 +13,6 @@
 
 #include <errno.h>
 
-/* Could our device read a long message to the memory of this receive? */
-static bool match_fetches(const struct pkt_ep *e, const struct pkt_op *op)
-{
-	return e->pull.qps && op->len > e->pull.over_b && e->pull.qps->keys(e, op->mem);
-}
-
 int match_recv(struct pkt_ep *e, uint32_t i)
 {
 	struct pkt_op *op = &e->ops[i];
@@ -33,8 +27,6 @@ int match_recv(struct pkt_ep *e, uint32_t i)
 	rec.offer.slot = slot_token(e, slot);
 	if (op->gpu->device >= 0)
 		rec.flags |= GX_REC_GPU;
-	if (match_fetches(e, op))
-		rec.flags |= GX_REC_PULL;
 	rec_add(e, &rec, PKT_NONE);
 	return 0;
 }
@@ -73,8 +65,6 @@ static void match_bind(struct pkt_ep *e, uint32_t i, struct pkt_offer *o)
 	op->remote_off = 0;
 	if (o->gpu)
 		op->flags |= PKT_F_SLOT_GPU;
-	if (o->qps)
-		op->flags |= PKT_F_SLOT_QPS;
 	o->used = false;
 	e->match.nr_offers--;
 	op_push(e, &e->tx.wait_head, &e->tx.wait_tail, i);
@@ -141,8 +131,7 @@ void match_offer(struct pkt_ep *e, const struct gx_wire_rec *rec)
 				.rsn = rec->rsn,
 				.used = true,
 				.early = (int32_t)(rec->rsn - e->rx.rsn_floor) >= 0,
-				.gpu = rec->flags & GX_REC_GPU,
-				.qps = rec->flags & GX_REC_PULL};
+				.gpu = rec->flags & GX_REC_GPU};
 	e->match.nr_offers++;
 	e->match.nr_early += o->early;
 	if (!o->early)

@@ -182,8 +182,6 @@ void op_done(struct pkt_ep *e, uint32_t i)
 	struct pkt_op *op = &e->ops[i];
 
 	e->out[op->mid % GX_WIRE_MIDS].op = PKT_NONE;
-	if (op->lent && !op->status)
-		gx_stat_add(pkt_stats(e->link), GX_STAT_VERBS_SENDS, 1);
 	op_unlist(e, i);
 	op_neutralise(e, op);
 	op_finish(e, i, op->status, op->status ? 0 : op->len);

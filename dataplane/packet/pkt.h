@@ -35,8 +35,7 @@
 #define PKT_LOOK_NS    20000	    /* between looks at a port where packets are few: at least */
 #define PKT_RARE_NS    400000	    /* the same, at most: a peer sends again later than that */
 #define PKT_SLOT_BIT   (1ull << 63) /* a token with this bit names a posted slot, not a region */
-#define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory, ... */
-#define PKT_F_SLOT_QPS (1u << 30)   /* ... and the peer's device could read a message for it */
+#define PKT_F_SLOT_GPU (1u << 31)   /* in pkt_op.flags: the peer's slot is GPU memory */
 #define PKT_CREDIT0    8  /* DATA packets that a peer may send undeclared, on shared pools */
 #define PKT_SHAPES     8  /* quanta of incoming messages: the agreed one and later smaller ones */
 #define PKT_SMALL_B    64 /* payload of a probe that any path carries */
@@ -60,12 +59,10 @@ struct pkt_op {
 	uint8_t kind;  /* enum gx_op_kind */
 
 	/* Facts since it was posted, or since its message began. */
-	bool internal; /* serves a peer's get: no completion */
-	bool mapped;   /* local host memory that GPUs read and write in place */
-	bool inlined;  /* data goes in the OPEN */
-	bool pulled;   /* the peer reads the data out of this process; no packets */
-	bool lent;     /* pulled, by the peer's device, which cannot be told that the memory is
-				  taken back: it is the user's again when the peer is done */
+	bool internal;	       /* serves a peer's get: no completion */
+	bool mapped;	       /* local host memory that GPUs read and write in place */
+	bool inlined;	       /* data goes in the OPEN */
+	bool pulled;	       /* the peer reads the data out of this process; no packets */
 	bool peer_crc_by_copy; /* the peer may still check packets that it has acknowledged: until
 				  done it may ask for them again */
 
@@ -128,8 +125,7 @@ struct in_msg {
 	bool leased;	      /* OPEN had LEASE */
 	bool fail_due;	      /* REFUSED: there was no room to queue FAIL */
 	bool checks;  /* the copy checks its payload; else the CPU does when a packet comes */
-	bool pulled;  /* no packets: pull_in.c is to read its bytes, or to have them read */
-	bool fetched; /* a device reads them; counts in pending */
+	bool pulled;  /* no packets: pull_in.c is to read its bytes */
 	int err;      /* REFUSED, DRAIN: the status of its operation */
 	uint32_t mid; /* FREE: of the last message; the next one has GX_WIRE_MIDS more */
 	const struct msg_shape *shape;
@@ -145,9 +141,8 @@ struct in_msg {
 	uint64_t visible_b;
 	uint64_t seen_pkts;
 	uint64_t imm, tag, token, off;
-	uint64_t from;		  /* pulled: address of its first byte in the peer's process */
-	uint64_t begun_b;	  /* pulled: bytes from the first on that were read, or lent */
-	struct gx_wire_keys keys; /* pulled by a device: of the peer's memory */
+	uint64_t from;	  /* pulled: address of its first byte in the peer's process */
+	uint64_t begun_b; /* pulled: bytes from the first on that were read, or lent */
 	bool streams; /* since its first packet: what the core itself copies bypasses the cache */
 	uint16_t use; /* core_use() of mem */
 	struct msg_win win;
@@ -217,7 +212,6 @@ struct pkt_offer {
 	bool early;   /* records before it are missing, so it must wait */
 	bool revoked; /* the peer took the receive back */
 	bool gpu;
-	bool qps; /* the peer's device could read a message for it */
 };
 
 /* An endpoint's part in a pool that peers share. owner: share.c */
@@ -539,12 +533,9 @@ void pull_due(struct pkt_ep *e, const struct in_msg *m);      /* this core may r
 void pull_not_due(struct pkt_ep *e, const struct in_msg *m);  /* helpers are at all that is left */
 void pull_lend(struct pkt_ep *e, struct in_msg *m);	      /* its next pieces, to helpers */
 int pull_lent_take(struct pkt_ep *e, const struct in_msg *m); /* one back; -1: there is none */
-bool pull_turn(struct pkt_ep *e);    /* reads one piece, or has messages read */
-void pull_reap(struct pkt_ep *e);    /* pieces whose helpers are through */
+bool pull_turn(struct pkt_ep *e);			      /* reads one piece */
+void pull_reap(struct pkt_ep *e);			      /* pieces whose helpers are through */
 void pull_fail_ep(struct pkt_ep *e); /* the endpoint has failed: read nothing more */
-/* The device has let go of the message at @place. @err: 0: its bytes are here; -ENOTCONN: the
- * endpoint is about to fail. */
-void pull_ended(struct pkt_ep *e, uint32_t place, int err);
 
 /* ---- path.c, path.h: which quantum the path carries, and which path packets take ---- */
 

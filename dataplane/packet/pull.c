@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages in one copy. The sender's OPEN names the address of the bytes. Between two processes of
- * one host, the receiver's core reads them out of the sender's process, a piece in a turn, to their
+ * Messages in one copy, between two processes of one host. The sender's OPEN names the address of
+ * the bytes. The receiver's core reads them out of the sender's process, a piece in a turn, to their
  * place. No packets follow, so neither core copies into or out of a bounce buffer. When all
  * bytes are in place the message has landed, and the peer gets `done` as for any other.
  *
@@ -14,10 +14,6 @@
  * ECONNRESET (the peer's process has ended), EPERM (the kernel lets us no longer), EIO (any other).
  * After EPERM and EIO all messages that were announced so far end so; later ones come as packets.
  * ECONNRESET ends the connection.
- *
- * Over queue pairs, the OPEN has a key as well, and the receiver's device reads. There is no such bit
- * then: a sender that wants its memory back sends CANCEL, and its caller hears of the end when the
- * peer is done. The device of freed memory refuses reads by itself.
  *
  * A thread that comes to help (gx_help()) reads pieces as the core does, by the same call. The core
  * lends it some, and alone judges what a read has given. A message does not end while a helper reads.
@@ -103,16 +99,12 @@ static unsigned taken_word(uint32_t mid)
  * that leaves later carries the news. */
 void pull_give(struct pkt_ep *e, const struct pkt_op *op)
 {
-	if (op->lent)
-		return;
 	atomic_fetch_and_explicit(&e->pull.taken_tx[taken_word(op->mid)], ~taken_bit(op->mid),
 				  memory_order_relaxed);
 }
 
 void pull_take_back(struct pkt_ep *e, const struct pkt_op *op)
 {
-	if (op->lent) /* the peer is done, or this end's device serves it no more */
-		return;
 	/* Pairs with pull_is_taken(): as an acquire, it stays before what the caller writes into
 	 * the memory from now on. */
 	atomic_fetch_or_explicit(&e->pull.taken_tx[taken_word(op->mid)], taken_bit(op->mid),
@@ -156,8 +148,6 @@ void pull_forget(struct pkt_ep *e, struct in_msg *m)
 {
 	int i;
 
-	if (m->fetched)
-		e->pull.qps->stop(e, m);
 	if (!m->pulled)
 		return;
 	m->pulled = false;

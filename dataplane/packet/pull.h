@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pulls: messages that the receiver reads where they lie, in one copy (pull.c): within a host out of
- * the sender's process, or by queue pairs that a link has beside the packets. The link fills in the
- * first part of struct pull before the endpoint is attached (local/local_pull.c,
- * verbs/link_verbs.c).
+ * Pulls: messages within a host that the receiver reads out of the sender's process, in one copy
+ * (pull.c). The link fills in the first part of struct pull before the endpoint is attached
+ * (local/local_pull.c).
  */
 #ifndef GX_PULL_H
 #define GX_PULL_H
@@ -39,25 +38,9 @@ struct pull_who {
 	uint8_t word[PULL_WORD_B];
 };
 
-struct gx_mem;
-struct in_msg;
-struct pkt_ep;
-
-/* A link whose device reads messages. Core. */
-struct pull_qps {
-	/* By which the peer's devices read @mem (NULL: not registered). NULL: not all of ours know
-	 * it, so they read nothing to there either. */
-	const struct gx_wire_keys *(*keys)(const struct pkt_ep *e, const struct gx_mem *mem);
-	/* Have the device read @m. pull_ended() tells of its end. False: there is no room now. */
-	bool (*begin)(struct pkt_ep *e, const struct in_msg *m);
-	/* Read no more of @m. pull_ended() comes all the same, when the device has let go. */
-	void (*stop)(struct pkt_ep *e, const struct in_msg *m);
-};
-
 /* An endpoint's part. owner: core, but for what the link fills in. */
 struct pull {
 	/* frozen */
-	const struct pull_qps *qps; /* NULL: no device reads, here or at the peer */
 	struct pull_who who;
 	pid_t own;
 	uint64_t over_b; /* longer messages of ours are for pulling */
@@ -74,8 +57,6 @@ struct pull {
 	uint32_t nr_due, rover;
 	uint32_t
 		lent; /* bit i: piece i of the core's help board is of a message of this endpoint */
-	/* Not 0: since then freed memory waits for the peer's device, which reads a message of it */
-	uint64_t freed_ns;
 };
 
 /** pull_who_reads() - Read @len bytes at @from of @who's process to @to. Return: bytes, 0: there is

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The receiver's part of a turn for messages that it reads where they lie (pull.c): a piece of one
- * of them, out of the sender's process, and pieces that helpers have read; or all of them that queue
- * pairs take. Runs on the polling core.
+ * of them, out of the sender's process, and pieces that helpers have read. Runs on the polling core.
  */
 #include "packet/pkt.h"
 #include "packet/in.h"
@@ -158,54 +157,11 @@ static void piece_turn(struct pkt_ep *e)
 		lent_read(e, m);
 }
 
-/* ---- By queue pairs ---- */
-
-static bool qps_turn(struct pkt_ep *e)
-{
-	bool worked = false;
-
-	while (e->pull.nr_due) {
-		uint32_t at = pull_next(e);
-		struct in_msg *m = &e->in[at];
-
-		if (!e->pull.qps->begin(e, m))
-			break;
-		e->pull.rover = at + 1;
-		pull_forget(e, m);
-		m->fetched = true;
-		m->pending++;
-		worked = true;
-	}
-	return worked;
-}
-
-void pull_ended(struct pkt_ep *e, uint32_t place, int err)
-{
-	struct in_msg *m = &e->in[place];
-
-	ep_touch(e);
-	m->fetched = false;
-	m->pending--;
-	if (in_is_drained(m)) {
-		in_drained(e, m);
-	} else if (m->state == IN_ACTIVE && !err) {
-		m->visible_b = m->len;
-		gx_stat_add(pkt_stats(e->link), GX_STAT_PULL_BYTES, m->len);
-		pull_landed(e, m);
-	} else if (m->state == IN_ACTIVE && err != -ENOTCONN) {
-		gx_stat_add(pkt_stats(e->link), GX_STAT_PULLS_FAILED, 1);
-		/* The sender has freed its memory, and says so. */
-		in_refuse(e, m, err == -ESTALE ? -ECANCELED : err);
-	}
-}
-
 /* ---- A turn ---- */
 
 /* A core that waits for a helper alone does not sleep. */
 bool pull_turn(struct pkt_ep *e)
 {
-	if (e->pull.qps)
-		return qps_turn(e);
 	if (e->pull.lent)
 		pull_reap(e);
 	if (e->pull.nr_due)

@@ -56,10 +56,6 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 		rec.open.from = (uintptr_t)op->src;
 		pull_give(e, op);
 	}
-	if (op->lent) {
-		rec.flags |= GX_REC_KEY;
-		rec.open.keys = *e->pull.qps->keys(e, op->mem);
-	}
 	op->open_rsn = e->rec.next;
 	op->opened = false;
 	rec_add(e, &rec, i);
@@ -82,22 +78,10 @@ static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
 	return !op_goes_to_gpu(e, op);
 }
 
-/* May the peer's device read the bytes? Only for a receive that the peer has offered so. */
-static bool op_lends(const struct pkt_ep *e, const struct pkt_op *op)
-{
-	return e->pull.qps && op->flags & PKT_F_SLOT_QPS && op->len > e->pull.over_b &&
-	       e->pull.qps->keys(e, op->mem);
-}
-
 /* May the peer read the bytes out of this process? Only from host memory into host memory. */
 static bool op_pulls(const struct pkt_ep *e, struct pkt_op *op)
 {
-	if (op->cut)
-		return false;
-	op->lent = op_lends(e, op);
-	if (op->lent)
-		return true;
-	return e->pull.peer_reads && op->len > e->pull.over_b && op->gpu->device < 0 &&
+	return !op->cut && e->pull.peer_reads && op->len > e->pull.over_b && op->gpu->device < 0 &&
 	       !op_goes_to_gpu(e, op) && pull_sends(e, op);
 }
 

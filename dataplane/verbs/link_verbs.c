@@ -3,7 +3,7 @@
  * The verbs link: puts and gets by an RDMA device, over the queue pairs of a lane. The packet link
  * inside the endpoint does the rest: sends, memory that the device does not know, liveness. At the
  * end the link as an object: its part of a context (the devices), of a core, of memory
- * (registrations) and of a connection. Turns, posts and pulls run on the polling core, everything
+ * (registrations) and of a connection. Turns and posts run on the polling core, everything
  * else on the control path.
  */
 #include "verbs/link_verbs.h"
@@ -31,90 +31,6 @@ struct link_verbs {
 static struct verbs_ep *verbs_of(struct gx_ep *ep)
 {
 	return GX_CONTAINER_OF(ep, struct verbs_ep, pkt.ep);
-}
-
-/*
- * ---- Long sends ----
- *
- * The packet link announces the message (packet/pull.c): the sender's OPEN has address and key of
- * its registered memory. The receiver's lane reads it from there to its place, as it reads a get.
- * The packet link does all else: matching, order, deadlines, `done`. verbs_pull_over(): any thread.
- */
-
-static const struct verbs_reg *reg_of(const struct gx_mem *mem)
-{
-	/* Pairs with the release in control/region.c: the registration is complete. */
-	return mem ? atomic_load_explicit(&mem->link[GX_LINK_VERBS], memory_order_acquire) : NULL;
-}
-
-/* All ways of the lane that have queue pairs must have it, since neither end knows which ones the
- * other would take. */
-static const struct gx_wire_keys *mem_keys(const struct pkt_ep *e, const struct gx_mem *mem)
-{
-	const struct verbs_lane *l = &GX_CONTAINER_OF(e, const struct verbs_ep, pkt)->lane;
-	const struct verbs_reg *reg = reg_of(mem);
-
-	for (unsigned i = 0; reg && i < l->nr_ways; i++)
-		if (l->way[i].cq && !(reg->lent.rails >> l->way[i].dev->rail & 1))
-			return NULL;
-	return reg ? &reg->lent : NULL;
-}
-
-static bool msg_begin(struct pkt_ep *e, const struct in_msg *m)
-{
-	const struct verbs_pull p = {.place = m->mid % GX_WIRE_MIDS,
-				     .rkey = m->keys.key,
-				     .theirs = m->from,
-				     .len = m->len,
-				     .mine = m->dst,
-				     .mem = m->mem,
-				     .lkey = reg_of(m->mem)->lkey};
-
-	return verbs_pull(&GX_CONTAINER_OF(e, struct verbs_ep, pkt)->lane, &p);
-}
-
-static void msg_stop(struct pkt_ep *e, const struct in_msg *m)
-{
-	verbs_pull_stop(&GX_CONTAINER_OF(e, struct verbs_ep, pkt)->lane, m->mid % GX_WIRE_MIDS);
-}
-
-static void lane_pull_ended(struct gx_ep *ep, uint32_t place, int status)
-{
-	struct verbs_ep *e = verbs_of(ep);
-
-	pull_ended(&e->pkt, place, e->lane.fail_err ? -ENOTCONN : status);
-}
-
-static const struct pull_qps pull_qps = {
-	.keys = mem_keys,
-	.begin = msg_begin,
-	.stop = msg_stop,
-};
-
-_Static_assert(GX_WIRE_RAILS_MAX == VERBS_RAILS_MAX, "a key for each rail");
-
-/* Sends of more bytes go over the queue pairs, if both ends know the memory; 0: none do. */
-static uint64_t verbs_pull_over(const struct gx_conn *c)
-{
-	if (!verbs_conn_of(c) || !verbs_lends(&c->gx->opts) || !verbs_offer_lends(c))
-		return 0;
-	return c->gx->opts.host->pull_over_b;
-}
-
-/* Before it is attached: may it pull? */
-static void verbs_pull_ep(struct verbs_ep *e)
-{
-	struct pull *p = &e->pkt.pull;
-
-	e->lane.pull_ended = lane_pull_ended;
-	p->over_b = verbs_pull_over(e->pkt.ep.conn);
-	p->qps = p->over_b ? &pull_qps : NULL;
-}
-
-/* Is it a long send or receive that packets carry, as the device does not know the memory? */
-static bool verbs_pull_misses(const struct verbs_ep *e, const struct gx_op *op)
-{
-	return e->pkt.pull.qps && op->len > e->pkt.pull.over_b && !mem_keys(&e->pkt, op->mem);
 }
 
 /* ---- A turn ---- */
@@ -199,12 +115,8 @@ static int verbs_ep_post(struct gx_ep *ep, const struct gx_op *op, struct gx_rou
 	struct verbs_ep *e = verbs_of(ep);
 	int ret;
 
-	if (op->kind > GX_OP_GET) {
-		ret = gx_link_pkt_ops.post(ep, op, route);
-		if (!ret && verbs_pull_misses(e, op))
-			gx_stat_add(&ep->core->loop.stats, GX_STAT_VERBS_MISSES, 1);
-		return ret;
-	}
+	if (op->kind > GX_OP_GET)
+		return gx_link_pkt_ops.post(ep, op, route);
 	ret = verbs_post(&e->lane, op, route);
 	if (ret == -EOPNOTSUPP) {
 		gx_stat_add(&ep->core->loop.stats, GX_STAT_VERBS_MISSES, 1);
@@ -295,7 +207,6 @@ static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote
 	struct verbs_conn *v = verbs_conn_of(ep->conn);
 	struct verbs_lane *l = &verbs_of(ep)->lane;
 
-	verbs_pull_ep(verbs_of(ep));
 	lane_sizes(l, v, agreed);
 	for (unsigned i = 0; i < l->nr_qps; i++) {
 		unsigned k = i * v->nr_lanes + ep->lane;
@@ -317,9 +228,7 @@ static void verbs_ep_free(struct gx_ep *ep)
 }
 
 static const struct gx_ep_ops verbs_ep_ops = {
-	.room = {.ops = VERBS_OPS - VERBS_PULLS,
-		 .recvs = VERBS_OPS - VERBS_PULLS,
-		 .gets = PKT_GETS_MAX},
+	.room = {.ops = VERBS_OPS, .recvs = VERBS_OPS, .gets = PKT_GETS_MAX},
 	.ep_new = verbs_ep_new,
 	.ep_open = verbs_ep_open,
 	.ep_connect = verbs_ep_connect,
@@ -359,8 +268,6 @@ static int verbs_ctx_open(struct gx *gx)
 		ret = verbs_rails_open(gx->opts.verbs, &rails);
 	gx->link[GX_LINK_VERBS] = rails;
 	gx->groups.verbs.rails = NULL; /* these belong to the caller */
-	if (rails && verbs_lends(&gx->opts))
-		verbs_rails_lend(rails);
 	return ret;
 }
 
@@ -491,8 +398,8 @@ static void verbs_gone(struct gx_mem *mem)
 {
 	struct verbs_rails *rails = verbs_rails_of(mem->gx);
 
-	if (rails && verbs_mem_put(rails, mem))
-		conns_stop(mem->gx);
+	if (rails)
+		verbs_mem_put(rails, mem);
 	atomic_store_explicit(&mem->link[GX_LINK_VERBS], NULL, memory_order_relaxed);
 }
 
@@ -508,7 +415,7 @@ _Static_assert(VERBS_HELLO_MAX <= GX_HELLO_BLOB_MAX, "it fits into CONNECT and A
 
 static uint32_t verbs_offer(const struct gx *gx, bool server, uint8_t *b)
 {
-	b[0] = verbs_lends(&gx->opts) ? VERBS_OFFER_LENDS : 0;
+	b[0] = 0;
 	return 1 + (server ? verbs_rails_say(verbs_rails_of(gx), b + 1) : 0);
 }
 
@@ -534,11 +441,6 @@ static int verbs_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 		core_why(c->why, "%u of the peer's %u regions by packets: not registered", left,
 			 c->peer.nr_regions);
 	return 0;
-}
-
-static void verbs_up(struct gx_conn *c)
-{
-	core_why(c->why, "long sends %s", verbs_pull_over(c) ? "over queue pairs" : "as packets");
 }
 
 static int verbs_tick(struct gx_conn *c, uint64_t now_ns,
@@ -593,14 +495,12 @@ static const struct gx_link_conn_ops conn_ops = {
 	.say = verbs_conn_say,
 	.hear = verbs_hear,
 	.prove = verbs_conn_prove,
-	.up = verbs_up,
 	.tick = verbs_tick,
 	.take = verbs_conn_mend,
 	.fault = verbs_fault,
 	.stop = verbs_conn_stop,
 	.is_over = verbs_conn_is_over,
 	.close = verbs_conn_close,
-	.pull_over = verbs_pull_over,
 	.look = pkt_conn_look,
 	.path = pkt_conn_path,
 };

@@ -50,13 +50,11 @@ static inline struct verbs_reg *verbs_reg_of(const struct gx_mem *mem)
  * the first; that one has the keys of all. owner: ctl; cores read rails and lkey, which are frozen
  * while the memory is not dead. */
 struct verbs_reg {
-	struct verbs_reg *next;	  /* in the device's list */
-	struct verbs_reg *more;	  /* the same memory with a later rail */
-	uint64_t id;		  /* of the allocation (gx_mem.id): an address may come again */
-	void *own, *shared;	  /* struct ibv_mr: for our own requests; for peers', or NULL */
-	struct gx_wire_keys lent; /* peers may read by own, too, and these keys: of sends; rails 0:
-				     they may not */
-	uint8_t rail;		  /* of the device */
+	struct verbs_reg *next; /* in the device's list */
+	struct verbs_reg *more; /* the same memory with a later rail */
+	uint64_t id;		/* of the allocation (gx_mem.id): an address may come again */
+	void *own, *shared;	/* struct ibv_mr: for our own requests; for peers', or NULL */
+	uint8_t rail;		/* of the device */
 	uint32_t rkey;
 	uint64_t addr;	/* by which peers name the first byte */
 	uint32_t rails; /* bit i: rail i has it */
@@ -127,8 +125,6 @@ int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m); /* 0, 
  * gx_error(). */
 int verbs_rails_open(const struct gx_verbs_opts *o, struct verbs_rails **out);
 void verbs_rails_close(struct verbs_rails *rails); /* accepts NULL */
-/** verbs_rails_lend() - As verbs_dev_lend(), with all rails. */
-void verbs_rails_lend(struct verbs_rails *rails);
 /** verbs_rails_text() - What was chosen and why, a line for each. Return: bytes, as snprintf(). */
 int verbs_rails_text(const struct verbs_rails *rails, char *buf, size_t room);
 /** verbs_rails_near_text() - How far @gpu is from each, and which of them carry its memory, a line.
@@ -152,7 +148,7 @@ void verbs_mem_share_keep(struct verbs_reg *first, void *shared);	 /* it has non
 /** verbs_mem_revoke() - As verbs_reg_revoke(), with all rails. */
 int verbs_mem_revoke(struct verbs_rails *rails, const struct gx_mem *mem);
 /** verbs_mem_put() - As verbs_reg_put(), with all rails. */
-int verbs_mem_put(struct verbs_rails *rails, const struct gx_mem *mem);
+void verbs_mem_put(struct verbs_rails *rails, const struct gx_mem *mem);
 
 /* -- verbs_dev.c; control path -- */
 
@@ -160,9 +156,6 @@ int verbs_mem_put(struct verbs_rails *rails, const struct gx_mem *mem);
  * -errno with gx_error(). */
 int verbs_dev_open(const struct gx_rail *rail, struct verbs_dev **out);
 void verbs_dev_close(struct verbs_dev *dev); /* no connection and no registration is left */
-/** verbs_dev_lend() - Peers may read memory that is registered from here on, as long sends go over
- * queue pairs. */
-void verbs_dev_lend(struct verbs_dev *dev);
 /** verbs_dev_text() - What was chosen and why, for people. Return: as snprintf(). */
 int verbs_dev_text(struct verbs_dev *dev, char *buf, size_t room);
 /** verbs_dev_events() - Take asynchronous events. Return: false: the device was removed, or is broken for
@@ -189,18 +182,15 @@ void verbs_share_keep(struct verbs_reg *r, void *shared);	 /* it has none yet */
  * Return: 0; -errno: the device did not give it back, and counts as failed: have all connections
  * stopped by verbs_conn_stop(). */
 int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem);
-/** verbs_reg_put() - No request of ours names it any more: forget it. Return: as verbs_reg_revoke(). */
-int verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
+/** verbs_reg_put() - No request of ours names it any more: forget it. */
+void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
 
 /* -- a connection's half, verbs_conn.c; control thread -- */
 
-/* What a HELLO says: a byte of flags; of a server also its devices (verbs_ports_put()). */
-#define VERBS_OFFER_LENDS 1u
+/* What a HELLO says: a byte of flags, 0; of a server also its devices (verbs_ports_put()). */
 /** verbs_offer_ports() - The server's devices, by its HELLO. Return: how many; -EPROTO: malformed, or
  * it says none. verbs_hello.c. */
 int verbs_offer_ports(const struct gx_conn *c, struct verbs_port port[]);
-bool verbs_offer_lends(
-	const struct gx_conn *c); /* may our device read memory of the peer's sends? */
 /** verbs_offered() - NULL, or the reason why this context does not offer the verbs link. */
 const char *verbs_offered(const struct gx *gx);
 /** verbs_conn_open() - Before the lanes are opened: which ways, and which queue pairs on each? The
@@ -230,13 +220,6 @@ bool verbs_conn_lost(const struct gx_conn *c);
 /** verbs_conn_devices() - That they failed, with the name and state of each, for people. */
 void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room);
 unsigned verbs_nr_regions(const struct gx_conn *c); /* that a rail reaches */
-/** verbs_lends() - May devices of peers read memory of the context that no region shares? They can read
- * all of it that a device knows, so the program has to ask for that. */
-static inline bool verbs_lends(const struct gx_opts *o)
-{
-	return o->host->pull == GX_PULL_ON || o->host->pull == GX_PULL_ALLOW;
-}
-
 /** verbs_conn_tick() - Have queue pairs that failed made anew. @say sends to verbs_conn_mend() of
  * the peer. */
 void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,

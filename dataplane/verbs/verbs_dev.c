@@ -464,11 +464,6 @@ void verbs_dev_close(struct verbs_dev *dev)
 	dev_free(dev);
 }
 
-void verbs_dev_lend(struct verbs_dev *dev)
-{
-	dev->lends = true;
-}
-
 int verbs_dev_text(struct verbs_dev *dev, char *buf, size_t room)
 {
 	char class[64] = "", speed[32] = "", node[32] = "";

@@ -57,7 +57,6 @@ struct verbs_dev {
 	uint32_t address_gen; /* counts changes of these and of the LID */
 	bool address_changed; /* an event has said so */
 	_Atomic bool no_gid;  /* none that can be used: no connection more. ctl */
-	bool lends;	      /* verbs_dev_lend() */
 	struct verbs_reg *regs;
 	_Atomic bool removed; /* a fatal event: nothing works any more. ctl */
 	_Atomic bool

@@ -225,10 +225,3 @@ int verbs_offer_ports(const struct gx_conn *c, struct verbs_port port[])
 
 	return o->len ? verbs_ports_get(o->b + 1, o->len - 1u, port) : -EPROTO;
 }
-
-bool verbs_offer_lends(const struct gx_conn *c)
-{
-	const struct gx_hello_offer *o = &c->peer.offer[GX_LINK_VERBS];
-
-	return o->len && o->b[0] & VERBS_OFFER_LENDS;
-}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A lane: the operations that it takes, its turn, and its end. A put or get of the user is posted at
- * once as far as there is room; a pull is queued. Runs on the polling core.
+ * A lane: the operations that it takes, its turn, and its end. A put or get is posted at once as far
+ * as there is room. Runs on the polling core.
  */
 #include "verbs/verbs_op.h"
 
@@ -57,8 +57,7 @@ static inline void op_fill(struct verbs_op *op, const struct gx_op *user, struct
 static inline void op_clear(struct verbs_op *op)
 {
 	op->used = true;
-	op->queued = op->redone = op->has_seq = op->pull = false;
-	op->place = 0;
+	op->queued = op->redone = op->has_seq = false;
 	op->status = 0;
 	op->posted_b = 0;
 	op->data_out = op->note_out = op->data_redo = 0;
@@ -71,8 +70,7 @@ static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struc
 
 	if (l->fail_err)
 		return -ENOTCONN;
-	if (l->nr_ops - l->nr_pulls == VERBS_OPS - VERBS_PULLS ||
-	    !core_post_room(l->core, l->nr_ops))
+	if (l->nr_ops == VERBS_OPS || !core_post_room(l->core, l->nr_ops))
 		return -EAGAIN;
 	op = &l->op[l->free[--l->nr_free]];
 	op_clear(op);
@@ -100,32 +98,6 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 	if (gx_unlikely(!ways))
 		ways = ways_rest(l, reg_of(user->mem), is_inline, r->rails);
 	return gx_likely(ways) ? op_begin(l, user, route, r, is_inline, ways) : -EOPNOTSUPP;
-}
-
-bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p)
-{
-	/* All of a pull's ways have keys (link_verbs.c). */
-	uint32_t ways = ways_take(l, reg_of(p->mem), false, UINT32_MAX);
-	struct verbs_op *op;
-
-	if (l->fail_err || !ways || l->nr_pulls == VERBS_PULLS)
-		return false;
-	op = &l->op[l->free[--l->nr_free]];
-	*op = (struct verbs_op){.kind = GX_OP_GET,
-				.used = true,
-				.pull = true,
-				.place = p->place,
-				.mem = p->mem,
-				.mine = p->mine,
-				.theirs = p->theirs,
-				.lkey = p->lkey,
-				.rkey = p->rkey,
-				.ways = ways,
-				.len = p->len};
-	l->nr_ops++;
-	l->nr_pulls++;
-	op_queue(l, op);
-	return true;
 }
 
 /* ---- A turn ---- */

@@ -14,7 +14,6 @@
 #include "verbs/verbs_qp.h"
 
 #define VERBS_OPS     256	 /* operations of a lane; power of two */
-#define VERBS_PULLS   32	 /* of these, for sends of the peer that we read */
 #define VERBS_SEQS    256	 /* puts with an immediate under way; power of two */
 #define VERBS_SMALL_B (8u << 10) /* up to here puts share a queue pair, */
 #define VERBS_SPREAD  16 /* until it has so many requests out; then the next kick takes another */
@@ -50,8 +49,6 @@ struct verbs_op {
 	bool used, queued, redone; /* queued: something is left to post. redone: a queue pair with
 				      bytes of it failed, so notes wait for all bytes */
 	bool has_seq;
-	bool pull;	/* of a send of the peer: a get without completions of its own */
-	uint32_t place; /* pull: the message's, for lane->pull_ended() */
 	uint32_t flags;
 	int status; /* not 0: the operation ends with it when nothing of it is out */
 	struct gx_route *route;
@@ -130,9 +127,7 @@ struct verbs_lane {
 	/* Bit i: queue pair i has nr_pend; nr_again, perhaps; requests of redo; notes taken that the
 	 * peer has yet to hear of, perhaps. So a turn looks at these queue pairs alone. */
 	uint64_t pend, again, redo, owes;
-	unsigned nr_ops, nr_free, nr_pulls;
-	/* Nothing of a pull is with the device any more. @status: 0: all its bytes are here. */
-	void (*pull_ended)(struct gx_ep *ep, uint32_t place, int status);
+	unsigned nr_ops, nr_free;
 	uint64_t deadline_ns; /* earliest; UINT64_MAX: none */
 	int fail_err;	      /* not 0: the endpoint fails */
 	_Atomic bool ending;  /* ctl: its queue pairs are flushed, as the connection ends */
@@ -185,24 +180,11 @@ bool verbs_lane_is_quiet(const struct verbs_lane *l);
 /** verbs_post() - Take a put or a get. The caller kicks the lane. Return: 0; -EAGAIN; -EOPNOTSUPP: this
  * link cannot carry it, packets can. */
 int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route);
-/* Bytes of the peer, to be read to our memory. */
-struct verbs_pull {
-	uint32_t place;
-	uint64_t theirs, len;
-	char *mine;
-	const struct gx_mem *mem; /* of mine */
-	const uint32_t *lkey;	  /* by rail; both stay until the pull has ended */
-	const uint32_t *rkey;	  /* by the peer's rail */
-};
-/** verbs_pull() - Begin one; l->pull_ended() tells of its end. Return: false: not now. */
-bool verbs_pull(struct verbs_lane *l, const struct verbs_pull *p);
 
 /* -- verbs_op.c; core -- */
 
 int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route);
 void verbs_drop(struct verbs_lane *l, struct drop *d);
-/** verbs_pull_stop() - Read no more of it; l->pull_ended() comes later, with an error. */
-void verbs_pull_stop(struct verbs_lane *l, uint32_t place);
 void op_queue(struct verbs_lane *l, struct verbs_op *op); /* something is left to post */
 void op_try_end(struct verbs_lane *l, struct verbs_op *op);
 void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status);

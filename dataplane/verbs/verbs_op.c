@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations of a lane that are under way: cancelled, late, and ended. An operation ends when nothing
- * of it is out: until then the device may read or write its memory. A pull is a get whose end goes
- * to the holder of the lane, not to the user. Runs on the polling core.
+ * of it is out: until then the device may read or write its memory. Runs on the polling core.
  */
 #include "verbs/verbs_op.h"
 
@@ -42,11 +41,6 @@ void op_try_end(struct verbs_lane *l, struct verbs_op *op)
 		l->seq_busy[op->tell.seq % VERBS_SEQS] = false;
 	l->free[l->nr_free++] = (uint16_t)(op - l->op);
 	l->nr_ops--;
-	if (op->pull) {
-		l->nr_pulls--;
-		l->pull_ended(l->ep, op->place, op->status);
-		return;
-	}
 	l->core->comps_due -= core_comps(op->flags);
 	op_count(l, op);
 	op_report(l, op);
@@ -91,13 +85,6 @@ uint32_t ways_take(const struct verbs_lane *l, const struct verbs_reg *reg, bool
 
 /* ---- Early ends ---- */
 
-void verbs_pull_stop(struct verbs_lane *l, uint32_t place)
-{
-	for (unsigned i = 0; i < VERBS_OPS; i++)
-		if (l->op[i].used && l->op[i].pull && l->op[i].place == place)
-			op_set_status(l, &l->op[i], -ECANCELED);
-}
-
 int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *route)
 {
 	int n = 0;
@@ -105,7 +92,7 @@ int verbs_cancel(struct verbs_lane *l, uint64_t user, const struct gx_route *rou
 	for (unsigned i = 0; l->nr_ops && i < VERBS_OPS; i++) {
 		struct verbs_op *op = &l->op[i];
 
-		if (!op->used || op->pull || op->user != user || op->route != route || op->status)
+		if (!op->used || op->user != user || op->route != route || op->status)
 			continue;
 		op_set_status(l, op, -ECANCELED);
 		n++;
@@ -131,7 +118,7 @@ void ops_deadlines(struct verbs_lane *l, uint64_t now_ns)
 /* While it has no status, the registration of its memory is there (verbs_drop()). */
 static uint32_t under_way_ways(const struct verbs_lane *l, const struct verbs_op *op)
 {
-	uint32_t theirs = op->pull ? UINT32_MAX : l->region[op->token % GX_REGIONS_MAX].rails;
+	uint32_t theirs = l->region[op->token % GX_REGIONS_MAX].rails;
 
 	return ways_take(l, reg_of(op->mem), op->is_inline, theirs);
 }

@@ -98,12 +98,6 @@ void verbs_rails_close(struct verbs_rails *r)
 	free(r);
 }
 
-void verbs_rails_lend(struct verbs_rails *r)
-{
-	for (unsigned i = 0; i < r->nr; i++)
-		verbs_dev_lend(r->dev[i]);
-}
-
 /* ---- Said ---- */
 
 int verbs_rails_text(const struct verbs_rails *r, char *buf, size_t room)
@@ -193,9 +187,9 @@ void verbs_rails_events(struct verbs_rails *r)
  * By the id of its allocation: memory at the same address that was freed and made again has another id,
  * so a registration is never taken for other memory. A region has two registrations: one for our own
  * requests, one for peers. The second one ends when the user frees the region, and from then on the
- * device refuses peers. The first one ends when the cores have let go. By its key peers read long sends,
- * in contexts that take part in them. The device pins all pages of a registration, which takes seconds
- * for large memory: the caller's thread makes registrations, and the control thread keeps and ends them.
+ * device refuses peers. The first one ends when the cores have let go. The device pins all pages of a
+ * registration, which takes seconds for large memory: the caller's thread makes registrations, and the
+ * control thread keeps and ends them.
  */
 
 static struct verbs_reg *reg_find(const struct verbs_dev *dev, uint64_t id)
@@ -297,11 +291,10 @@ static int reg_end(const struct verbs_dev *dev, struct ibv_mr *mr)
 struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 {
 	struct verbs_reg *r = calloc(1, sizeof(*r));
-	int access = dev->lends ? IBV_ACCESS_REMOTE_READ : 0;
 	struct ibv_mr *mr = NULL;
 
 	if (r)
-		mr = reg_make(dev, mem, access | (mem->read_only ? 0 : IBV_ACCESS_LOCAL_WRITE));
+		mr = reg_make(dev, mem, mem->read_only ? 0 : IBV_ACCESS_LOCAL_WRITE);
 	else
 		gx_fail(-ENOMEM, "no memory for a registration");
 	if (!mr) {
@@ -318,10 +311,6 @@ struct verbs_reg *verbs_reg_new(struct verbs_dev *dev, const struct gx_mem *mem)
 				.rails = 1u << dev->rail,
 				.near = 1u << dev->rail};
 	r->lkey[dev->rail] = mr->lkey;
-	if (dev->lends) {
-		r->lent.rails = r->rails;
-		r->lent.key[dev->rail] = mr->rkey;
-	}
 	return r;
 }
 
@@ -362,24 +351,18 @@ int verbs_reg_revoke(struct verbs_dev *dev, const struct gx_mem *mem)
 	return ret;
 }
 
-int verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
+void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem)
 {
 	struct verbs_reg **at = &dev->regs, *r = reg_find(dev, mem->id);
-	int ret;
 
 	if (!r)
-		return 0;
+		return;
 	verbs_reg_revoke(dev, mem);
 	while (*at != r)
 		at = &(*at)->next;
 	*at = r->next;
-	ret = reg_end(dev, r->own);
-	if (!r->lent.rails) /* only our own requests name it */
-		ret = 0;
-	if (ret)
-		atomic_store_explicit(&dev->failed, true, memory_order_release);
+	reg_end(dev, r->own); /* if it stays: only our own requests name it */
 	free(r);
-	return ret;
 }
 
 /* ---- Memory ---- */
@@ -405,8 +388,6 @@ struct verbs_reg *verbs_mem_new(struct verbs_rails *rails, const struct gx_mem *
 		first->rails |= r->rails;
 		first->near = first->rails;
 		first->lkey[i] = r->lkey[i];
-		first->lent.rails |= r->lent.rails;
-		first->lent.key[i] = r->lent.key[i];
 	}
 	if (first && mem->kind != GX_MEM_HOST)
 		first->near = verbs_rails_near(rails, mem->gpu, first->rails);
@@ -480,16 +461,10 @@ int verbs_mem_revoke(struct verbs_rails *rails, const struct gx_mem *mem)
 	return ret;
 }
 
-int verbs_mem_put(struct verbs_rails *rails, const struct gx_mem *mem)
+void verbs_mem_put(struct verbs_rails *rails, const struct gx_mem *mem)
 {
-	int ret = 0;
-
-	for (unsigned i = 0; i < rails->nr; i++) {
-		int err = verbs_reg_put(rails->dev[i], mem);
-
-		ret = ret ? ret : err;
-	}
-	return ret;
+	for (unsigned i = 0; i < rails->nr; i++)
+		verbs_reg_put(rails->dev[i], mem);
 }
 
 static bool is_of_a_rail(const struct verbs_rails *rails, dev_t dev, unsigned long inode)

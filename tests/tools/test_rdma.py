@@ -157,14 +157,11 @@ def sizes(tools, numbers=(1, 3, 64)):
 
 
 def sends(tools):
-    """Long ones, which the server's device reads."""
-    with served(tools, "--rdma", DEVICE, "--pull", "on") as server:
+    """Packets carry them."""
+    with served(tools) as server:
         for qps in (1, 4):
-            found = rows(tools, server, "send", "--pull", "on", "-q", qps, "-b", "128K", "-e", "4M", "-f", "4", "-n", "5")
+            found = rows(tools, server, "send", "-q", qps, "-b", "128K", "-e", "4M", "-f", "4", "-n", "5")
             done(f"send -q {qps}: " + ", ".join(f"{r['size_b']} B {r['p50_us']:.0f} us" for r in found))
-        expect(server.stat(tools, "pulls") > 20, "pulls:", server.stat(tools, "pulls"), server.log())
-        missed = server.stat(tools, "verbs_misses") + server.stat(tools, "pulls_failed")
-        expect(missed == 0, f"{missed} sends were not read by the device:", server.log())
     done("sends")
 
 

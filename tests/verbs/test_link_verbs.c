@@ -126,7 +126,7 @@ static void post__takes_ops_max(void **state)
 	struct gx_conn_info info = GX_INIT(info);
 
 	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
-	assert_int_equal(info.ops_max, 224);
+	assert_int_equal(info.ops_max, 256);
 	assert_true(info.gets_max >= 64);
 	for (uint32_t i = 0; i < info.ops_max; i++) {
 		struct gx_op op =

@@ -53,9 +53,6 @@ struct end {
 	unsigned nr_done, nr_local, nr_notify, nr_failed;
 	int status;
 	struct gx_comp last, note;
-	unsigned nr_pulled;    /* pulls that ended; */
-	uint32_t place;	       /* the last one's, */
-	int pull_status;       /* and its end */
 	const char *puts_from; /* the peer's memory: it puts each byte to its own place */
 };
 
@@ -81,15 +78,6 @@ static struct verbs_reg *reg_both(struct verbs_dev *dev, const struct gx_mem *me
 	if (shared)
 		verbs_share_keep(r, shared);
 	return shared ? r : NULL;
-}
-
-static void on_pulled(struct gx_ep *ep, uint32_t place, int status)
-{
-	struct end *e = GX_CONTAINER_OF(ep, struct end, ep);
-
-	e->nr_pulled++;
-	e->place = place;
-	e->pull_status = status;
 }
 
 static void end_open(struct end *e, const char *device, unsigned nr_qps)
@@ -123,7 +111,6 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 	e->lane->nr_ways = 1;
 	e->lane->way[0] = (struct verbs_way){.dev = e->dev, .window_b = 16 * CHUNK_B};
 	e->lane->region = e->region;
-	e->lane->pull_ended = on_pulled;
 	assert_int_equal(verbs_lane_open(e->lane, nr_qps), 0);
 	verbs_port_fill(e->dev, &e->hello);
 	for (unsigned i = 0; i < nr_qps; i++)
@@ -543,7 +530,7 @@ static void put__ops_full(void **state)
 
 	while (!verbs_post(r->a.lane, &op, NULL))
 		n++;
-	assert_int_equal(n, VERBS_OPS - VERBS_PULLS); /* the peer's sends have room for theirs */
+	assert_int_equal(n, VERBS_OPS);
 	UNTIL(r, r->a.nr_done == n && r->b.nr_notify == n);
 	rig_free(r);
 }
@@ -1060,204 +1047,6 @@ static void poll__short(void **state)
 	UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
 	same(r, 0, MEM_B);
 	rig_free(r);
-}
-
-/* ---- Pulls ---- */
-
-/* @e reads bytes of @from to the same place. */
-static struct verbs_pull pull_of(const struct end *e, const struct end *from, uint64_t off,
-				 uint64_t len)
-{
-	const struct verbs_reg *own = e->mem.link[GX_LINK_VERBS],
-			       *theirs = from->mem.link[GX_LINK_VERBS];
-
-	return (struct verbs_pull){.place = 17,
-				   .rkey = &theirs->rkey,
-				   .theirs = theirs->addr + off,
-				   .len = len,
-				   .mine = e->mem.addr + off,
-				   .mem = &e->mem,
-				   .lkey = own->lkey};
-}
-
-static void pull(struct end *e, const struct verbs_pull *p)
-{
-	assert_true(verbs_pull(e->lane, p));
-	verbs_lane_kick(e->lane);
-}
-
-static void pull__sizes(void **state)
-{
-	static const uint64_t sizes[] = {1, 4096, CHUNK_B, CHUNK_B + 1, MEM_B};
-	struct rig *r = rig_new(4);
-
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(sizes); i++) {
-		struct verbs_pull p = pull_of(&r->b, &r->a, MEM_B - sizes[i], sizes[i]);
-		unsigned reads = script.nr_reads;
-
-		fill(r->a.mem.addr, MEM_B, i);
-		pull(&r->b, &p);
-		UNTIL(r, r->b.nr_pulled == i + 1);
-		assert_int_equal(r->b.pull_status, 0);
-		assert_int_equal(r->b.place, 17);
-		same(r, MEM_B - sizes[i], sizes[i]);
-		assert_int_equal(script.nr_reads - reads, (sizes[i] + CHUNK_B - 1) / CHUNK_B);
-	}
-	assert_int_equal(r->b.nr_done + r->a.nr_done, 0); /* the user hears nothing of them */
-	for (unsigned i = 0; i < 2;
-	     i++) { /* and of the next operation, in the same place, it does */
-		struct gx_op op = op_of(&r->b, GX_OP_PUT, 0, 8);
-
-		post(&r->b, &op);
-		UNTIL(r, r->b.nr_done == i + 1);
-	}
-	rig_free(r);
-}
-
-/* Pulls and the user's operations leave room for one another. */
-static void pull__has_room(void **state)
-{
-	struct rig *r = rig_new(2);
-	struct verbs_pull p = pull_of(&r->b, &r->a, 0, 64);
-	struct gx_op op = op_of(&r->b, GX_OP_GET, 64, 64);
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < VERBS_PULLS; i++)
-		assert_true(verbs_pull(r->b.lane, &p));
-	assert_false(verbs_pull(r->b.lane, &p));
-	while (!verbs_post(r->b.lane, &op, NULL))
-		n++;
-	assert_int_equal(n, VERBS_OPS - VERBS_PULLS);
-	UNTIL(r, r->b.nr_pulled == VERBS_PULLS && r->b.nr_done == n);
-	assert_true(verbs_pull(r->b.lane, &p));
-	UNTIL(r, r->b.nr_pulled == VERBS_PULLS + 1);
-	rig_free(r);
-}
-
-/* It ends when nothing of it is with the device, and not before. A user's cancel is none of it. */
-static void pull__stop(void **state)
-{
-	struct rig *r = rig_new(1);
-	struct verbs_pull p = pull_of(&r->b, &r->a, 0, MEM_B);
-	unsigned reads;
-
-	script.run_max = 1;
-	pull(&r->b, &p);
-	assert_int_equal(verbs_cancel(r->b.lane, 0, NULL), 0);
-	turn(r);
-	verbs_pull_stop(r->b.lane, 16); /* another one's */
-	turn(r);
-	verbs_pull_stop(r->b.lane, 17);
-	assert_int_equal(r->b.nr_pulled, 0);
-	assert_true(r->b.lane->way[0].under_b > 0);
-	UNTIL(r, r->b.nr_pulled == 1);
-	assert_int_equal(r->b.lane->way[0].under_b, 0);
-	assert_int_equal(r->b.pull_status, -ECANCELED);
-	reads = script.nr_reads;
-	assert_in_range(reads, 1, MEM_B / CHUNK_B - 1);
-	quiesce(r);
-	assert_int_equal(script.nr_reads, reads);
-	rig_free(r);
-}
-
-static void pull__qp_fails(void **state)
-{
-	struct rig *r = rig_new(3);
-	struct verbs_pull p = pull_of(&r->b, &r->a, 0, MEM_B);
-
-	for (unsigned i = 0; i < 6; i++) {
-		fill(r->a.mem.addr, MEM_B, i);
-		script.fail_landed = i & 1; /* the answer is lost, or the question */
-		plan(&r->b, i % 3, i, IBV_WC_RETRY_EXC_ERR);
-		pull(&r->b, &p);
-		UNTIL(r, r->b.nr_pulled == i + 1);
-		assert_int_equal(r->b.pull_status, 0);
-		same(r, 0, MEM_B);
-		UNTIL(r, nr_up(&r->a) == 3 && nr_up(&r->b) == 3);
-	}
-	assert_int_equal(r->b.lane->nr_lost, 6);
-	rig_free(r);
-}
-
-static void pull__of_freed_memory(void **state)
-{
-	struct rig *r = rig_new(2);
-	struct verbs_pull p = pull_of(&r->b, &r->a, 0, CHUNK_B);
-
-	verbs_reg_revoke(r->a.dev, &r->a.mem);
-	pull(&r->b, &p);
-	UNTIL(r, r->b.nr_pulled == 1);
-	assert_int_equal(r->b.pull_status, -ESTALE);
-	UNTIL(r, nr_up(&r->a) == 2 && nr_up(&r->b) == 2);
-	rig_free(r);
-}
-
-/* The memory that it reads to is freed. */
-static void pull__drop(void **state)
-{
-	struct rig *r = rig_new(1);
-	struct verbs_pull p = pull_of(&r->b, &r->a, 0, MEM_B);
-	struct drop d = {.want = 1, .first = 1, .upto = 1};
-
-	script.run_max = 1;
-	pull(&r->b, &p);
-	r->b.mem.drop_seq = 1;
-	r->b.mem.dead = true;
-	verbs_drop(r->b.lane, &d);
-	assert_int_equal(d.upto, 0); /* the device may still write there */
-	UNTIL(r, r->b.nr_pulled == 1);
-	assert_int_equal(r->b.pull_status, -ECANCELED);
-	r->b.mem.dead = false;
-	rig_free(r);
-}
-
-static void pull__lane_fails(void **state)
-{
-	struct rig *r = rig_new(2);
-	struct verbs_pull p = pull_of(&r->b, &r->a, 0, MEM_B);
-
-	script.run_max = 1;
-	r->no_mend = true;
-	pull(&r->b, &p);
-	turn(r);
-	verbs_lane_fail(r->b.lane, -ECONNRESET);
-	assert_int_equal(r->b.nr_pulled, 0); /* the device has some of it */
-	assert_false(verbs_pull(r->b.lane, &p));
-	verbs_mend_stop(r->b.lane);
-	UNTIL(r, r->b.nr_pulled == 1);
-	assert_int_equal(r->b.pull_status, -ECONNRESET);
-	rig_free(r);
-}
-
-/* Peers read by the key of our own requests where the context takes part in that, and else not. */
-static void pull__of_lent_memory(void **state)
-{
-	for (unsigned lends = 0; lends < 2; lends++) {
-		struct rig *r = rig_new(1);
-		struct verbs_pull p = pull_of(&r->b, &r->a, 0, CHUNK_B);
-		struct gx_mem mem = r->a.mem;
-		struct verbs_reg *reg;
-
-		if (lends)
-			verbs_dev_lend(r->a.dev);
-		mem.id = 99;
-		mem.read_only = true;
-		reg = verbs_reg_new(r->a.dev, &mem);
-		assert_non_null(reg);
-		verbs_reg_keep(r->a.dev, reg);
-		assert_int_equal(reg->lent.rails, lends);
-		fill(r->a.mem.addr, CHUNK_B, 1);
-		assert_int_equal(reg->lent.key[0], lends ? ((struct ibv_mr *)reg->own)->rkey : 0);
-		p.rkey = &((struct ibv_mr *)reg->own)->rkey;
-		pull(&r->b, &p);
-		UNTIL(r, r->b.nr_pulled == 1);
-		assert_int_equal(r->b.pull_status, lends ? 0 : -ESTALE);
-		/* Peers can reach what the device keeps. */
-		script.keep_mr = 1;
-		assert_int_equal(verbs_reg_put(r->a.dev, &mem), lends ? -EBUSY : 0);
-		assert_int_equal(r->a.dev->failed, lends);
-		rig_free_of(r, true);
-	}
 }
 
 /* ---- Ends ---- */
@@ -2377,14 +2166,6 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(put__waits_behind_others),
 	cmocka_unit_test(put__window),
 	cmocka_unit_test(put__ops_full),
-	cmocka_unit_test(pull__sizes),
-	cmocka_unit_test(pull__has_room),
-	cmocka_unit_test(pull__stop),
-	cmocka_unit_test(pull__qp_fails),
-	cmocka_unit_test(pull__of_freed_memory),
-	cmocka_unit_test(pull__drop),
-	cmocka_unit_test(pull__lane_fails),
-	cmocka_unit_test(pull__of_lent_memory),
 	cmocka_unit_test(note__credit),
 	cmocka_unit_test(note__credit_waits_for_room),
 	cmocka_unit_test(note__receives_are_posted_again),

@@ -85,17 +85,15 @@ struct names {
 	char text[64], name[RAILS][64];
 	struct gx_rail rails[RAILS];
 	struct gx_verbs_opts verbs;
-	struct gx_host_opts host;
 };
 
 /* @devices: "script0", "script0+script1", NULL */
 static struct gx_opts opts_of(struct names *n, const char *devices, uint64_t timeout_ns)
 {
-	struct gx_opts o = {.verbs = &n->verbs, .host = &n->host, .peer_timeout_ns = timeout_ns};
+	struct gx_opts o = {.verbs = &n->verbs, .peer_timeout_ns = timeout_ns};
 	unsigned *nr = &n->verbs.nr_rails;
 	char *save = NULL;
 
-	n->host = (struct gx_host_opts){.size = sizeof(n->host), .pull = GX_PULL_ON};
 	n->verbs = (struct gx_verbs_opts){.size = sizeof(n->verbs), .rails = n->rails};
 	snprintf(n->text, sizeof(n->text), "%s", devices ? devices : "");
 	for (char *at = strtok_r(n->text, "+", &save); at && *nr < RAILS;
