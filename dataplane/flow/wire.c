@@ -24,7 +24,6 @@
 #define REC_OPEN_B   48
 #define REC_AGAIN_B  16 /* of an OPEN that replaces another message */
 #define REC_PULL_B   8	/* of an OPEN whose bytes the receiver reads out of the sender's process */
-#define REC_KEYS_B   (4 + 4 * GX_WIRE_RAILS_MAX) /* and by keys, behind that; at most */
 #define REC_SIZE_MAX (REC_OPEN_B + REC_AGAIN_B)
 #define REC_GETS_B   40
 #define REC_SEG_B    16 /* of a segment of a LIST or GETS: off, u32 len, u32 zero */
@@ -32,8 +31,6 @@
 _Static_assert(HDR_ZERO_AT + 8 == GX_WIRE_HDR_B, "the payload starts at byte 80 of an IPv4 frame");
 _Static_assert(GX_WIRE_ACK_MAX <= GX_CTL_PAYLOAD_MAX, "an ACK is one packet");
 _Static_assert(GX_WIRE_DONE_WORDS == 16, "a bit each in a u16");
-_Static_assert(REC_OPEN_B + REC_PULL_B + GX_ALIGN_UP(REC_KEYS_B, 8) <= GX_CTL_PAYLOAD_MAX,
-	       "and one with keys");
 _Static_assert(REC_SIZE_MAX + GX_WIRE_INLINE_MAX <= GX_CTL_PAYLOAD_MAX, "so is a full OPEN");
 _Static_assert(REC_SIZE_MAX + GX_WIRE_SEGS * REC_SEG_B <= GX_WIRE_QUANTUM_MIN, "and a full LIST");
 
@@ -156,9 +153,8 @@ static const struct {
 	uint8_t flags;	/* flags that it may have */
 } rec_info[] = {
 	[GX_REC_OPEN] = {REC_OPEN_B, GX_REC_IMM | GX_REC_HIDDEN | GX_REC_INLINE | GX_REC_SLOT |
-					     GX_REC_AGAIN | GX_REC_PULL | GX_REC_KEY |
-					     GX_REC_LEASE},
-	[GX_REC_OFFER] = {40, GX_REC_GPU | GX_REC_PULL},
+					     GX_REC_AGAIN | GX_REC_PULL | GX_REC_LEASE},
+	[GX_REC_OFFER] = {40, GX_REC_GPU},
 	[GX_REC_GET] = {40, GX_REC_GPU},
 	[GX_REC_LIST] = {REC_OPEN_B, GX_REC_AGAIN},
 	[GX_REC_GETS] = {REC_GETS_B, GX_REC_GPU},
@@ -169,51 +165,17 @@ static const struct {
 	[GX_REC_REFUND] = {16, 0},
 };
 
-/* Is there a record of this type, and may it have these flags? An OPEN has at most one tail, and a
- * key only behind an address. */
+/* Is there a record of this type, and may it have these flags? An OPEN has at most one tail. */
 static bool rec_known(uint8_t type, uint8_t flags)
 {
 	uint8_t tails = flags & (GX_REC_INLINE | GX_REC_AGAIN | GX_REC_PULL);
 
-	if ((flags & GX_REC_KEY) && !(flags & GX_REC_PULL))
-		return false;
 	if (type == GX_REC_OPEN && (flags & GX_REC_HIDDEN) && !(flags & GX_REC_IMM))
 		return false;
 	if ((flags & GX_REC_LEASE) && !(flags & GX_REC_SLOT))
 		return false;
 	return type < GX_ARRAY_SIZE(rec_info) && rec_info[type].size_b &&
 	       !(flags & ~rec_info[type].flags) && !(tails & (tails - 1));
-}
-
-static uint32_t keys_size(uint32_t rails)
-{
-	return (uint32_t)GX_ALIGN_UP(4 + 4 * (uint32_t)__builtin_popcount(rails), 8);
-}
-
-static void keys_put(uint8_t *b, const struct gx_wire_keys *k)
-{
-	uint32_t at = 4;
-
-	le32_put(b + keys_size(k->rails) - 4, 0);
-	le32_put(b, k->rails);
-	for (uint32_t rest = k->rails; rest; rest &= rest - 1, at += 4)
-		le32_put(b + at, k->key[__builtin_ctz(rest)]);
-}
-
-/* Return: bytes; 0: malformed. */
-static uint32_t keys_get(const uint8_t *b, uint32_t len, struct gx_wire_keys *k)
-{
-	uint32_t at = 4, size;
-
-	if (len < 8)
-		return 0;
-	k->rails = le32_get(b);
-	size = keys_size(k->rails);
-	if (!k->rails || k->rails >> GX_WIRE_RAILS_MAX || len < size)
-		return 0;
-	for (uint32_t rest = k->rails; rest; rest &= rest - 1, at += 4)
-		k->key[__builtin_ctz(rest)] = le32_get(b + at);
-	return at < size && le32_get(b + at) ? 0 : size;
 }
 
 void gx_wire_rec_void(struct gx_wire_rec *r)
@@ -277,8 +239,6 @@ uint32_t gx_wire_rec_size(const struct gx_wire_rec *r)
 	}
 	if (r->type == GX_REC_OPEN && r->flags & GX_REC_PULL)
 		size += REC_PULL_B;
-	if (r->flags & GX_REC_KEY)
-		size += keys_size(r->open.keys.rails);
 	if (gx_unlikely(r->type == GX_REC_LIST || r->type == GX_REC_GETS))
 		size += REC_SEG_B * (uint32_t)(r->type == GX_REC_LIST ? r->open.nr : r->get.nr);
 	return r->flags & GX_REC_AGAIN ? size + REC_AGAIN_B : size;
@@ -325,8 +285,6 @@ static void rec_open_put(uint8_t *b, const struct gx_wire_rec *r)
 	}
 	if (r->flags & GX_REC_PULL)
 		le64_put(b + 48, r->open.from);
-	if (r->flags & GX_REC_KEY)
-		keys_put(b + 56, &r->open.keys);
 	if ((r->flags & GX_REC_INLINE) && r->open.len) {
 		if (r->open.len & 7)
 			le64_put(b + 48 + (r->open.len & ~7ull), 0);
@@ -442,7 +400,7 @@ static int rec_gets_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 /* Return: bytes of the record, inline data included; -EPROTO. */
 static int rec_open_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 {
-	uint32_t data_b, keys_b;
+	uint32_t data_b;
 
 	r->open.mid = le32_get(b + 8);
 	r->open.quantum = le32_get(b + 12);
@@ -460,10 +418,7 @@ static int rec_open_get(const uint8_t *b, uint32_t len, struct gx_wire_rec *r)
 		if (len < REC_OPEN_B + REC_PULL_B)
 			return -EPROTO;
 		r->open.from = le64_get(b + 48);
-		if (!(r->flags & GX_REC_KEY))
-			return REC_OPEN_B + REC_PULL_B;
-		keys_b = keys_get(b + 56, len - 56, &r->open.keys);
-		return keys_b ? (int)(REC_OPEN_B + REC_PULL_B + keys_b) : -EPROTO;
+		return REC_OPEN_B + REC_PULL_B;
 	}
 	if (!(r->flags & GX_REC_INLINE))
 		return REC_OPEN_B;

@@ -508,7 +508,7 @@ struct gx_connect_opts {
 	 * a GPU (see gx_gpu_open()); else packets reach that memory. "tcp": by TCP sockets of the
 	 * kernel, to the server's address; not with .ports. NULL takes it as the last resort, with a
 	 * warning, where the ends have no port in common. "verbs": by RDMA devices, which both ends
-	 * have named in gx_opts.verbs; packets over a port carry short sends, and memory that a
+	 * have named in gx_opts.verbs; packets over a port carry sends, and memory that a
 	 * device does not register. NULL never takes it. */
 	const char *link;
 	/* For these links alone. NULL: all default */

@@ -67,10 +67,6 @@ struct gx_core_opts {
  * use no CRC32C. A connection tries it once, both ways, when it is made. Where the kernel does not
  * let a process read another one of its user, messages go as packets; gx_conn_info.why
  * says so.
- *
- * The same for link verbs, between any hosts: may the devices of both ends read long sends out of one
- * another's registered memory? Only ON and ALLOW, at both ends, say yes, since a peer could then read
- * all memory of this context that the device knows, as long as the connection is up.
  */
 enum gx_pull {
 	/* This end reads where the kernel lets it, and does it fast: the call takes less than two
@@ -100,9 +96,7 @@ struct gx_host_opts {
 	enum gx_pull pull;
 	/* The receiver reads messages longer than this directly (default 64 KiB; of both ends' values
 	 * the larger holds). They are sends, and puts and gets of memory that the peer has not
-	 * mapped. Shorter ones are faster as packets, and their bytes land in whole words of 8. Link
-	 * verbs: sends from and to registered memory; the receiver compares the room of the
-	 * receive. */
+	 * mapped. Shorter ones are faster as packets, and their bytes land in whole words of 8. */
 	uint32_t pull_over_b;
 };
 

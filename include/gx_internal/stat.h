@@ -70,17 +70,14 @@
 	X(LOCAL_GETS, local_gets, "gets copied straight out of a peer's memory")                   \
 	X(LOCAL_BYTES, local_bytes, "payload bytes of both")                                       \
 	X(LOCAL_MISSES, local_misses, "puts and gets of the local link that went by packets")      \
-	X(PULLS, pulls, "messages read out of a peer's process in one copy, or by an RDMA device") \
+	X(PULLS, pulls, "messages read out of a peer's process in one copy")                       \
 	X(PULL_BYTES, pull_bytes, "payload bytes of them")                                         \
 	X(PULL_HELPED_BYTES, pull_helped_bytes, "the part of them that helpers read (gx_help())")  \
-	X(PULLS_FAILED, pulls_failed,                                                              \
-	  "messages that the kernel, or the device, did not let this end read")                    \
+	X(PULLS_FAILED, pulls_failed, "messages that the kernel did not let this end read")        \
 	X(VERBS_PUTS, verbs_puts, "puts written into a peer's memory by an RDMA device")           \
 	X(VERBS_GETS, verbs_gets, "gets read out of a peer's memory by an RDMA device")            \
 	X(VERBS_BYTES, verbs_bytes, "payload bytes of both")                                       \
-	X(VERBS_SENDS, verbs_sends, "sends that the peer's RDMA device has read here")             \
-	X(VERBS_MISSES, verbs_misses,                                                              \
-	  "puts, gets, long sends and receives of the verbs link for packets")                     \
+	X(VERBS_MISSES, verbs_misses, "puts and gets of the verbs link that went by packets")      \
 	X(VERBS_REDONE, verbs_redone, "chunks sent again because a queue pair had failed")         \
 	X(VERBS_QPS_LOST, verbs_qps_lost, "queue pairs that failed")                               \
 	X(TCP_ZC_SENDS, tcp_zc_sends, "sends of link tcp by a NIC that reads memory of a GPU")     \

@@ -113,9 +113,7 @@ enum gx_rec_flag {
 	GX_REC_AGAIN = 16,  /* OPEN: replaces message old_mid, whose packets are too large for the
 			      path; never with INLINE */
 	GX_REC_PULL = 32,   /* OPEN: no packets follow; the receiver reads the bytes out of the
-			      sender's process; never with INLINE or AGAIN. OFFER: the receiver's
-			      device could read the bytes of a long message */
-	GX_REC_KEY = 64,    /* OPEN with PULL: the receiver's device reads the bytes, by this key */
+			      sender's process; never with INLINE or AGAIN. 64 is free */
 	GX_REC_LEASE = 128, /* OPEN with SLOT, of a get: the bytes count when FAIL with error 0 has
 			       said that the lease held to the end. GET in a queue of the owner: that
 			       word is due */
@@ -125,13 +123,6 @@ enum gx_rec_flag {
 struct gx_wire_seg {
 	uint64_t off;
 	uint32_t len;
-};
-
-/* Of an OPEN with KEY: by which the receiver's devices read the sender's memory. */
-#define GX_WIRE_RAILS_MAX 8
-struct gx_wire_keys {
-	uint32_t rails;			 /* bit i: the sender's device i has it, by key[i] */
-	uint32_t key[GX_WIRE_RAILS_MAX]; /* 0 where the bit is */
 };
 
 struct gx_link_seg;
@@ -150,11 +141,9 @@ struct gx_wire_rec {
 			uint32_t old_mid;	/* AGAIN: the message that it replaces */
 			uint64_t old_sent;	/* AGAIN: first transmissions of DATA of old_mid */
 			union {
-				uint64_t
-					from; /* PULL: address in the sender's process; KEY: by RDMA */
-				uint64_t nr; /* LIST */
+				uint64_t from; /* PULL: address in the sender's process */
+				uint64_t nr;   /* LIST */
 			};
-			struct gx_wire_keys keys; /* KEY */
 			union {
 				const uint8_t *data; /* INLINE: decoded: points into the packet; to
 							encode: the bytes to carry. LIST: decoded: for

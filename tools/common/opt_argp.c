@@ -125,8 +125,7 @@ static const struct argp_option gx_options[] = {
 	 "Long messages within this host, link local: on (the receiver reads them out of the "
 	 "sender's process where the kernel lets it: one copy), auto (the same, if this end can do "
 	 "it fast), off (packets), allow (as on, and this process lets all of its user read and "
-	 "trace it, where Yama forbids that). Link verbs: on, at both ends, has the receiver's device "
-	 "read long sends, and lends all memory of this end to peers; else packets carry them",
+	 "trace it, where Yama forbids that)",
 	 OPT_GX_GROUP},
 	{"pull-over", OPT_GX_PULL_OVER, "SIZE", 0, "Longer messages go so; default 64K",
 	 OPT_GX_GROUP},
