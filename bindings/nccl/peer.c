@@ -18,7 +18,7 @@
 
 #define SWEEP_MAX 64 /* connections that are closed at once */
 
-static struct peer doomed; /* the user pointer of a connection that is about to be closed */
+static struct peer closing_peer; /* the user pointer of a connection that is about to be closed */
 
 /* ---- Strays ---- */
 
@@ -43,7 +43,7 @@ static struct gx_conn *stray_take(unsigned i)
 	struct gx_conn *conn = plug.stray[i].conn;
 
 	plug.stray[i] = plug.stray[--plug.nr_strays];
-	gx_conn_user_set(conn, &doomed);
+	gx_conn_user_set(conn, &closing_peer);
 	return conn;
 }
 
@@ -93,10 +93,10 @@ void peer_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, int
 	pthread_mutex_lock(&plug.lock);
 	p = gx_conn_user(conn);
 	if (event == GX_CONN_EVENT_DOWN && p) {
-		peer_mark_down(p, why); /* nobody reads that of &doomed */
+		peer_mark_down(p, why); /* nobody reads that of &closing_peer */
 	} else if (event == GX_CONN_EVENT_DOWN) {
 		stray_end(conn);
-	} else if (p && p != &doomed) {
+	} else if (p && p != &closing_peer) {
 		p->conn = conn;
 		if (peer_up(p))
 			meet_up(p);
@@ -284,7 +284,7 @@ static unsigned sweep_peers(struct gx_conn *conns[], unsigned max)
 		}
 		*at = p->next;
 		if (p->conn) {
-			gx_conn_user_set(p->conn, &doomed);
+			gx_conn_user_set(p->conn, &closing_peer);
 			conns[n++] = p->conn;
 		}
 		free(p);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void coll_meet_init(const struct gx_group *g, enum meet_type type, struct coll_meet *m)
+void coll_fail_init(const struct gx_group *g, enum meet_type type, struct coll_meet *m)
 {
 	*m = (struct coll_meet){.magic = MEET_MAGIC,
 				.version = MEET_VERSION,
@@ -22,10 +22,10 @@ void coll_meet_init(const struct gx_group *g, enum meet_type type, struct coll_m
 	memcpy(m->job, g->job, sizeof(m->job));
 }
 
-void coll_meet_abort(const struct gx_group *g, int err, int lost, const char *text,
+void coll_fail_abort(const struct gx_group *g, int err, int lost, const char *text,
 		     struct coll_meet *m)
 {
-	coll_meet_init(g, MEET_ABORT, m);
+	coll_fail_init(g, MEET_ABORT, m);
 	m->err = err;
 	m->lost = lost;
 	snprintf(m->text, sizeof(m->text), "%s", text);
@@ -65,7 +65,7 @@ int coll_fail(struct gx_group *g, int err, int lost, bool tell, const char *fmt,
 	pthread_cond_broadcast(&g->cond);
 	pthread_mutex_unlock(&g->lock);
 	if (first && tell) {
-		coll_meet_abort(g, err, lost, text, &m);
+		coll_fail_abort(g, err, lost, text, &m);
 		coll_tell(g, &m);
 	}
 	return err;

@@ -64,7 +64,7 @@ static void name_refuse(struct gx_group *g, struct gx_conn *conn, uint32_t rank,
 	if (rank < g->nr_ranks)
 		g->peer[rank].refused = true;
 	pthread_mutex_unlock(&g->lock);
-	coll_meet_abort(g, -EPROTO, -1, text, &no);
+	coll_fail_abort(g, -EPROTO, -1, text, &no);
 	gx_conn_msg(conn, &no, sizeof(no));
 }
 
@@ -97,7 +97,7 @@ static void name_take(struct gx_group *g, struct gx_conn *conn, const struct col
 		name_join(g, conn, m);
 	failed = g->err; /* failed before this rank came, so nobody has told it */
 	if (failed)
-		coll_meet_abort(g, failed, g->lost, g->text, &no);
+		coll_fail_abort(g, failed, g->lost, g->text, &no);
 	pthread_mutex_unlock(&g->lock);
 	if (stranger || why) {
 		snprintf(text, sizeof(text), "rank %u does not fit: %s", m->rank,
@@ -312,7 +312,7 @@ static int peer_take(struct gx_group *g, struct coll_peer *peer, struct gx_conn 
 	peer->conn = conn;
 	pthread_mutex_unlock(&g->lock);
 	gx_conn_info(conn, &info);
-	coll_meet_init(g, MEET_NAME, &m);
+	coll_fail_init(g, MEET_NAME, &m);
 	m.key = peer->rank ? peer->key : g->key;
 	if (info.state != GX_CONN_STATE_UP || gx_conn_msg(conn, &m, sizeof(m)))
 		return coll_fail(g, -ECONNRESET, (int)peer->rank, true,
@@ -356,7 +356,7 @@ static int table_send(struct gx_group *g)
 
 	if (!msg)
 		return coll_fail(g, -ENOMEM, 0, true, "rank 0: no memory");
-	coll_meet_init(g, MEET_TABLE, &m);
+	coll_fail_init(g, MEET_TABLE, &m);
 	memcpy(msg, &m, sizeof(m));
 	for (unsigned q = 0; q < g->nr_ranks; q++) {
 		memcpy(e.addr, g->peer[q].addr, COLL_ADDR_MAX);
@@ -432,7 +432,7 @@ static int group_begin(struct gx_group *g, uint64_t until_ns)
 	int ret;
 
 	if (g->rank) {
-		coll_meet_init(g, MEET_MESHED, &m);
+		coll_fail_init(g, MEET_MESHED, &m);
 		gx_conn_msg(g->peer[0].conn, &m, sizeof(m));
 		return group_wait(g, until_ns + GROUP_GRACE_NS, is_go_due,
 				  "did not let the group begin");
@@ -443,7 +443,7 @@ static int group_begin(struct gx_group *g, uint64_t until_ns)
 	pthread_mutex_lock(&g->lock);
 	g->go = true;
 	pthread_mutex_unlock(&g->lock);
-	coll_meet_init(g, MEET_GO, &m);
+	coll_fail_init(g, MEET_GO, &m);
 	coll_tell(g, &m);
 	return 0;
 }

@@ -44,8 +44,8 @@ struct coll_entry {
 
 /* -- coll_fail.c; any thread -- */
 
-void coll_meet_init(const struct gx_group *g, enum meet_type type, struct coll_meet *m);
-void coll_meet_abort(const struct gx_group *g, int err, int lost, const char *text,
+void coll_fail_init(const struct gx_group *g, enum meet_type type, struct coll_meet *m);
+void coll_fail_abort(const struct gx_group *g, int err, int lost, const char *text,
 		     struct coll_meet *m);
 /* Send @m to all ranks that we are connected with. */
 void coll_tell(struct gx_group *g, const struct coll_meet *m);

@@ -44,7 +44,7 @@ static void tick_stood(struct ctl *ctl, uint64_t now_ns)
 	if (since_ns < 2 * CTL_TICK_NS)
 		return;
 	for (struct ctl_conn *cc = ctl->conns; cc; cc = cc->next)
-		ctl_conn_stood(cc, since_ns - CTL_TICK_NS, now_ns);
+		ctl_frame_stood(cc, since_ns - CTL_TICK_NS, now_ns);
 }
 
 /* Look at the deadlines of all bootstrap connections; free closed ones that have no struct gx_conn.
@@ -55,7 +55,7 @@ static void tick_own(struct ctl *ctl, uint64_t now_ns)
 
 	ctl->inside++;
 	for (cc = ctl->conns; cc; cc = cc->next)
-		ctl_conn_tick(cc, now_ns);
+		ctl_frame_tick(cc, now_ns);
 	ctl->inside--;
 	for (cc = ctl->conns; cc; cc = next) {
 		next = cc->next;
@@ -336,9 +336,9 @@ static int listen_start(struct ctl *ctl, int fd, const struct gx_listen_opts *op
 		return gx_fail(-ENOMEM, "out of memory");
 	}
 	l->fd = fd;
-	l->room = ctl_conn_room;
-	l->accepted = ctl_conn_accepted;
-	l->turn_away = ctl_conn_turn_away;
+	l->room = ctl_frame_room;
+	l->accepted = ctl_frame_accepted;
+	l->turn_away = ctl_frame_turn_away;
 	if (opts) {
 		l->held = true;
 		l->ask = opts->ask;
@@ -607,7 +607,7 @@ static int connect_run(void *arg)
 	ctl->conns = cc;
 	cc->conn->ctl = cc;
 	cc->key = auth_own(ctl->gx);
-	ctl_conn_start(cc);
+	ctl_frame_start(cc);
 	return 0;
 }
 

@@ -425,13 +425,13 @@ int ctl_first_answer(struct ctl_conn *cc);
 
 /* struct gx_conn.link_say: to the link's take() of the peer, while both are up. */
 void ctl_link_say(struct gx_conn *c, const uint8_t *b, uint32_t len);
-void ctl_conn_start(struct ctl_conn *cc); /* client: connect to the first address */
-bool ctl_conn_room(struct ctl *ctl);
-void ctl_conn_accepted(struct gx_listener *l, int fd);
-void ctl_conn_turn_away(struct ctl *ctl, int fd); /* no descriptors are left; closes @fd */
-void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns);
+void ctl_frame_start(struct ctl_conn *cc); /* client: connect to the first address */
+bool ctl_frame_room(struct ctl *ctl);
+void ctl_frame_accepted(struct gx_listener *l, int fd);
+void ctl_frame_turn_away(struct ctl *ctl, int fd); /* no descriptors are left; closes @fd */
+void ctl_frame_tick(struct ctl_conn *cc, uint64_t now_ns);
 /* This thread stood for @stood_ns before @now_ns: give the peer more time. */
-void ctl_conn_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns);
+void ctl_frame_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns);
 
 /* -- ctl_stats.c -- */
 

@@ -346,7 +346,7 @@ static void conn_connect_done(struct gx_io *io, int res)
 		cc->addr++;
 		gx_fd_close(cc->fd);
 		cc->fd = -1;
-		ctl_conn_start(cc);
+		ctl_frame_start(cc);
 		return;
 	}
 	ctl_conn_tune(cc);
@@ -357,7 +357,7 @@ static void conn_connect_done(struct gx_io *io, int res)
 	cc->ctl->inside--;
 }
 
-void ctl_conn_start(struct ctl_conn *cc)
+void ctl_frame_start(struct ctl_conn *cc)
 {
 	if (!cc->due_ns)
 		cc->due_ns = gx_now_ns() + cc->timeout_ns;
@@ -428,7 +428,7 @@ static struct half_open half_open_look(struct ctl *ctl)
 }
 
 /* Closed connections stay until the next tick, so nr_all may be more for that long. */
-bool ctl_conn_room(struct ctl *ctl)
+bool ctl_frame_room(struct ctl *ctl)
 {
 	struct half_open h = half_open_look(ctl);
 
@@ -455,7 +455,7 @@ static void half_open_drop(struct ctl *ctl)
 	ctl->inside--;
 }
 
-void ctl_conn_accepted(struct gx_listener *l, int fd)
+void ctl_frame_accepted(struct gx_listener *l, int fd)
 {
 	struct ctl *ctl = l->ctl;
 	struct ctl_conn *cc = ctl_conn_new(ctl, true);
@@ -485,7 +485,7 @@ void ctl_conn_accepted(struct gx_listener *l, int fd)
 	conn_rx_arm(cc);
 }
 
-void ctl_conn_turn_away(struct ctl *ctl, int fd)
+void ctl_frame_turn_away(struct ctl *ctl, int fd)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = sizeof(sa);
@@ -538,7 +538,7 @@ static int conn_timed_out(const struct ctl_conn *cc)
 /* A pause of our own is not the peer's silence: its answer may lie in the socket, and this thread
  * reads it only after the tick. A pause counts as an eighth of a step, as on a core, so a thread that
  * is seldom run gives up in the end. */
-void ctl_conn_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
+void ctl_frame_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
 {
 	uint64_t step_ns = cc->server ? CTL_STEP_NS : cc->timeout_ns;
 
@@ -547,7 +547,7 @@ void ctl_conn_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
 	cc->due_ns = GX_MIN(cc->due_ns + stood_ns - step_ns / 8, now_ns + step_ns);
 }
 
-void ctl_conn_tick(struct ctl_conn *cc, uint64_t now_ns)
+void ctl_frame_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
 	if (cc->prove_again && cc->state == CTL_PROVE)
 		ctl_conn_judge(cc, ctl_fd_prove(cc));

@@ -275,7 +275,7 @@ int local_export_fd(const struct gx_mem *mem, unsigned access);
 int local_keys_open(struct gx *gx); /* the table of our live keys. Return: 0, -errno */
 void local_keys_close(struct gx *gx);
 /* The peer's table. Takes @fd over. Return: 0, -EPROTO, -ENOMEM with gx_error(). */
-int local_live_map(struct local_conn *l, int fd);
+int local_key_map(struct local_conn *l, int fd);
 /* The peer's key with @token was taken: have it mapped. 0: the owner cannot let peers map it. */
 void local_key_ask(struct gx_conn *c, uint64_t token);
 void local_keys_gpu(struct gx_conn *c);				       /* a GPU was opened */

@@ -206,7 +206,7 @@ int local_connect(struct gx_conn *c, const int fds[], unsigned n)
 	if (!ret)
 		ret = rings_map(l, fds[0]);
 	if (!ret)
-		ret = local_live_map(l, fds[1]);
+		ret = local_key_map(l, fds[1]);
 	if (!ret)
 		local_pull_probe(c);
 	for (unsigned i = 0; i < c->peer.nr_regions && !ret; i++) {

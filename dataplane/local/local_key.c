@@ -98,7 +98,7 @@ void local_keys_close(struct gx *gx)
 		gx_fd_close(l->live_fd);
 }
 
-int local_live_map(struct local_conn *l, int fd)
+int local_key_map(struct local_conn *l, int fd)
 {
 	void *p;
 

@@ -17,17 +17,17 @@ bool ack_send(struct pkt_ep *e)
 	uint8_t b[GX_WIRE_ACK_MAX];
 	uint32_t len;
 
-	if (!flow_ack_due(e->flow, e->now_ns) || !ctl_room(e))
+	if (!flow_ack_due(e->flow, e->now_ns) || !make_ctl_room(e))
 		return false;
 	if (e->ack.hold == ACK_HOLD_ASKED) { /* once: the ACK may leave with the user's answer */
 		e->ack.hold = ACK_HOLD_DONE;
 		return false;
 	}
-	len = ack_fill(e, b);
+	len = make_ack(e, b);
 	if (len && path_in_doubt(e))
 		path_ack(e, b, len);
 	else if (len)
-		tx_ctl_packet(e, GX_PKT_ACK, 0, e->ack.apsn++, 0, b, len);
+		make_ctl(e, GX_PKT_ACK, 0, e->ack.apsn++, 0, b, len);
 	return len > 0;
 }
 

@@ -114,8 +114,8 @@ static bool ask_send_one(struct pkt_ep *e, struct pkt_ask *a, uint32_t i, struct
 	tx->data = ask_payload(e, &e->ops[i], a, &staged);
 	if (!tx->data)
 		return false;
-	tx_data_make(e, tx, i, a->pkt,
-		     &(struct tx_how){.kind = PKT_K_ASKED, .resend = true, .copy = staged});
+	make_data(e, tx, i, a->pkt,
+		  &(struct tx_how){.kind = PKT_K_ASKED, .resend = true, .copy = staged});
 	a->pkt++;
 	gx_stat_add(pkt_stats(e->link), GX_STAT_RESEND_SERVED, 1);
 	gx_stat_add(pkt_stats(e->link), GX_STAT_TX_RESENT, 1);

@@ -35,8 +35,8 @@ static void tx_hdr(struct pkt_ep *e, struct gx_tx *tx, struct gx_wire_hdr *h, ui
 
 /* One packet of the control half; the caller has seen room for it. @mid: CTL: bytes of an ACK at
  * the end of @data. */
-void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint64_t psn, uint32_t mid,
-		   const void *data, uint32_t len)
+void make_ctl(struct pkt_ep *e, uint8_t type, uint8_t flags, uint64_t psn, uint32_t mid,
+	      const void *data, uint32_t len)
 {
 	struct link_pkt *l = e->link;
 	struct gx_wire_hdr h = {.type = type, .flags = flags, .mid = mid};
@@ -55,7 +55,7 @@ void tx_ctl_packet(struct pkt_ep *e, uint8_t type, uint8_t flags, uint64_t psn, 
 }
 
 /* Bytes of the next ACK, at most. */
-uint32_t ack_bound(const struct pkt_ep *e)
+uint32_t make_ack_bound(const struct pkt_ep *e)
 {
 	return GX_WIRE_ACK_MAX -
 	       8 * (GX_WIRE_DONE_WORDS - (uint32_t)__builtin_popcount(e->rx.done_used));
@@ -63,7 +63,7 @@ uint32_t ack_bound(const struct pkt_ep *e)
 
 /* Where ACKs are lost, each one tells all words, so the next one makes up for a lost one. Else an
  * ACK tells only words that are new. */
-static void ack_fill_done(struct pkt_ep *e, struct gx_wire_ack *ack)
+static void make_ack_done(struct pkt_ep *e, struct gx_wire_ack *ack)
 {
 	uint32_t which = e->lossless ? e->rx.done_due : e->rx.done_used;
 
@@ -75,25 +75,25 @@ static void ack_fill_done(struct pkt_ep *e, struct gx_wire_ack *ack)
 }
 
 /* Write an ACK to @b if one is due. Return: its bytes, 0: none is. */
-uint32_t ack_fill(struct pkt_ep *e, uint8_t *b)
+uint32_t make_ack(struct pkt_ep *e, uint8_t *b)
 {
 	struct gx_wire_ack ack;
 
 	if (!flow_ack_due(e->flow, e->now_ns) || !flow_ack_build(e->flow, e->now_ns, &ack))
 		return 0;
-	ack_fill_done(e, &ack);
+	make_ack_done(e, &ack);
 	e->ack.hold = ACK_HOLD_NO;
 	gx_stat_add(pkt_stats(e->link), GX_STAT_ACK_TX, 1);
 	return gx_wire_ack_put(b, &ack);
 }
 
-unsigned ctl_room(struct pkt_ep *e)
+unsigned make_ctl_room(struct pkt_ep *e)
 {
 	return e->link->q->ops->tx_room(e->link->q, GX_HALF_CTL, e->port_peer);
 }
 
-void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
-		  const struct tx_how *how)
+void make_data(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
+	       const struct tx_how *how)
 {
 	struct pkt_op *op = &e->ops[i];
 	uint64_t off = pkt * e->shape.quantum;
@@ -121,7 +121,7 @@ void tx_data_make(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 	tx_hdr(e, tx, &h, psn, GX_HALF_DATA);
 }
 
-void tx_send(struct link_pkt *l, unsigned n)
+void make_send(struct link_pkt *l, unsigned n)
 {
 	uint64_t bytes = 0;
 	unsigned sent = l->q->ops->tx_burst(l->q, GX_HALF_DATA, l->tx, n);
@@ -142,12 +142,12 @@ void tx_send(struct link_pkt *l, unsigned n)
 	gx_stat_add(pkt_stats(l), GX_STAT_TX_BYTES, bytes);
 }
 
-void tx_probe(struct pkt_ep *e, uint32_t padded_b, uint8_t flags)
+void make_probe(struct pkt_ep *e, uint32_t padded_b, uint8_t flags)
 {
 	uint64_t psn;
 
 	/* A probe may go out above the window, which may be full of lost packets. */
-	if (!padded_b && !ctl_room(e))
+	if (!padded_b && !make_ctl_room(e))
 		return;
 	psn = flow_sent(e->flow, e->now_ns,
 			&(struct flow_pkt){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
@@ -156,12 +156,12 @@ void tx_probe(struct pkt_ep *e, uint32_t padded_b, uint8_t flags)
 		path_sent(e, padded_b ? GX_HALF_DATA : GX_HALF_CTL);
 	flags |= GX_PKT_ACK_NOW;
 	if (!padded_b) {
-		tx_ctl_packet(e, GX_PKT_PROBE, flags, psn, 0, e->link->ctl_buf, 0);
+		make_ctl(e, GX_PKT_PROBE, flags, psn, 0, e->link->ctl_buf, 0);
 		return;
 	}
 	e->link->tx[0] =
 		(struct gx_tx){.data = e->link->pad, .len = padded_b, .cookie = UINT32_MAX};
 	tx_hdr(e, &e->link->tx[0], &(struct gx_wire_hdr){.type = GX_PKT_PROBE, .flags = flags}, psn,
 	       GX_HALF_DATA);
-	tx_send(e->link, 1);
+	make_send(e->link, 1);
 }

@@ -123,8 +123,8 @@ static void raise_ask(struct pkt_ep *e)
 {
 	for (unsigned i = GX_ARRAY_SIZE(preferred); i-- > 0;)
 		if (preferred[i] > e->shape.quantum && preferred[i] < e->path.full_b)
-			tx_probe(e, preferred[i], 0);
-	tx_probe(e, e->path.full_b, 0);
+			make_probe(e, preferred[i], 0);
+	make_probe(e, e->path.full_b, 0);
 }
 
 /* All packets of an endpoint have one quantum, so no message is under way when it grows. */
@@ -245,7 +245,7 @@ static void path_probe(struct pkt_ep *e, enum gx_half half)
 		if (!ops->tx_room(e->link->q, half, e->port_peer))
 			break;
 		path_set(e, half, (unsigned)__builtin_ctz(e->path.probe[half]));
-		tx_probe(e, half == GX_HALF_DATA ? PKT_SMALL_B : 0, flags);
+		make_probe(e, half == GX_HALF_DATA ? PKT_SMALL_B : 0, flags);
 	}
 	path_take(e, half);
 }
@@ -264,9 +264,9 @@ static void path_seek(struct pkt_ep *e)
 /* Nobody knows by which path the peer hears us: by each of them. */
 void path_ack(struct pkt_ep *e, const uint8_t *b, uint32_t len)
 {
-	for (unsigned i = 0; i < e->link->port->caps.paths && ctl_room(e); i++) {
+	for (unsigned i = 0; i < e->link->port->caps.paths && make_ctl_room(e); i++) {
 		path_set(e, GX_HALF_CTL, i);
-		tx_ctl_packet(e, GX_PKT_ACK, 0, e->ack.apsn++, 0, b, len);
+		make_ctl(e, GX_PKT_ACK, 0, e->ack.apsn++, 0, b, len);
 	}
 	path_take(e, GX_HALF_CTL);
 }

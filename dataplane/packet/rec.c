@@ -101,7 +101,7 @@ static void recs_send(struct pkt_ep *e, uint32_t first, uint32_t n, uint32_t len
 
 	if (gx_unlikely(e->paths))
 		path_sent(e, GX_HALF_CTL);
-	tx_ctl_packet(e, GX_PKT_CTL, 0, psn, ack, e->link->ctl_buf, len + ack);
+	make_ctl(e, GX_PKT_CTL, 0, psn, ack, e->link->ctl_buf, len + ack);
 }
 
 /* How often do these records go again at once? Without its OPEN all data of a message is lost that
@@ -132,7 +132,7 @@ bool rec_send(struct pkt_ep *e)
 	bool worked = false;
 
 	/* One place of the control half stays free for an ACK. */
-	while (e->rec.queued && flow_room(e->flow) && ctl_room(e) > 1) {
+	while (e->rec.queued && flow_room(e->flow) && make_ctl_room(e) > 1) {
 		uint32_t n;
 		uint32_t len = recs_pack(e, e->link->ctl_buf, &n);
 		uint32_t first = e->rec.scan - n;
@@ -141,12 +141,13 @@ bool rec_send(struct pkt_ep *e)
 		if (!n)
 			break;
 		/* A due ACK rides behind the records, which saves both ends a packet. */
-		if (len + ack_bound(e) <= GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum) &&
+		if (len + make_ack_bound(e) <=
+			    GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum) &&
 		    !path_in_doubt(e))
-			ack = ack_fill(e, e->link->ctl_buf + len);
+			ack = make_ack(e, e->link->ctl_buf + len);
 		recs_send(e, first, n, len, ack);
 		for (unsigned i = recs_copies(e, first, n);
-		     i && flow_room(e->flow) && ctl_room(e) > 1; i--)
+		     i && flow_room(e->flow) && make_ctl_room(e) > 1; i--)
 			recs_send(e, first, n, len, 0);
 		worked = true;
 	}

@@ -80,7 +80,7 @@ static void tick_alive(struct pkt_ep *e)
 	}
 	if (e->timer.silence_ns >= eighth && e->now_ns - e->timer.probe_ns >= eighth) {
 		e->timer.probe_ns = e->now_ns;
-		tx_probe(e, 0, 0);
+		make_probe(e, 0, 0);
 	}
 }
 
@@ -129,7 +129,7 @@ static void tick_ask(struct pkt_ep *e)
 	if (!e->timer.ask_ns) {
 		e->timer.ask_wait_ns = PKT_TICK_NS;
 	} else if (e->now_ns >= e->timer.ask_ns) {
-		tx_probe(e, 0, 0);
+		make_probe(e, 0, 0);
 		e->timer.ask_wait_ns = GX_MIN(2 * e->timer.ask_wait_ns, PKT_ASK_MAX_NS);
 	} else {
 		return;
@@ -293,7 +293,7 @@ void timer_tick(struct pkt_ep *e)
 			cc_timeout(e->pace.cc, e->now_ns);
 	}
 	if (what & FLOW_PROBE)
-		tx_probe(e, 0, 0);
+		make_probe(e, 0, 0);
 	if (e->now_ns < e->timer.tick_ns)
 		return;
 	e->timer.tick_ns = e->now_ns + PKT_TICK_NS;

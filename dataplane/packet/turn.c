@@ -46,8 +46,8 @@ static void tx_prove(struct pkt_ep *e)
 	if (e->link->q->ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer) < 2)
 		return;
 	e->path.prove_due = false;
-	tx_probe(e, e->shape.quantum, 0);
-	tx_probe(e, PKT_SMALL_B, 0);
+	make_probe(e, e->shape.quantum, 0);
+	make_probe(e, PKT_SMALL_B, 0);
 }
 
 static bool tx_ep(struct pkt_ep *e)

@@ -207,7 +207,7 @@ static bool tx_resend(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t p
 			abort_op(e, i, -EIO);
 		return false;
 	}
-	tx_data_make(e, tx, i, pkt, &how);
+	make_data(e, tx, i, pkt, &how);
 	return true;
 }
 
@@ -246,8 +246,8 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 		e->link->tx[n].data = fetch_payload(e, op, op->sent_pkts);
 		if (!e->link->tx[n].data)
 			break;
-		tx_data_make(e, &e->link->tx[n], i, op->sent_pkts++,
-			     &(struct tx_how){.kind = PKT_K_DATA});
+		make_data(e, &e->link->tx[n], i, op->sent_pkts++,
+			  &(struct tx_how){.kind = PKT_K_DATA});
 		n++;
 	}
 	flow_credit_use(e->flow, n - from);
@@ -420,7 +420,7 @@ bool tx_data(struct pkt_ep *e)
 		path_sent(e, GX_HALF_DATA);
 	}
 	if (n)
-		tx_send(e->link, n);
+		make_send(e->link, n);
 	if (gx_unlikely(e->pace.cc))
 		tx_paced_sent(e, n, max);
 	fetch_sent(e);

@@ -277,6 +277,6 @@ struct gx_port_ops gx_port_shm_ops = {
 	.tx_reap = shm_tx_reap,
 	.fault = shm_fault,
 	.sleep_open = shm_sleep_open,
-	.sleep_look = shm_sleep_look,
+	.sleep_look = shm_rxtx_look,
 	.wake = shm_wake,
 };

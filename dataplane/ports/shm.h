@@ -206,6 +206,6 @@ unsigned shm_tx_burst(struct gx_port_queue *gq, enum gx_half half, const struct 
 		      unsigned n);
 unsigned shm_tx_reap(struct gx_port_queue *gq, uint32_t cookies[], unsigned n);
 int shm_fault(struct gx_port_queue *gq);
-int shm_sleep_look(struct gx_port_queue *gq);
+int shm_rxtx_look(struct gx_port_queue *gq);
 
 #endif

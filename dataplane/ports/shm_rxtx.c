@@ -248,7 +248,7 @@ static __attribute__((noinline)) void shm_rx_quiet(struct shm_queue *q, struct s
 }
 
 /* Peers whose entries wait become hot. */
-int shm_sleep_look(struct gx_port_queue *gq)
+int shm_rxtx_look(struct gx_port_queue *gq)
 {
 	struct shm_queue *q = shm_queue_of(gq);
 	int ret = shm_sleep_arm(q);

@@ -272,14 +272,14 @@ static void socks_close(struct tcp_ep *e)
 	e->nr_socks = 0;
 }
 
-void tcp_conn_release(struct gx_conn *c)
+void link_tcp_release(struct gx_conn *c)
 {
 	for (unsigned i = 0; tcp_conn_of(c) && i < c->nr_lanes; i++)
 		socks_close(tcp_of(c->ep[i]));
 }
 
 /* The core's own word, sock->leads, is not ours to read. A push of nothing does no harm. */
-void tcp_conn_push(struct gx_conn *c)
+void link_tcp_push(struct gx_conn *c)
 {
 	for (unsigned i = 0; tcp_conn_of(c) && i < c->nr_lanes; i++) {
 		const struct tcp_ep *e = tcp_of(c->ep[i]);

@@ -222,8 +222,8 @@ const struct gx_link_conn_ops tcp_conn_ops = {
 	.tick = tcp_tick,
 	.take = tcp_take,
 	.fault = tcp_conn_fault,
-	.push = tcp_conn_push,
-	.release = tcp_conn_release,
+	.push = link_tcp_push,
+	.release = link_tcp_release,
 	.close = tcp_conn_close,
 	.look = tcp_look,
 };

@@ -49,12 +49,12 @@ int tcp_ctx_gpu(struct gx *gx, struct gx_gpu *gpu);
  * gx_error(). */
 int tcp_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_socks);
 void tcp_conn_close(struct gx_conn *c); /* closes sockets that no endpoint took */
-/** tcp_conn_release() - Close the sockets of its endpoints, which all cores have let go of; the
+/** link_tcp_release() - Close the sockets of its endpoints, which all cores have let go of; the
  * endpoints wait for the user. In link_tcp.c. */
-void tcp_conn_release(struct gx_conn *c);
-/** tcp_conn_push() - This end is about to say that it closes. What its cores left in the kernel to wait
+void link_tcp_release(struct gx_conn *c);
+/** link_tcp_push() - This end is about to say that it closes. What its cores left in the kernel to wait
  * for an answer goes first: the peer hears that its messages came. In link_tcp.c. */
-void tcp_conn_push(struct gx_conn *c);
+void link_tcp_push(struct gx_conn *c);
 /** tcp_look() - struct gx_link_conn_ops.look. In tcp_look.c. */
 void tcp_look(const struct gx_conn *c, struct gx_link_look *out);
 uint32_t tcp_addr_put(uint8_t *b, const struct gx_conn *c); /* bytes written */

@@ -123,7 +123,7 @@ void tcp_act_again(struct tcp_ep *e, uint32_t i)
 	tcp_act_push(e, i);
 }
 
-void tcp_fetch_unlist(struct tcp_ep *e, uint32_t i)
+void tcp_op_fetch_unlist(struct tcp_ep *e, uint32_t i)
 {
 	tcp_list_remove(e, &e->tx.fetch_head, &e->tx.fetch_tail, i);
 	e->ops[i].fetching = false;
@@ -144,7 +144,7 @@ void tcp_op_unlist(struct tcp_ep *e, uint32_t i)
 	if (op->state != TCP_OP_QUEUED && op->state != TCP_OP_SENDING)
 		return;
 	if (op->fetching) {
-		tcp_fetch_unlist(e, i);
+		tcp_op_fetch_unlist(e, i);
 		return;
 	}
 	if (list_has(e, e->tx.act_head, i)) {

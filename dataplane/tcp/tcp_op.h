@@ -30,7 +30,7 @@ void tcp_list_push(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i)
 void tcp_list_remove(struct tcp_ep *e, uint32_t *head, uint32_t *tail, uint32_t i);
 /* It has chunks to send. If the next one is not staged, it waits for that. */
 void tcp_act_push(struct tcp_ep *e, uint32_t i);
-void tcp_fetch_unlist(struct tcp_ep *e, uint32_t i); /* it waits for none any more */
+void tcp_op_fetch_unlist(struct tcp_ep *e, uint32_t i); /* it waits for none any more */
 /** tcp_act_again() - The chunks that were staged for it are not there any more. */
 void tcp_act_again(struct tcp_ep *e, uint32_t i);
 /* The core's gauge of messages is a sum over its endpoints. Each adds the change of its own part. */

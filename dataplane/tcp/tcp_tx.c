@@ -305,7 +305,7 @@ static void fetch_one(struct tcp_ep *e, uint32_t i)
 	tcp_fetch_ahead(e, op);
 	/* Others do not wait behind one whose window is full. */
 	if (!may || !tcp_fetch_waits(e, op)) {
-		tcp_fetch_unlist(e, i);
+		tcp_op_fetch_unlist(e, i);
 		tcp_act_push(e, i);
 	}
 }

@@ -166,7 +166,7 @@ static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	l->ep = ep;
 	l->region = v->region;
 	conn_lane_ways(ep->conn, ep->lane, l);
-	ret = verbs_lane_open(l, conn_qps(v, ep->lane));
+	ret = verbs_qps_open(l, conn_qps(v, ep->lane));
 	if (ret)
 		return ret;
 	v->lane[ep->lane] = l;
@@ -223,7 +223,7 @@ static void verbs_ep_free(struct gx_ep *ep)
 	struct verbs_conn *v = verbs_conn_of(ep->conn);
 
 	v->lane[ep->lane] = NULL;
-	verbs_lane_close(&verbs_of(ep)->lane);
+	verbs_qps_close(&verbs_of(ep)->lane);
 	gx_link_pkt_ops.ep_free(ep);
 }
 

@@ -116,8 +116,8 @@ struct verbs_mend {
 	uint32_t taken;		 /* notes that it had taken in the life that ended */
 };
 #define VERBS_MEND_B 20
-void verbs_mend_put(uint8_t b[VERBS_MEND_B], const struct verbs_mend *m);
-int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m); /* 0, -EPROTO */
+void verbs_hello_mend_put(uint8_t b[VERBS_MEND_B], const struct verbs_mend *m);
+int verbs_hello_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m); /* 0, -EPROTO */
 
 /* -- verbs_rails.c -- */
 

@@ -378,7 +378,7 @@ static int conn_connected(struct gx_conn *c)
 	int err[GX_HELLO_LANES]; /* of each lane: 0: it has one */
 
 	for (unsigned i = 0; i < v->nr_lanes; i++)
-		if (verbs_lane_connects(v->lane[i]))
+		if (verbs_qps_connect_due(v->lane[i]))
 			return 0;
 	for (unsigned k = 0; k < v->nr_qps; k++) {
 		struct verbs_lane *l = v->lane[k % v->nr_lanes];
@@ -645,7 +645,7 @@ static void conn_mend(struct gx_conn *c,
 		else
 			side_say(c, k, l, q);
 		m.qp = k;
-		verbs_mend_put(b, &m);
+		verbs_hello_mend_put(b, &m);
 		say(c, b, sizeof(b));
 	}
 }
@@ -681,7 +681,7 @@ int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	struct verbs_qp *q;
 	int ret = 0;
 
-	if (!v || verbs_mend_get(b, len, &m) || m.qp >= v->nr_qps)
+	if (!v || verbs_hello_mend_get(b, len, &m) || m.qp >= v->nr_qps)
 		return -EPROTO;
 	l = v->lane[m.qp % v->nr_lanes];
 	if (!l || v->stopped_ns)
@@ -710,7 +710,7 @@ bool verbs_conn_is_over(const struct gx_conn *c)
 	const struct verbs_conn *v = verbs_conn_of(c);
 
 	for (unsigned i = 0; v && i < v->nr_lanes; i++)
-		if (v->lane[i] && verbs_lane_connects(v->lane[i]))
+		if (v->lane[i] && verbs_qps_connect_due(v->lane[i]))
 			return false;
 	return true;
 }

@@ -502,8 +502,8 @@ static void event_lane(const struct verbs_dev *dev, const struct ibv_async_event
 	l = of_cq ? e->element.cq->cq_context : e->element.qp->qp_context;
 	if (!l) /* the device did not end it, and its lane is no more */
 		return;
-	verbs_lane_event(l, of_cq ? e->element.cq : NULL, of_cq ? NULL : e->element.qp,
-			 e->event_type == IBV_EVENT_QP_FATAL);
+	verbs_qps_event(l, of_cq ? e->element.cq : NULL, of_cq ? NULL : e->element.qp,
+			e->event_type == IBV_EVENT_QP_FATAL);
 	gx_info("%s reports an error of a %s (event %d)", dev->name,
 		of_cq ? "completion queue" : "queue pair", (int)e->event_type);
 }

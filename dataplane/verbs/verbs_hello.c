@@ -195,7 +195,7 @@ int verbs_hello_get(const uint8_t *b, uint32_t len, struct verbs_hello *h)
 
 /* ---- MEND ---- */
 
-void verbs_mend_put(uint8_t b[VERBS_MEND_B], const struct verbs_mend *m)
+void verbs_hello_mend_put(uint8_t b[VERBS_MEND_B], const struct verbs_mend *m)
 {
 	le32_put(b, m->qp);
 	le32_put(b + 4, m->gen);
@@ -204,7 +204,7 @@ void verbs_mend_put(uint8_t b[VERBS_MEND_B], const struct verbs_mend *m)
 	le32_put(b + 16, m->taken);
 }
 
-int verbs_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m)
+int verbs_hello_mend_get(const uint8_t *b, uint32_t len, struct verbs_mend *m)
 {
 	if (len != VERBS_MEND_B)
 		return -EPROTO;

@@ -148,17 +148,17 @@ static inline struct verbs_dev *qp_dev(const struct verbs_lane *l, const struct 
 
 /* -- verbs_qp.c; control thread -- */
 
-/** verbs_lane_open() - Make a lane of @nr_qps queue pairs, which are DOWN. @l->core, ep, region,
+/** verbs_qps_open() - Make a lane of @nr_qps queue pairs, which are DOWN. @l->core, ep, region,
  * nr_ways, dev and peer of each, and qp_way are set; chunk_b and windows before it is used.
  * Return: 0, -errno with gx_error(). */
-int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps);
-void verbs_lane_close(struct verbs_lane *l); /* accepts a half-open one */
-/** verbs_lane_connects() - Is one of its queue pairs being connected? */
-bool verbs_lane_connects(const struct verbs_lane *l);
-/** verbs_lane_event() - The device reports that @qp, or with NULL @cq, has failed. @fatal: and perhaps
+int verbs_qps_open(struct verbs_lane *l, unsigned nr_qps);
+void verbs_qps_close(struct verbs_lane *l); /* accepts a half-open one */
+/** verbs_qps_connect_due() - Is one of its queue pairs being connected? */
+bool verbs_qps_connect_due(const struct verbs_lane *l);
+/** verbs_qps_event() - The device reports that @qp, or with NULL @cq, has failed. @fatal: and perhaps
  * does not flush it. */
-void verbs_lane_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
-		      bool fatal);
+void verbs_qps_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
+		     bool fatal);
 /** verbs_way_broken() - Completions of the way are lost: nothing of it can be known any more. If no
  * other is left, the endpoint fails. Core, control thread. */
 void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w);

@@ -94,7 +94,7 @@ static void side_connected(struct verbs_lane *l, struct verbs_qp *q, struct verb
 	if (!ret)
 		return;
 	/* The peer counts on it, and would wait for its notes: so the way ends, or the connection. */
-	if (verbs_lane_has_other(l, q->way))
+	if (verbs_mend_has_other(l, q->way))
 		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 	else
 		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
@@ -174,7 +174,7 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 	taken = q->notes_taken;
 	s->vain += !atomic_load_explicit(&q->proven, memory_order_relaxed);
 	if (verbs_qp_reset(l, q, &s->own)) {
-		if (verbs_lane_has_other(l, q->way)) {
+		if (verbs_mend_has_other(l, q->way)) {
 			atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 			return false;
 		}
@@ -293,7 +293,7 @@ void verbs_mend_give_up(struct verbs_lane *l)
  * The peer's message says how many notes it had taken, as that of a reset does.
  */
 
-bool verbs_lane_has_other(const struct verbs_lane *l, unsigned way)
+bool verbs_mend_has_other(const struct verbs_lane *l, unsigned way)
 {
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		if (l->qp[i].way != way && qp_state(&l->qp[i]) == VERBS_QP_UP && !l->qp[i].sick)

@@ -75,7 +75,7 @@ bool verbs_gone_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 		     struct verbs_mend *m);
 /** verbs_gone_take() - The peer's end is no more: @m says so. */
 void verbs_gone_take(struct verbs_qp *q, struct verbs_side *s, const struct verbs_mend *m);
-/** verbs_lane_has_other() - Does a queue pair on another way than @way work? */
-bool verbs_lane_has_other(const struct verbs_lane *l, unsigned way);
+/** verbs_mend_has_other() - Does a queue pair on another way than @way work? */
+bool verbs_mend_has_other(const struct verbs_lane *l, unsigned way);
 
 #endif

@@ -119,7 +119,7 @@ static void lane_init(struct verbs_lane *l)
 		l->in[i] = (struct verbs_in){.seq = i - VERBS_SEQS, .done = true};
 }
 
-int verbs_lane_open(struct verbs_lane *l, unsigned nr_qps)
+int verbs_qps_open(struct verbs_lane *l, unsigned nr_qps)
 {
 	unsigned of_way[VERBS_WAYS_MAX] = {0};
 	int ret;
@@ -181,9 +181,9 @@ static void way_close(struct verbs_lane *l, struct verbs_way *w)
 	w->slots_mr = NULL;
 }
 
-void verbs_lane_close(struct verbs_lane *l)
+void verbs_qps_close(struct verbs_lane *l)
 {
-	assert(!verbs_lane_connects(l));
+	assert(!verbs_qps_connect_due(l));
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		if (l->qp[i].qp)
 			end_say(l, qp_dev(l, &l->qp[i]), "queue pair", verbs_qp_end(l, &l->qp[i]));
@@ -276,8 +276,8 @@ void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w)
 	atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
 }
 
-void verbs_lane_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
-		      bool fatal)
+void verbs_qps_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
+		     bool fatal)
 {
 	for (unsigned i = 0; !qp && i < l->nr_ways; i++)
 		if (l->way[i].cq == cq)
@@ -452,7 +452,7 @@ void verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct ver
 	verbs_dial(&qp_dev(l, q)->dials, &q->dial);
 }
 
-bool verbs_lane_connects(const struct verbs_lane *l)
+bool verbs_qps_connect_due(const struct verbs_lane *l)
 {
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		if (verbs_qp_connects(&l->qp[i]))

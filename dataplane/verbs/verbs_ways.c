@@ -308,7 +308,7 @@ static bool side_is_stuck(const struct gx_conn *c, const struct verbs_qp *q, str
 static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct verbs_qp *q,
 		       struct verbs_side *s, uint64_t now_ns)
 {
-	bool has_other = verbs_lane_has_other(l, q->way), astray = l->way[q->way].astray, late;
+	bool has_other = verbs_mend_has_other(l, q->way), astray = l->way[q->way].astray, late;
 	bool stuck = side_is_stuck(c, q, s, now_ns);
 	int state = qp_state(q);
 

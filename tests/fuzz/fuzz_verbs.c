@@ -39,10 +39,10 @@ static void fuzz_mend(const uint8_t *b, uint32_t len)
 	uint8_t out[VERBS_MEND_B];
 	struct verbs_mend m;
 
-	if (verbs_mend_get(b, len, &m))
+	if (verbs_hello_mend_get(b, len, &m))
 		return;
 	CHECK(len == VERBS_MEND_B && m.qp < VERBS_QPS_MAX);
-	verbs_mend_put(out, &m);
+	verbs_hello_mend_put(out, &m);
 	CHECK(!memcmp(out, b, len));
 }
 

@@ -593,6 +593,39 @@ def rule_states(house):
             house.fail(path, code.count("\n", 0, match.start()) + 1, f"{match.group(1)} is written by hand: {name}() looks into the table")
 
 
+def part_of(stem, noun):
+    """Is file noun_x.c a part of noun.c?"""
+    return stem == noun or stem.startswith(noun + "_")
+
+
+def rule_nouns(house):
+    """A name that crosses a file does not begin with the noun of another file of its room. That of a room, of a link and of the API
+    are everybody's there."""
+    rooms = {}
+    for path, text in house.sources(".c"):
+        if folder_of(path) in ("dataplane", "tools"):
+            rooms.setdefault(os.path.dirname(path), {})[stem_of(path)] = (path, text)
+    for room, files in rooms.items():
+        for stem, (path, text) in files.items():
+            code = code_only(text)
+            own = set(re.findall(r"^static\b[^;{}=]*?(\w+)\((?!\()", code, re.M))
+            for name, line, _, _ in functions(code):
+                nouns = [n for n in files if part_of(name, n) and n != os.path.basename(room) and not n.startswith("link_")]
+                if nouns and name not in own and not any(part_of(stem, n) for n in nouns):
+                    house.fail(path, line, f"{name}() has the noun of {max(nouns, key=len)}.c")
+
+
+# What a thing was called once: docs/architecture.md has the word of today.
+WORDS_GONE = re.compile(r"\b(?:\w*doom\w*|cc_told|pkt_told|nr_told|told_(?:b|ns|by|fds)|cc_beside|sub_comps|rx_give_up|tx_unref)\b")
+
+
+def rule_words(house):
+    for path, text in house.sources(".c", ".h"):
+        for number, line in enumerate(code_only(text).splitlines(), 1):
+            for match in WORDS_GONE.finditer(line):
+                house.fail(path, number, f"{match[0]}: docs/architecture.md, Words, has the word for it")
+
+
 def rule_function_length(house):
     """Functions stay short."""
     for path, text in house.sources(".c", ".h", ".cu"):
@@ -603,7 +636,7 @@ def rule_function_length(house):
                 house.warn(path, first, f"{name}() has {lines} lines; aim for {FUNCTION_WARN} at most")
 
 
-RULES = (rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_links, rule_tool_rooms, rule_bindings, rule_tests, rule_public_header,
+RULES = (rule_nouns, rule_words, rule_spdx, rule_no_parent_path, rule_no_typedef_struct, rule_folders, rule_rooms, rule_links, rule_tool_rooms, rule_bindings, rule_tests, rule_public_header,
          rule_cuda_sources, rule_leaves, rule_pure, rule_third_party, rule_where, rule_doc_columns, rule_doc_length, rule_doc_links, rule_doc_options, rule_doc_files,
          rule_calls, rule_circles, rule_drawing, rule_file_length, rule_texts, rule_mutants, rule_packages, rule_states, rule_function_length)
 
@@ -637,6 +670,11 @@ SAMPLES = (
     (rule_tool_rooms, {"tools/gxd/a.c": "void f(void)\n{\n\tg();\n}\n", "tools/gxd/serve/b.c": "void g(void)\n{\n}\n"}, 0),
     (rule_links, {"dataplane/control/a.c": '#include "verbs/verbs.h"\nint a = GX_LINK_TCP;\n'}, 2),
     (rule_links, {"dataplane/core/a.c": "void *a(struct gx_conn *c)\n{\n\treturn c->verbs ? c->verbs : tcp_conn_of(c);\n}\n"}, 3),
+    (rule_nouns, {"dataplane/packet/a.c": "void b_x(void)\n{\n}\n", "dataplane/packet/b.c": "void b_y(void)\n{\n}\n"}, 1),
+    (rule_nouns, {"dataplane/packet/a.c": "static void b_x(void)\n{\n}\nvoid packet_z(void)\n{\n}\n", "dataplane/packet/b_c.c": "void b_y(void)\n{\n}\n",
+                  "dataplane/packet/b.c": ""}, 0),
+    (rule_words, {"poll/a.c": "int doomed;\n"}, 1),
+    (rule_words, {"poll/a.c": "/* doom */\nint b;\n"}, 0),
     (rule_links, {"dataplane/api/links.c": '#include "tcp/tcp.h"\n', "dataplane/tcp/a.c": "int a = GX_LINK_TCP;\n"}, 0),
     (rule_rooms, {"dataplane/core/a.c": '#include "packet/pkt.h"\n'}, 1),
     (rule_rooms, {"dataplane/packet/a.c": '#include "core/core.h"\n#include "gx_internal/port.h"\n#include <stdio.h>\n'}, 0),

@@ -195,7 +195,7 @@ static bool ctl_may(unsigned from, unsigned to)
 
 static const struct change ctl_changes[] = {
 	{CTL_CONNECT, CTL_HELLO, "conn_begin, without a key"},
-	{CTL_CONNECT, CTL_TLS, "conn_begin with a key; ctl_conn_accepted"},
+	{CTL_CONNECT, CTL_TLS, "conn_begin with a key; ctl_frame_accepted"},
 	{CTL_TLS, CTL_HELLO, "client_let_in, ctl_first_answer"},
 	{CTL_HELLO, CTL_PROVE, "client_hello_take"},
 	{CTL_HELLO, CTL_LANES, "server_hello_take; connect_send, by client_hello_take"},

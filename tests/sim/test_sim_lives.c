@@ -290,8 +290,8 @@ static void twice__data(void **state)
 		struct gx_tx tx = {.data = src + (size_t)pkt * e->shape.quantum};
 		struct gx_port_queue *q = e->link->q;
 
-		tx_data_make(e, &tx, e->out[0].op, pkt,
-			     &(struct tx_how){.kind = PKT_K_DATA, .resend = true, .copy = true});
+		make_data(e, &tx, e->out[0].op, pkt,
+			  &(struct tx_how){.kind = PKT_K_DATA, .resend = true, .copy = true});
 		assert_int_equal(q->ops->tx_burst(q, GX_HALF_DATA, &tx, 1), 1);
 	}
 	rig_pass(r, MS);
@@ -333,7 +333,7 @@ static void twice__of_the_message_before(void **state)
 	assert_int_equal(p->in[0].mid, GX_WIRE_MIDS);
 	assert_int_equal(p->in[0].state, IN_ACTIVE);
 	e->ops[e->out[0].op].mid = 0;
-	tx_data_make(e, &tx, e->out[0].op, 3, &(struct tx_how){.kind = PKT_K_DATA, .resend = true});
+	make_data(e, &tx, e->out[0].op, 3, &(struct tx_how){.kind = PKT_K_DATA, .resend = true});
 	e->ops[e->out[0].op].mid = GX_WIRE_MIDS;
 	assert_int_equal(real_ops->tx_burst(q, GX_HALF_DATA, &tx, 1), 1);
 	rig_pass(r, 100000);

@@ -216,7 +216,7 @@ static void seek__answers_are_few(void **state)
 
 	for (unsigned i = 0; i < 1000; i++) {
 		if (flow_room(e->flow) > 100)
-			tx_probe(e, 0, GX_PKT_SEEK);
+			make_probe(e, 0, GX_PKT_SEEK);
 		rig_pass(r, 10000);
 	}
 	rig_pass(r, 10 * MS);
@@ -237,7 +237,7 @@ static void seek__of_a_port_with_one_path(void **state)
 {
 	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .mem_b = BYTES});
 
-	tx_probe(rig_ep(r, 0, 0), 0, GX_PKT_SEEK);
+	make_probe(rig_ep(r, 0, 0), 0, GX_PKT_SEEK);
 	put(r, BYTES);
 	rig_comps(r, 0, 1, SECOND);
 	rig_done(r);

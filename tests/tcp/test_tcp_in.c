@@ -257,15 +257,15 @@ static void done__leads_and_the_program_closes(void **state)
 	SENT(2, 1, 0);
 	b->conn.ep[0] = &b->e->ep;
 	b->conn.nr_lanes = 1;
-	tcp_conn_push(&b->conn);
+	link_tcp_push(&b->conn);
 	SENT(2, 1, 1);
 	side_turn(p, 0);
 	assert_int_equal(p->side[0].nr_done, 2);
 	pair_settle(p);
 	assert_int_equal(recv(p->side[0].e->sock[0].fd, &c, 1, MSG_DONTWAIT), -1);
 	b->e->ep.ops->ep_fail(&b->e->ep, -ECANCELED);
-	tcp_conn_release(&b->conn);
-	tcp_conn_push(&b->conn); /* it has no sockets any more */
+	link_tcp_release(&b->conn);
+	link_tcp_push(&b->conn); /* it has no sockets any more */
 	SENT(2, 1, 2);
 	b->conn.nr_lanes = 0;
 	pair_free(p);

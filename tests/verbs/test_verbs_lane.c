@@ -111,7 +111,7 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 	e->lane->nr_ways = 1;
 	e->lane->way[0] = (struct verbs_way){.dev = e->dev, .window_b = 16 * CHUNK_B};
 	e->lane->region = e->region;
-	assert_int_equal(verbs_lane_open(e->lane, nr_qps), 0);
+	assert_int_equal(verbs_qps_open(e->lane, nr_qps), 0);
 	verbs_port_fill(e->dev, &e->hello);
 	for (unsigned i = 0; i < nr_qps; i++)
 		assert_int_equal(verbs_qp_reset(e->lane, &e->lane->qp[i], &e->side[i].own), 0);
@@ -120,7 +120,7 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 /* Until the threads of the device have done what they were asked for. */
 static void dials_wait(const struct end *e)
 {
-	while (verbs_lane_connects(e->lane))
+	while (verbs_qps_connect_due(e->lane))
 		sched_yield();
 }
 
@@ -239,7 +239,7 @@ static void end_close(struct end *e)
 		assert_int_equal(e->lane->op[i].data_redo, 0);
 	assert_int_equal(e->core->comps_due, 0);
 	assert_true(verbs_lane_is_quiet(e->lane));
-	verbs_lane_close(e->lane);
+	verbs_qps_close(e->lane);
 	verbs_reg_put(e->dev, &e->mem);
 	verbs_dev_close(e->dev);
 	free(e->mem.addr);
@@ -1496,8 +1496,8 @@ static bool open_fails(unsigned i)
 	if (!failed) {
 		l->nr_ways = 1;
 		l->way[0].dev = dev;
-		failed = !reg_both(dev, &mem, GX_ACCESS_PUT) || verbs_lane_open(l, 2);
-		verbs_lane_close(l);
+		failed = !reg_both(dev, &mem, GX_ACCESS_PUT) || verbs_qps_open(l, 2);
+		verbs_qps_close(l);
 		verbs_reg_put(dev, &mem);
 		verbs_dev_close(dev);
 	}
@@ -1968,10 +1968,10 @@ static void lane__is_not_ended(void **state)
 		memset(l, 0, sizeof(*l));
 		l->nr_ways = 1;
 		l->way[0].dev = dev;
-		assert_int_equal(verbs_lane_open(l, 2), 0);
+		assert_int_equal(verbs_qps_open(l, 2), 0);
 		log_watch("does not end a");
 		*keep[i] = 1;
-		verbs_lane_close(l);
+		verbs_qps_close(l);
 		assert_int_equal(nr_logged, 1);
 		assert_int_equal(*keep[i], 0);
 	}
@@ -2104,17 +2104,17 @@ static void hello__bad(void **state)
 		h.qp[3].qpn = bad_qpns[i];
 		len = verbs_hello_put(b, &h);
 		assert_int_equal(verbs_hello_get(b, len, &got), -EPROTO);
-		verbs_mend_put(b, &(struct verbs_mend){.say = {bad_qpns[i], 1}});
+		verbs_hello_mend_put(b, &(struct verbs_mend){.say = {bad_qpns[i], 1}});
 		if (bad_qpns[i] != h.qp[2].qpn)
-			assert_int_equal(verbs_mend_get(b, VERBS_MEND_B, &seen), -EPROTO);
+			assert_int_equal(verbs_hello_mend_get(b, VERBS_MEND_B, &seen), -EPROTO);
 	}
-	verbs_mend_put(b, &m);
-	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B, &seen), 0);
+	verbs_hello_mend_put(b, &m);
+	assert_int_equal(verbs_hello_mend_get(b, VERBS_MEND_B, &seen), 0);
 	assert_memory_equal(&seen, &m, sizeof(m));
-	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B - 1, &seen), -EPROTO);
+	assert_int_equal(verbs_hello_mend_get(b, VERBS_MEND_B - 1, &seen), -EPROTO);
 	m.say = (struct verbs_qp_say){0}; /* it is no more */
-	verbs_mend_put(b, &m);
-	assert_int_equal(verbs_mend_get(b, VERBS_MEND_B, &seen), 0);
+	verbs_hello_mend_put(b, &m);
+	assert_int_equal(verbs_hello_mend_get(b, VERBS_MEND_B, &seen), 0);
 	hello_full(&h, 2);
 	for (unsigned i = 0; i < 5; i++) {
 		hello_full(&h, 2);

@@ -128,7 +128,7 @@ static void lane_open(struct end *e)
 	l->ep = &e->ep;
 	l->region = v->region;
 	conn_lane_ways(e->conn, 0, l);
-	assert_int_equal(verbs_lane_open(l, v->nr_qps), 0);
+	assert_int_equal(verbs_qps_open(l, v->nr_qps), 0);
 	v->lane[0] = l;
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		assert_int_equal(verbs_qp_reset(l, &l->qp[i], &v->side[i].own), 0);
@@ -137,7 +137,7 @@ static void lane_open(struct end *e)
 /* Until the threads of the devices have done what they were asked for. */
 static void dials_wait(const struct end *e)
 {
-	while (verbs_lane_connects(e->lane))
+	while (verbs_qps_connect_due(e->lane))
 		sched_yield();
 }
 
@@ -270,7 +270,7 @@ static void end_close(struct end *e)
 	assert_int_equal(e->lane->nr_ops, 0);
 	for (unsigned w = 0; w < e->lane->nr_ways; w++)
 		assert_int_equal(e->lane->way[w].under_b, 0);
-	verbs_lane_close(e->lane);
+	verbs_qps_close(e->lane);
 	verbs_conn_close(e->conn);
 	verbs_mem_put(verbs_rails_of(e->gx), &e->mem);
 	verbs_rails_close(verbs_rails_of(e->gx));
@@ -1121,10 +1121,10 @@ static void lane__without_a_way(void **state)
 	l->region = verbs_conn_of(r->client.conn)->region;
 	conn_lane_ways(r->client.conn, 0, l);
 	l->qp_way[0] = l->qp_way[1] = 1;
-	assert_int_equal(verbs_lane_open(l, 2), 0);
+	assert_int_equal(verbs_qps_open(l, 2), 0);
 	op.mem = &r->client.mem;
 	assert_int_equal(verbs_post(l, &op, NULL), -EOPNOTSUPP);
-	verbs_lane_close(l);
+	verbs_qps_close(l);
 	free(l);
 	rig_free(r);
 }
@@ -1204,10 +1204,10 @@ static void mend__gone_of_all(void **state)
 	struct rig *r = rig_two(4);
 	uint8_t b[VERBS_MEND_B];
 
-	verbs_mend_put(b, &(struct verbs_mend){.qp = 4});
+	verbs_hello_mend_put(b, &(struct verbs_mend){.qp = 4});
 	assert_int_equal(verbs_conn_mend(r->client.conn, b, sizeof(b)), -EPROTO);
 	for (unsigned k = 0; k < 8; k++) {
-		verbs_mend_put(b, &(struct verbs_mend){.qp = k % 4, .taken = UINT32_MAX});
+		verbs_hello_mend_put(b, &(struct verbs_mend){.qp = k % 4, .taken = UINT32_MAX});
 		assert_int_equal(verbs_conn_mend(r->client.conn, b, sizeof(b)), 0);
 	}
 	UNTIL(r, is_faulty(&r->client));

@@ -56,9 +56,9 @@ struct report {
 	bool unchecked; /* some row is unchecked */
 	int signo;	/* signal that ended the program; 0: none */
 	struct report_row last;
-	bool terminal;	  /* stderr is a terminal */
-	bool progress;	  /* a progress line is on the terminal */
-	uint64_t told_ns; /* time of the last progress, or of the start */
+	bool terminal;	   /* stderr is a terminal */
+	bool progress;	   /* a progress line is on the terminal */
+	uint64_t shown_ns; /* time of the last progress, or of the start */
 };
 
 int report_format_parse(const char *text, enum report_format *out)
@@ -132,7 +132,7 @@ int report_open(const struct report_opts *opts, struct report **out)
 	o->opts = *opts;
 	o->file.fd = o->lines = -1;
 	o->terminal = isatty(STDERR_FILENO);
-	o->told_ns = gx_now();
+	o->shown_ns = gx_now();
 	if (!uname(&u))
 		snprintf(o->host, sizeof(o->host), "%s", u.nodename);
 	ret = opts->lines_path ? report_lines_open(o) : 0;
@@ -206,10 +206,10 @@ void report_progress(struct report *report, const char *fmt, ...)
 	uint64_t now = gx_now();
 	va_list ap;
 
-	if (!report->terminal && now - report->told_ns < REPORT_TELL_NS)
+	if (!report->terminal && now - report->shown_ns < REPORT_TELL_NS)
 		return;
 	pthread_mutex_lock(&report_lock);
-	report->told_ns = now;
+	report->shown_ns = now;
 	report_progress_end(report);
 	fputs(report->terminal ? "\r" : "gxperf: ", stderr);
 	va_start(ap, fmt);
