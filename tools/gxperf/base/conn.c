@@ -372,11 +372,10 @@ static bool perf_is_pulled(const struct perf *perf)
 	return perf_is_long(perf) && !perf_is_verbs(perf) && perf_is_host(perf);
 }
 
-/* Do RDMA devices move all bytes? Short sends go by packets, and perhaps memory of GPUs. */
+/* Do RDMA devices move all bytes? Sends go by packets, and perhaps memory of GPUs. */
 static bool perf_is_rdma(const struct perf *perf)
 {
-	return perf_is_verbs(perf) && perf_is_host(perf) &&
-	       (perf->opts->op != GX_OP_SEND || perf_is_long(perf));
+	return perf_is_verbs(perf) && perf_is_host(perf) && perf->opts->op != GX_OP_SEND;
 }
 
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
