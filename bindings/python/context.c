@@ -641,11 +641,17 @@ static PyObject *context_poll_all(PyObject *self, PyObject *unused)
 	return PyLong_FromUnsignedLongLong(c->nr_ended);
 }
 
-static PyObject *context_arm(PyObject *self, PyObject *unused)
+/* @seen: what _poll() returned last. As turn_arm(); 1, too, where an operation has ended since. */
+static PyObject *context_arm(PyObject *self, PyObject *seen)
 {
 	struct context *c = (struct context *)self;
+	uint64_t nr = PyLong_AsUnsignedLongLong(seen);
 
-	return PyLong_FromLong(is_open(c) ? turn_arm(c) : -1);
+	if (PyErr_Occurred())
+		return NULL;
+	if (!is_open(c))
+		return PyLong_FromLong(-1);
+	return PyLong_FromLong(nr != c->nr_ended ? 1 : turn_arm(c));
 }
 
 static PyObject *context_disarm(PyObject *self, PyObject *unused)
@@ -715,7 +721,7 @@ static PyMethodDef context_methods[] = {
 	 "Take a key back. Blocks until no peer uses it."},
 	{"_fd", context_fd, METH_NOARGS, NULL},
 	{"_poll", context_poll_all, METH_NOARGS, NULL},
-	{"_arm", context_arm, METH_NOARGS, NULL},
+	{"_arm", context_arm, METH_O, NULL},
 	{"_disarm", context_disarm, METH_NOARGS, NULL},
 	{"_lost", context_lost, METH_NOARGS, NULL},
 	{"_stats", context_stats_text, METH_NOARGS, NULL},

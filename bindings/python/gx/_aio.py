@@ -31,7 +31,7 @@ class Waker:
                     future.set_result(None)
 
     def run(self):
-        """Arm only when nothing is left to take: so no wake is lost."""
+        """Arm only when nothing is left to take, here or by a poll of other code since: so no wake is lost."""
         if self.later:
             self.later.cancel()
         self.later, arm = None, 1
@@ -41,7 +41,7 @@ class Waker:
             if not self.waits:
                 self.end()
                 return
-            arm = self.context._arm() if self.fd >= 0 else -1
+            arm = self.context._arm(self.seen) if self.fd >= 0 else -1
         self.armed = arm == 0
         if not self.armed:
             self.later = self.loop.call_later(PAUSE_S, self.run)
@@ -52,10 +52,12 @@ class Waker:
         self.armed = False
 
     def end(self):
-        self.context._wakers.pop(self.loop, None)
+        if self.context._wakers.get(self.loop) is self:  # not one that another task has made since
+            del self.context._wakers[self.loop]
         self.disarm()
         if self.later:
             self.later.cancel()
+            self.later = None
         if self.fd >= 0:
             self.loop.remove_reader(self.fd)
             os.close(self.fd)
@@ -84,7 +86,7 @@ async def _wait(op):
             futures.remove(future)
             if not futures:
                 waker.waits.pop(op, None)
-            if not waker.waits and waker.loop in op._context._wakers:
+            if not waker.waits:
                 waker.end()
     return op.wait()
 
