@@ -20,6 +20,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define PEER_TIMEOUT_NS 60000000000ull /* a core that such a build and a busy machine slow is not lost */
+#else
+#define PEER_TIMEOUT_NS 5000000000ull
+#endif
+
 uint64_t ctx_host_delay_ns;
 
 /* ---- options ---- */
@@ -105,7 +111,7 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	if (ret)
 		return ret;
 	o->nr_cores = o->nr_cores ? o->nr_cores : 1;
-	o->peer_timeout_ns = o->peer_timeout_ns ? o->peer_timeout_ns : 5000000000ull;
+	o->peer_timeout_ns = o->peer_timeout_ns ? o->peer_timeout_ns : PEER_TIMEOUT_NS;
 	if (!o->ports || !o->nr_ports) {
 		o->ports = default_ports;
 		/* The kernel's sockets cannot write to a GPU. */

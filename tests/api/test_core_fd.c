@@ -92,7 +92,7 @@ static bool late_put(void *arg, uint64_t now_ns)
 
 static void end_open(struct end *e, bool server)
 {
-	struct gx_opts o = {.nr_cores = 1, .server = server, .peer_timeout_ns = 5000000000ull};
+	struct gx_opts o = {.nr_cores = 1, .server = server, .peer_timeout_ns = 60000000000ull};
 
 	*e = (struct end){0};
 	if (server)

@@ -297,7 +297,7 @@ void node_open(struct node *n, const struct node_cfg *cfg)
 	o.ports = ports.v;
 	o.nr_ports = 1;
 	o.packet = GX_WITH(gx_packet_opts, .slots = cfg->slots);
-	o.peer_timeout_ns = cfg->timeout_ns;
+	o.peer_timeout_ns = cfg->timeout_ns ? cfg->timeout_ns : 60000000000ull;
 	o.server = cfg->server;
 	o.host = GX_WITH(gx_host_opts, .pull = GX_PULL_ON, /* auto depends on the machine */
 			 .local = is_local(cfg->port) ? GX_AUTO : GX_OFF);
