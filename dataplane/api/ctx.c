@@ -21,7 +21,8 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define PEER_TIMEOUT_NS 60000000000ull /* a core that such a build and a busy machine slow is not lost */
+#define PEER_TIMEOUT_NS                                                                            \
+	60000000000ull /* a core that such a build and a busy machine slow is not lost */
 #else
 #define PEER_TIMEOUT_NS 5000000000ull
 #endif

@@ -657,7 +657,7 @@ static void flow_rx_skip(struct flow *f, uint32_t n)
 		bits_clear(f->rx, f->rx_mask, seq, 1);
 }
 
-void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool data, bool now_flag)
+void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool ack_now)
 {
 	int32_t ahead = flow_rx_ahead(f, psn);
 	uint64_t seq = f->rx_next + (uint64_t)(int64_t)ahead;
@@ -675,7 +675,7 @@ void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool data, bool
 		f->ack_due_ns = GX_MIN(f->ack_due_ns, now_ns + f->ack_delay_ns);
 	if (ahead && !f->ordered)
 		flow_ack_soon(f, now_ns);
-	f->ack_want |= now_flag;
+	f->ack_want |= ack_now;
 }
 
 void flow_rx_marked(struct flow *f)

@@ -90,9 +90,8 @@ enum flow_rx { FLOW_RX_NEW, FLOW_RX_DUP, FLOW_RX_OLD };
 /* Is this psn a new one (32 bits of the header, expanded here)? Nothing changes, so a packet that
  * is dropped for another reason stays unacknowledged. */
 enum flow_rx flow_rx_look(const struct flow *f, uint32_t psn);
-/* The packet was accepted: remember it, and acknowledge it later. @data: it was DATA. @now_flag:
- * ACK_NOW or EOM was set. */
-void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool data, bool now_flag);
+/* The packet was accepted: remember it, and acknowledge it later; @ack_now: at the next chance. */
+void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool ack_now);
 /* It came with a mark of congestion. */
 void flow_rx_marked(struct flow *f);
 /* A duplicate means that the peer misses our ACK: send one soon. */

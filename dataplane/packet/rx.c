@@ -259,7 +259,7 @@ static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct
 
 	if (h->mid > rx->len || !rx_recs(e, rx->data, recs))
 		return false;
-	flow_rx_take(e->flow, e->now_ns, h->psn, false, h->flags & GX_PKT_ACK_NOW);
+	flow_rx_take(e->flow, e->now_ns, h->psn, h->flags & GX_PKT_ACK_NOW);
 	return !h->mid || rx_ack(e, (const uint8_t *)rx->data + recs, h->mid);
 }
 
@@ -268,7 +268,7 @@ static void rx_probe(struct pkt_ep *e, const struct gx_wire_hdr *h)
 {
 	e->path.seek_due |= h->flags & GX_PKT_SEEK;
 	e->rx.done_due = e->rx.done_used;
-	flow_rx_take(e->flow, e->now_ns, h->psn, false, true);
+	flow_rx_take(e->flow, e->now_ns, h->psn, true);
 }
 
 static bool rx_ctl_any(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
@@ -409,7 +409,7 @@ static bool rx_is_plain(const struct pkt_ep *e, const struct in_msg *m)
 RX_INLINE bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
 			struct in_msg *m, enum rx_by by)
 {
-	flow_rx_take(e->flow, e->now_ns, h->psn, true, h->flags & (GX_PKT_EOM | GX_PKT_ACK_NOW));
+	flow_rx_take(e->flow, e->now_ns, h->psn, h->flags & (GX_PKT_EOM | GX_PKT_ACK_NOW));
 	if (by == RX_BY_CORE && rx_is_plain(e, m)) {
 		rx_copy(e->link, rx, h, m);
 		by = RX_BY_NOBODY;
@@ -461,7 +461,7 @@ RX_INLINE bool rx_data_take(struct pkt_ep *e, const struct gx_rx *rx, const stru
 	}
 	if (gx_unlikely(!active)) {
 		if (rx_unplaced(e, h, m))
-			flow_rx_take(e->flow, e->now_ns, h->psn, true, true);
+			flow_rx_take(e->flow, e->now_ns, h->psn, true);
 		return false;
 	}
 	if (msg_pkt(m->shape, m->len, h->moff, rx->len, h->flags & GX_PKT_EOM, &pkt) ||
@@ -475,7 +475,7 @@ RX_INLINE bool rx_data_take(struct pkt_ep *e, const struct gx_rx *rx, const stru
 			return false; /* it counts as lost, and comes again */
 	} else if (!bad_again(e, m, pkt)) {
 		gx_stat_add(pkt_stats(e->link), GX_STAT_RX_DUP, 1);
-		flow_rx_take(e->flow, e->now_ns, h->psn, false, true);
+		flow_rx_take(e->flow, e->now_ns, h->psn, true);
 		return false;
 	}
 	return rx_place(e, rx, h, m, by);

@@ -546,7 +546,7 @@ static void call__when_the_thread_that_turned_is_gone(void **state)
 	pthread_join(thread, NULL);
 	begin_ns = gx_now();
 	assert_int_equal(gx_mem_free(own.mem), 0);
-	assert_true(gx_now() - begin_ns < SECOND / 2);
+	assert_true(gx_now() - begin_ns < 10 * SECOND);
 	own_is_others(r);
 	rig_done(r);
 	own_close();

@@ -378,7 +378,7 @@ static void data_came(struct rig *r, struct rig_sender *s, const struct rig_even
 		flow_rx_again(s->rx, r->now_ns);
 		return;
 	}
-	flow_rx_take(s->rx, r->now_ns, ev->psn, true, c == UINT32_MAX);
+	flow_rx_take(s->rx, r->now_ns, ev->psn, c == UINT32_MAX);
 	if (ev->marked)
 		flow_rx_marked(s->rx);
 	if (c == UINT32_MAX)

@@ -46,7 +46,7 @@ static void take_n(struct flow *f, uint64_t now, uint64_t psn, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		assert_int_equal(flow_rx_look(f, (uint32_t)(psn + i)), FLOW_RX_NEW);
-		flow_rx_take(f, now, (uint32_t)(psn + i), true, false);
+		flow_rx_take(f, now, (uint32_t)(psn + i), false);
 	}
 }
 
@@ -618,11 +618,11 @@ static void rx_look__new_dup_old(void **state)
 	assert_int_equal(flow_rx_look(f, 5000), FLOW_RX_NEW); /* looking changes nothing */
 	take_n(f, 0, 5000, 1);
 	assert_int_equal(flow_rx_look(f, 5000), FLOW_RX_DUP);
-	flow_rx_take(f, 0, 5000 + FLOW_WINDOW_MAX, true, false);
+	flow_rx_take(f, 0, 5000 + FLOW_WINDOW_MAX, false);
 	assert_int_equal(flow_rx_look(f, 5000), FLOW_RX_OLD);
 	assert_int_equal(flow_rx_look(f, 5001), FLOW_RX_NEW);
 	assert_int_equal(flow_rx_look(f, 5000 + FLOW_WINDOW_MAX - 1), FLOW_RX_NEW);
-	flow_rx_take(f, 0, 5000 + 100000, true, false); /* all bits are someone else's now */
+	flow_rx_take(f, 0, 5000 + 100000, false); /* all bits are someone else's now */
 	for (uint32_t psn = 5000 + 100001 - FLOW_WINDOW_MAX; psn < 5000 + 100000; psn++)
 		assert_int_equal(flow_rx_look(f, psn), FLOW_RX_NEW);
 	assert_int_equal(flow_rx_look(f, 5000 + 100000 - FLOW_WINDOW_MAX), FLOW_RX_OLD);
@@ -651,7 +651,7 @@ static void rx_take__random_order(void **state)
 				 seen[at] ? FLOW_RX_DUP : FLOW_RX_NEW);
 		if (seen[at])
 			continue;
-		flow_rx_take(f, i, (uint32_t)(cfg.rx_psn + at), true, false);
+		flow_rx_take(f, i, (uint32_t)(cfg.rx_psn + at), false);
 		seen[at] = 1;
 		top = GX_MAX(top, at);
 		assert_true(flow_ack_build(f, i, &a));
@@ -696,7 +696,7 @@ static void ack_due__flag_and_again(void **state)
 	struct flow *f = flow_new(&cfg_lossy);
 	struct gx_wire_ack a;
 
-	flow_rx_take(f, 100 * US, 0, true, true);
+	flow_rx_take(f, 100 * US, 0, true);
 	assert_true(flow_ack_due(f, 100 * US));
 	assert_true(flow_ack_build(f, 100 * US, &a));
 	flow_rx_again(f, 200 * US);
@@ -764,7 +764,7 @@ static void ack_build__late_one(void **state)
 
 	take_n(f, 0, 1, 800);
 	flow_ack_build(f, 0, &a);
-	flow_rx_take(f, 0, 0, true, false);
+	flow_rx_take(f, 0, 0, false);
 	flow_ack_build(f, 0, &a);
 	assert_int_equal(a.nr_words, 13);
 	assert_int_equal(a.words[12] >> 32 & 1, 1);
@@ -773,8 +773,8 @@ static void ack_build__late_one(void **state)
 
 	f = flow_new(&cfg_lossy); /* the same with no ACK in between */
 	take_n(f, 0, 1, 831);
-	flow_rx_take(f, 0, 0, true, false);
-	flow_rx_take(f, 0, 832, true, false);
+	flow_rx_take(f, 0, 0, false);
+	flow_rx_take(f, 0, 832, false);
 	flow_ack_build(f, 0, &a);
 	assert_int_equal(a.nr_words, 14);
 	flow_close(f);
@@ -820,7 +820,7 @@ static void grant__amounts(void **state)
 	flow_grant_used(f, 30);
 	assert_int_equal(flow_granted(f), 70);
 	assert_int_equal(flow_grant(f, UINT32_MAX, 80), 10);
-	flow_rx_take(f, 0, 0, true, true);
+	flow_rx_take(f, 0, 0, true);
 	assert_true(flow_ack_build(f, 0, &a));
 	assert_int_equal(a.credit, 110);
 	flow_grant_used(f, 1000); /* more than there was */
@@ -975,7 +975,7 @@ static void sim_rx(struct sim *s, const struct event *e)
 		flow_rx_again(s->rx, s->now);
 		return;
 	}
-	flow_rx_take(s->rx, s->now, e->psn, !probe, probe || e->item == s->cfg.items - 1);
+	flow_rx_take(s->rx, s->now, e->psn, probe || e->item == s->cfg.items - 1);
 	if (probe || s->arrived[e->item])
 		return;
 	s->arrived[e->item] = 1;

@@ -29,7 +29,7 @@ MUTANTS = {
             [("dataplane/packet/in.c", "(e, rec->cancel.sent - seen);", "(e, rec->cancel.sent - seen - 1);")],
             ["sim_ops cancel__put"]),
     "M2": ("a packet that comes twice is placed twice, and its buffer goes back at once",
-           [("dataplane/packet/rx.c", "\t\tflow_rx_take(e->flow, e->now_ns, h->psn, false, true);\n\t\treturn false;\n\t}\n\treturn rx_place",
+           [("dataplane/packet/rx.c", "\t\tflow_rx_take(e->flow, e->now_ns, h->psn, true);\n\t\treturn false;\n\t}\n\treturn rx_place",
              "\t\trx_place(e, rx, h, m, by);\n\t\treturn false;\n\t}\n\treturn rx_place")],
            ["sim_lives twice__data"]),
     "M3": ("the generation of a cid is ignored",

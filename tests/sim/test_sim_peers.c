@@ -601,7 +601,7 @@ static void away__nothing_moves_after_a_forged_packet(void **state)
 			post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
 		rig_pass(r, at_ns[i]);
 		flow_rx_take(e->flow, r->now_ns, (uint32_t)rig_ep(r, 0, 0)->psn0 + (1u << 30),
-			     false, true);
+			     true);
 		if (i)
 			post(r, 0, 0, GX_OP_PUT, 1, BUF_B);
 		since_ns = r->now_ns;

@@ -406,10 +406,10 @@ static void packets__are_looked_for(void **state)
 /* The device answers for the peer. All the same the connection ends when the peer's core is silent. */
 static void peer__core_is_asked(void **state)
 {
-	struct rig *r = rig_up_within(1, 500000000);
+	struct rig *r = rig_up_within(1, 2000000000);
 	struct gx_op op = op_to(&r->client, GX_OP_PUT, 64);
 	struct gx_conn_info info = GX_INIT(info);
-	uint64_t until_ns = gx_now() + 1000000000;
+	uint64_t until_ns = gx_now() + 3000000000;
 	struct gx_comp comp;
 
 	op.flags = GX_OP_SILENT;
