@@ -39,7 +39,7 @@ static void acked_data(struct pkt_ep *e, const struct flow_pkt *p)
 	if (i == PKT_NONE || e->ops[i].mid != p->ref)
 		return;
 	op = &e->ops[i];
-	if (op->inlined || op->state == OP_AGAIN || msg_win_test(&op->acked, p->pkt) != 0)
+	if (op->by == BY_OPEN || op->state == OP_AGAIN || msg_win_test(&op->acked, p->pkt) != 0)
 		return;
 	msg_win_set(&op->acked, p->pkt);
 	if (op->gpu->device >= 0)

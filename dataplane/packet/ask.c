@@ -19,7 +19,7 @@ static uint32_t ask_op(const struct pkt_ep *e, uint32_t mid)
 	uint32_t i = e->out[mid % GX_WIRE_MIDS].op;
 	const struct pkt_op *op = i == PKT_NONE ? NULL : &e->ops[i];
 
-	if (!op || op->mid != mid || op->inlined || !op_may_send(op))
+	if (!op || op->mid != mid || op->by == BY_OPEN || !op_may_send(op))
 		return PKT_NONE;
 	return i;
 }

@@ -108,7 +108,7 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 		return;
 	op->reported = true;
 	GX_PROBE(op_done, e, i, status, len);
-	if (status && op->pulled)
+	if (status && op->by == BY_PULL)
 		pull_take_back(e, op); /* before the caller has the memory again */
 	e->ep.core->comps_due -= op_comps(op);
 	if (!op->internal)
@@ -121,7 +121,7 @@ void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
 {
 	struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];
 
-	if (!(op->inlined || op->segs) || s->state == REC_FREE || s->rec.rsn != op->open_rsn)
+	if (!(op->by == BY_OPEN || op->segs) || s->state == REC_FREE || s->rec.rsn != op->open_rsn)
 		return;
 	if (gx_unlikely(op->segs)) {
 		gx_wire_rec_void(&s->rec);
@@ -251,8 +251,7 @@ bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	if (op->state != OP_AGAIN && !op_may_send(op))
 		return false;
-	return !op->inlined && !op->pulled && op->len > e->shape.quantum &&
-	       !msg_win_full(&op->acked);
+	return op->by == BY_PACKETS && op->len > e->shape.quantum && !msg_win_full(&op->acked);
 }
 
 void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i)

@@ -53,6 +53,13 @@ enum { PKT_K_DATA = 1, PKT_K_CTL, PKT_K_PROBE, PKT_K_ASKED };
 
 enum { ACK_HOLD_NO, ACK_HOLD_ASKED, ACK_HOLD_DONE };
 
+/* How the data of an operation goes. */
+enum op_by {
+	BY_PACKETS,
+	BY_OPEN, /* in the OPEN */
+	BY_PULL, /* the peer reads it out of this process */
+};
+
 /* One operation. The ep's free list has the idle ones. */
 struct pkt_op {
 	uint8_t state; /* enum pkt_op_state; op_goto() alone writes it */
@@ -61,8 +68,7 @@ struct pkt_op {
 	/* Facts since it was posted, or since its message began. */
 	bool internal;	       /* serves a peer's get: no completion */
 	bool mapped;	       /* local host memory that GPUs read and write in place */
-	bool inlined;	       /* data goes in the OPEN */
-	bool pulled;	       /* the peer reads the data out of this process; no packets */
+	uint8_t by;	       /* enum op_by */
 	bool peer_crc_by_copy; /* the peer may still check packets that it has acknowledged: until
 				  done it may ask for them again */
 
@@ -73,7 +79,7 @@ struct pkt_op {
 			    has yet to say that the lease held */
 	bool cancel_due; /* there was no room to queue CANCEL */
 
-	uint32_t open_rsn; /* inlined: the record that reads the buffer; segs: that reads those */
+	uint32_t open_rsn; /* BY_OPEN: the record that reads the buffer; segs: that reads those */
 	int status;	   /* DOOMED, ENDED: the status of its completion */
 	uint32_t flags;	   /* GX_OP_* */
 	uint32_t next;	   /* next one in its list; PKT_NONE: end */

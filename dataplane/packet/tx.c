@@ -35,7 +35,6 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 					   .old_mid = old->open.old_mid,
 					   .old_sent = old->open.old_sent}};
 
-	assert(!(op->inlined && op->pulled)); /* an OPEN has one tail */
 	if (op->token & PKT_SLOT_BIT)
 		rec.flags |= GX_REC_SLOT;
 	if (op->leased)
@@ -47,11 +46,11 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 	}
 	if (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT && !op->internal)
 		rec.flags |= GX_REC_IMM | (op->flags & OP_HIDDEN ? GX_REC_HIDDEN : 0);
-	if (op->inlined) {
+	if (op->by == BY_OPEN) {
 		rec.flags |= GX_REC_INLINE;
 		rec.open.data = (const uint8_t *)op->src;
 	}
-	if (op->pulled) {
+	if (op->by == BY_PULL) {
 		rec.flags |= GX_REC_PULL;
 		rec.open.from = (uintptr_t)op->src;
 		pull_give(e, op);
@@ -85,10 +84,17 @@ static bool op_pulls(const struct pkt_ep *e, struct pkt_op *op)
 	       !op_goes_to_gpu(e, op) && pull_sends(e, op);
 }
 
+static enum op_by op_by(const struct pkt_ep *e, struct pkt_op *op)
+{
+	if (op_inlines(e, op))
+		return BY_OPEN;
+	return op_pulls(e, op) ? BY_PULL : BY_PACKETS;
+}
+
 /* A window of bits for its packets, when it needs one. False: none is free. */
 static bool op_window(struct pkt_ep *e, struct pkt_op *op)
 {
-	if (op->inlined || op->pulled || op->words != PKT_NONE || !pkt_needs_window(op->len))
+	if (op->by != BY_PACKETS || op->words != PKT_NONE || !pkt_needs_window(op->len))
 		return true;
 	if (!e->tx.words_free)
 		return false;
@@ -127,7 +133,7 @@ static bool op_may_part(const struct pkt_ep *e, const struct pkt_op *op)
 /* May the peer still check packets of @op after it has acknowledged all of them? */
 static bool op_peer_crc_by_copy(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	if (!e->peer_crc_by_copy || op->inlined || !(op->flags & GX_OP_LOCAL))
+	if (!e->peer_crc_by_copy || op->by == BY_OPEN || !(op->flags & GX_OP_LOCAL))
 		return false;
 	return e->peer_crc_by_copy >> (op_goes_to_gpu(e, op) ? GX_MEM_CUDA : GX_MEM_HOST) & 1;
 }
@@ -157,8 +163,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 
 	if (e->tx.nr_mids >= mids_max || rec_room(e) <= PKT_RECS_KEPT)
 		return false;
-	op->inlined = !again && op_inlines(e, op);
-	op->pulled = !again && !op->inlined && op_pulls(e, op);
+	op->by = again ? BY_PACKETS : op_by(e, op);
 	if ((again && !op_may_part(e, op)) || !op_window(e, op))
 		return false;
 	if (again)
@@ -176,7 +181,7 @@ static bool op_start(struct pkt_ep *e, uint32_t i)
 	op->peer_crc_by_copy = op_peer_crc_by_copy(e, op);
 	op_open_rec(e, op, i, &old);
 	GX_PROBE(op_start, e, i, op->mid, op->len);
-	if (op->inlined || op->pulled) {
+	if (op->by != BY_PACKETS) {
 		op_goto(op, OP_SENT);
 	} else {
 		op_goto(op, OP_SENDING);
