@@ -104,9 +104,9 @@ static uint64_t inflight_of(const struct cc *c, uint64_t b_s, uint32_t pct)
 	return c->rate.phase == RATE_UP ? b + 2ull * c->packet_b : b;
 }
 
-/* gx: a probe beside others ends when they have lost packets, too. Cubic then keeps 0.7 of its window;
- * who kept more would take the rest from it, probe by probe. Alone the model's bytes are not cut: a
- * short queue ends the start at little more than these, and the link was idle until the next probe. */
+/* gx: a probe beside others ends when they have lost packets, too. Cubic keeps 0.7 of its window; 0.85
+ * would take the rest from it, probe by probe. Alone the model's bytes and lumps are not cut: after a
+ * start that a queue of a quarter ended, a sixth of the link would be idle until the next probe. */
 static uint64_t inflight_headroom(const struct cc *c)
 {
 	const struct cc_rate *r = &c->rate;
@@ -624,7 +624,8 @@ static void rtt_step(struct cc *c, uint64_t now_ns)
 	struct cc_rate *r = &c->rate;
 
 	if (r->phase != RATE_RTT) {
-		/* gx: not in the start, which may take 5 s where the round trip is long. */
+		/* gx: not in the start. It may take 5 s where the round trip is long, and longer where
+		 * credit keeps it: a cut window would be in the way when credit comes. */
 		if (!r->rtt_expired || r->idle_restart || r->phase == RATE_STARTUP)
 			return;
 		r->window_before_b = c->window_b;
@@ -766,9 +767,8 @@ static void rate_timeout(struct cc *c, uint64_t now_ns)
 	c->window_b = GX_MAX(window_min(c), c->in_flight_b + c->packet_b);
 }
 
-/* Losses that were none: their bounds go (5.5.10.3), and their round has had none. Where packets come
- * late by a round trip, the start would end at a small part of the rate else, as flow.c has to learn
- * first how late they are. */
+/* Losses that were none: their bounds go (5.5.10.3), and their round has had none. flow.c has to learn
+ * how late packets come: meanwhile such losses would end the start at a small part of the rate. */
 static void rate_spurious(struct cc *c, uint64_t now_ns)
 {
 	struct cc_rate *r = &c->rate;

@@ -554,6 +554,8 @@ static unsigned rx_ctl_burst(struct link_pkt *l, unsigned max)
 {
 	unsigned n = l->q->ops->rx_burst(l->q, GX_HALF_CTL, l->rx_ctl, max);
 
+	/* ACKs are timed by the clock. A core that shares its CPU may have begun this turn long before, and
+	 * would take a round trip of 10 ms for one of 25 us. */
 	if (n)
 		l->core->now_ns = GX_MAX(l->core->now_ns, l->q->heard_ns);
 	for (unsigned i = 0; i < n; i++)

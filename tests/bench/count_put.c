@@ -3,8 +3,8 @@
  * What a put over queue pairs costs in instructions, with the scripted provider in place of a
  * device: run it under callgrind, which counts only inside a function: GX_URING=epoll valgrind
  * --fair-sched=yes --tool=callgrind --toggle-collect=the_post build/tests/count_put 64 2000. The
- * other one is the_turn: the turn that finds the completion. Prints the puts; docs/rdma.md has the
- * figures.
+ * other one is the_turn: the turn that finds the completion. Prints the puts; the figures are in
+ * docs/measured/rdma.md.
  *
  * usage: count_put BYTES PUTS [queue pairs]
  */
