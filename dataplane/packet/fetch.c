@@ -6,8 +6,8 @@
  * All endpoints of a core share one pool of buffers, and a chunk stays in a buffer until the peer
  * has acknowledged it. A peer that stands still acknowledges nothing, so its endpoint loses its
  * buffers, but only while another endpoint was refused one a moment ago. An endpoint loses all of
- * them when it has held some for FETCH_STUCK_NS and seen no chunk acknowledged. Then it is shy
- * until the peer acknowledges a chunk: it stages one chunk at a time, and gives its buffer back
+ * them when it has held some for FETCH_STUCK_NS and seen no chunk acknowledged. Then it holds
+ * back until the peer acknowledges a chunk: it stages one chunk at a time, and gives its buffer back
  * when the chunk is sent. A chunk that was lost to others before it was sent is staged again later.
  * A packet that was sent, and that the network lost or the peer asks for, is staged for itself. One
  * buffer stays free for such packets: each needs it for a moment only, and its whole endpoint waits
@@ -61,7 +61,7 @@ void fetch_acked(struct pkt_ep *e, struct pkt_op *op)
 	if (chunk == op->acked.chunk && !full)
 		return;
 	e->fetch.moved_ns = e->fetch.staged_ns = e->now_ns;
-	e->fetch.shy = false;
+	e->fetch.holds_back = false;
 	fetch_give(e, op, full ? op->stage.next : op->acked.chunk / e->shape.chunk_pkts);
 }
 
@@ -75,7 +75,7 @@ void fetch_ahead(struct pkt_ep *e, struct pkt_op *op)
 	if (pkt_in_place(e, op))
 		return;
 	while (op->stage.next * e->shape.chunk_pkts < limit &&
-	       !(e->fetch.shy && e->fetch.nr_staged)) {
+	       !(e->fetch.holds_back && e->fetch.nr_staged)) {
 		uint64_t off = op->stage.next * chunk_b;
 
 		if (!stage_fetch(stage_of(e, op), &op->stage, op->src + off,
@@ -247,8 +247,9 @@ static uint64_t nr_sent(const struct pkt_ep *e, const struct pkt_op *op)
 	return (op->sent_pkts + (all ? e->shape.chunk_pkts - 1 : 0)) / e->shape.chunk_pkts;
 }
 
-/* Take buffers back. @all: also those of chunks that were not sent yet. Else those of sent chunks,
- * which a shy endpoint does not keep, and no endpoint does where nothing is lost. */
+/* Take buffers back. @all: also those of chunks that were not sent yet; otherwise those of sent
+ * chunks alone. An endpoint that holds back does not keep these, nor does one where nothing is
+ * lost. */
 static void op_take(struct pkt_ep *e, struct pkt_op *op, bool all)
 {
 	struct stage *st = stage_of(e, op);
@@ -272,8 +273,8 @@ void fetch_tick(struct pkt_ep *e)
 		return;
 	again_take(e, &e->fetch.asked, gpus);
 	again_take(e, &e->fetch.lost, gpus);
-	e->fetch.shy |= e->now_ns - e->fetch.moved_ns >= FETCH_STUCK_NS;
-	if (!e->fetch.nr_staged || !(stuck || e->fetch.shy || e->lossless))
+	e->fetch.holds_back |= e->now_ns - e->fetch.moved_ns >= FETCH_STUCK_NS;
+	if (!e->fetch.nr_staged || !(stuck || e->fetch.holds_back || e->lossless))
 		return;
 	for (uint32_t i = 0; i < e->tx.ops_top; i++)
 		if (e->ops[i].state != OP_FREE && nr_held(&e->ops[i]) &&

@@ -34,8 +34,11 @@ static bool in_is_next(const struct in_msg *m, uint32_t mid)
 static void in_begin(struct pkt_ep *e, struct in_msg *m, uint32_t mid, enum in_state state)
 {
 	in_goto(m, state);
-	*m = (struct in_msg){
-		.state = state, .mid = mid, .op = PKT_NONE, .words = PKT_NONE, .heir = PKT_NONE};
+	*m = (struct in_msg){.state = state,
+			     .mid = mid,
+			     .op = PKT_NONE,
+			     .words = PKT_NONE,
+			     .next_here = PKT_NONE};
 	e->rx.nr_in++;
 }
 
@@ -478,7 +481,7 @@ static int open_again(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in
 	in_cancel(e,
 		  &(struct gx_wire_rec){.cancel = {.mid = old->mid, .sent = rec->open.old_sent}});
 	if (old->state == IN_DRAIN) {
-		old->heir = m->mid % GX_WIRE_MIDS;
+		old->next_here = m->mid % GX_WIRE_MIDS;
 		m->pending++;
 	}
 	return err;
@@ -594,17 +597,17 @@ bool in_is_drained(const struct in_msg *m)
  * that. */
 void in_drained(struct pkt_ep *e, struct in_msg *m)
 {
-	uint32_t heir;
+	uint32_t next_here;
 
 	do {
-		heir = m->heir;
+		next_here = m->next_here;
 		in_op_end(e, m, m->err);
 		if (m->state == IN_DRAIN)
 			in_settle(e, m);
-		if (heir != PKT_NONE) {
-			m = in_at(e, heir);
+		if (next_here != PKT_NONE) {
+			m = in_at(e, next_here);
 			m->pending--;
 			in_check_landed(e, m);
 		}
-	} while (heir != PKT_NONE && in_is_drained(m));
+	} while (next_here != PKT_NONE && in_is_drained(m));
 }

@@ -157,7 +157,8 @@ struct in_msg {
 		uint32_t next;	  /* LANDED: next place in the list of these */
 		uint32_t bad_seg; /* REFUSED: the segment that could not be taken */
 	};
-	uint32_t heir; /* DRAIN: the place of the message that waits for its end; PKT_NONE: none */
+	uint32_t
+		next_here; /* DRAIN: the place of the message that waits for its end; PKT_NONE: none */
 };
 
 static inline void in_goto(struct in_msg *m, enum in_state to)
@@ -290,7 +291,7 @@ struct pkt_sends {
 	uint32_t act_head, act_tail; /* list: operations with first packets to send, in turn */
 	uint32_t new_head, new_tail; /* list: the same that have yet to have their first turn */
 	unsigned new_due;	     /* packets that those of new_head may send before the others */
-	bool wary;		     /* only messages whose OPEN has arrived send data now */
+	bool opens_first;	     /* only messages whose OPEN has arrived send data now */
 	uint32_t wait_head, wait_tail; /* list: operations that wait for a mid, as posted */
 	uint32_t send_head, send_tail; /* list: sends that wait for an offer */
 	struct {
@@ -314,7 +315,7 @@ struct pkt_fetch {
 	uint32_t nr_staged; /* chunks that operations hold in pinned buffers */
 	uint64_t moved_ns;  /* when the peer last acknowledged a chunk */
 	uint64_t staged_ns; /* the same, or when an operation began to hold some */
-	bool shy;	    /* no chunk was acknowledged for long, while others wanted buffers */
+	bool holds_back;    /* no chunk was acknowledged for long, while others wanted buffers */
 };
 
 /* rec.c: outgoing control records. */

@@ -266,7 +266,7 @@ static unsigned tx_visit(struct pkt_ep *e, uint32_t i, unsigned n, unsigned may,
 	unsigned got;
 
 	fetch_ahead(e, op);
-	if (gx_unlikely(e->tx.wary) && op_open_is_out(e, op))
+	if (gx_unlikely(e->tx.opens_first) && op_open_is_out(e, op))
 		may = 0;
 	got = tx_first(e, i, n, n + may) - n;
 	*done = op->sent_pkts == op->acked.nr_pkts;
@@ -344,15 +344,16 @@ static unsigned tx_turns(struct pkt_ep *e, unsigned n, unsigned max)
 }
 
 /* A receiver drops data that comes before its OPEN. So on a path that loses packets, or lets them
- * overtake others, the messages whose OPEN has arrived go first. Else a lost OPEN were a loss of all
- * that follows it for a round trip. Others go only while none of those can. */
-static unsigned tx_turns_wary(struct pkt_ep *e, unsigned n, unsigned max)
+ * overtake others, the messages whose OPEN has arrived go first. Otherwise a lost OPEN would cost
+ * all data that follows it for a round trip. A message whose OPEN has not arrived sends data while
+ * no other message can. */
+static unsigned tx_turns_opens_first(struct pkt_ep *e, unsigned n, unsigned max)
 {
 	unsigned got;
 
-	e->tx.wary = true;
+	e->tx.opens_first = true;
 	got = tx_turns(e, n, max);
-	e->tx.wary = false;
+	e->tx.opens_first = false;
 	return got > n ? got : tx_turns(e, n, max);
 }
 
@@ -417,7 +418,7 @@ bool tx_data(struct pkt_ep *e)
 	if (!credit && tx_has_first(e))
 		gx_stat_add(pkt_stats(e->link), GX_STAT_CREDIT_STALL, 1);
 	if (gx_unlikely(!e->lossless) && flow_is_uneven(e->flow))
-		n = tx_turns_wary(e, n, GX_MIN(max, n + credit));
+		n = tx_turns_opens_first(e, n, GX_MIN(max, n + credit));
 	else
 		n = tx_turns(e, n, GX_MIN(max, n + credit));
 	if (gx_unlikely(e->paths)) {

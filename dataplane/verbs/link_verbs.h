@@ -29,10 +29,10 @@ struct verbs_conn {
 	struct verbs_plan plan;			 /* its ways and queue pairs */
 	uint32_t lost; /* bit i: the log says that way i carries nothing */
 	/* Of each way: what the peer was told of our port, and the device's address_gen when it was
-	 * last looked at. Bit i of astray: the port of way i has lost its address */
+	 * last looked at. Bit i of addr_lost: the port of way i has lost its address */
 	struct verbs_port said[VERBS_WAYS_MAX];
 	uint32_t said_gen[VERBS_WAYS_MAX];
-	uint32_t astray;
+	uint32_t addr_lost;
 	struct verbs_hello peer;
 	struct verbs_region region[GX_REGIONS_MAX]; /* frozen before the lanes are attached */
 	struct verbs_budget budget;

@@ -252,7 +252,7 @@ static int way_text(const struct gx_conn *c, unsigned way, char *buf, size_t roo
 	const struct verbs_plan_way *w = &v->plan.way[way];
 	const struct verbs_dev *dev = verbs_rails_of(c->gx)->dev[w->own];
 	const struct verbs_port *port = &v->peer.port[w->peer], *said = &v->said[way];
-	const char *lost = v->astray >> way & 1 ? ", which its port has lost" : "";
+	const char *lost = v->addr_lost >> way & 1 ? ", which its port has lost" : "";
 	char own[VERBS_GID_TEXT_MAX], other[VERBS_GID_TEXT_MAX];
 
 	if (!port->is_ethernet)
@@ -280,7 +280,7 @@ void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
 	if (at < room)
 		snprintf(
 			buf + at, room - at, " and back: %s",
-			v->astray ? "give its interface that address back, or connect anew"
+			v->addr_lost ? "give its interface that address back, or connect anew"
 			: hole_b
 				? "small ones do, so the MTU of the path is below that of the ports"
 			: v->peer.port[0].is_ethernet

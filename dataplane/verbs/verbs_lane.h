@@ -101,7 +101,7 @@ struct verbs_way {
 	struct verbs_probe probe;
 	/* ctl: of the GID that the peer knows; the port has lost an address that the peer knows */
 	int gid_index;
-	bool astray;
+	bool addr_lost;
 };
 
 /* owner: core; ctl until it is attached, and after it has left */

@@ -69,7 +69,7 @@ int verbs_mend_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 {
 	bool no_answer = verbs_dial_no_answer(err);
 
-	if (!no_answer && !l->way[q->way].astray && !verbs_qp_is_in_error(l, q))
+	if (!no_answer && !l->way[q->way].addr_lost && !verbs_qp_is_in_error(l, q))
 		return err;
 	if (no_answer && (!s->vain++ || l->nr_ways == 1))
 		gx_info("%s does not find the address of the peer's device: %s: queue pair tries "
@@ -106,7 +106,7 @@ static void side_connected(struct verbs_lane *l, struct verbs_qp *q, struct verb
 static bool side_holds(const struct verbs_lane *l, const struct verbs_qp *q,
 		       const struct verbs_side *s, uint64_t now_ns)
 {
-	if (l->way[q->way].astray)
+	if (l->way[q->way].addr_lost)
 		return true;
 	if (l->nr_ways == 1)
 		return false;

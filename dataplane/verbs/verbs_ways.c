@@ -209,15 +209,15 @@ static struct verbs_dev *way_dev(const struct gx_conn *c, unsigned w)
 	return verbs_rails_of(c->gx)->dev[verbs_conn_of(c)->plan.way[w].own];
 }
 
-static void lanes_set(struct verbs_conn *v, unsigned w, bool astray, int gid_index)
+static void lanes_set(struct verbs_conn *v, unsigned w, bool addr_lost, int gid_index)
 {
 	for (unsigned i = 0; i < v->nr_lanes; i++) {
 		if (!v->lane[i])
 			continue;
-		v->lane[i]->way[w].astray = astray;
+		v->lane[i]->way[w].addr_lost = addr_lost;
 		v->lane[i]->way[w].gid_index = gid_index;
 	}
-	v->astray = astray ? v->astray | 1u << w : v->astray & ~(1u << w);
+	v->addr_lost = addr_lost ? v->addr_lost | 1u << w : v->addr_lost & ~(1u << w);
 }
 
 void conn_said(const struct gx_conn *c)
@@ -233,7 +233,7 @@ void conn_said(const struct gx_conn *c)
 	}
 }
 
-static void way_say(const struct gx_conn *c, unsigned w, bool astray)
+static void way_say(const struct gx_conn *c, unsigned w, bool addr_lost)
 {
 	const struct verbs_port *said = &verbs_conn_of(c)->said[w];
 	char gid[VERBS_GID_TEXT_MAX], lid[48] = "";
@@ -241,9 +241,9 @@ static void way_say(const struct gx_conn *c, unsigned w, bool astray)
 	if (!said->is_ethernet)
 		snprintf(lid, sizeof(lid), "LID %u, or ", said->lid);
 	gx_warn("peer %s: %s port %u has %s %sGID %s%s", c->peer_name, way_dev(c, w)->name,
-		way_dev(c, w)->port, astray ? "no longer" : "again", lid,
+		way_dev(c, w)->port, addr_lost ? "no longer" : "again", lid,
 		verbs_gid_text(said->gid, gid),
-		!astray ? ""
+		!addr_lost ? ""
 		: verbs_conn_of(c)->plan.nr_ways == 1
 			? ": the connection ends unless it comes back soon"
 			: ": other ways go on");
@@ -258,16 +258,16 @@ static void conn_addresses_watch(struct gx_conn *c)
 		const struct verbs_port *said = &v->said[w];
 		bool by_gid = said->is_ethernet || said->wants_grh ||
 			      v->peer.port[v->plan.way[w].peer].wants_grh;
-		bool astray, was = v->astray >> w & 1;
+		bool addr_lost, was = v->addr_lost >> w & 1;
 		int index = dev->gid_index;
 
 		if (v->said_gen[w] == dev->address_gen)
 			continue;
 		v->said_gen[w] = dev->address_gen;
-		astray = !verbs_dev_has(dev, said, by_gid, &index);
-		lanes_set(v, w, astray, index);
-		if (astray != was)
-			way_say(c, w, astray);
+		addr_lost = !verbs_dev_has(dev, said, by_gid, &index);
+		lanes_set(v, w, addr_lost, index);
+		if (addr_lost != was)
+			way_say(c, w, addr_lost);
 	}
 }
 
@@ -308,11 +308,12 @@ static bool side_is_stuck(const struct gx_conn *c, const struct verbs_qp *q, str
 static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct verbs_qp *q,
 		       struct verbs_side *s, uint64_t now_ns)
 {
-	bool has_other = verbs_mend_has_other(l, q->way), astray = l->way[q->way].astray, late;
+	bool has_other = verbs_mend_has_other(l, q->way), addr_lost = l->way[q->way].addr_lost,
+	     late;
 	bool stuck = side_is_stuck(c, q, s, now_ns);
 	int state = qp_state(q);
 
-	if (state == VERBS_QP_UP && (astray || (has_other && qp_dev(l, q)->port_down)))
+	if (state == VERBS_QP_UP && (addr_lost || (has_other && qp_dev(l, q)->port_down)))
 		verbs_qp_error(l, q); /* at once: it would try in vain for a second */
 	if (state == VERBS_QP_UP && !q->sick && !way_is_gone(&l->way[q->way])) {
 		s->down_ns = s->vain = 0;
@@ -320,11 +321,11 @@ static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct ver
 	}
 	s->down_ns = s->down_ns ? s->down_ns : now_ns;
 	/* The end whose port has lost its address knows why: it gives up one time-out before the peer. */
-	late = now_ns - s->down_ns + (astray ? c->agreed.peer_timeout_ns : 0) > patience_ns(c);
+	late = now_ns - s->down_ns + (addr_lost ? c->agreed.peer_timeout_ns : 0) > patience_ns(c);
 	if (late && (!has_other || state == VERBS_QP_DEAD)) /* dead: the peer does not answer */
 		/* READY: connected, and its proof has no answer yet, not even that there is none. */
-		lane_fault(l,
-			   s->vain || astray || state == VERBS_QP_READY ? -ENETUNREACH : -ENODEV);
+		lane_fault(l, s->vain || addr_lost || state == VERBS_QP_READY ? -ENETUNREACH
+									      : -ENODEV);
 	else if (has_other && (stuck || way_is_gone(&l->way[q->way])))
 		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 }

@@ -745,7 +745,7 @@ static void stage_stop(struct rig *r, uint64_t run_ns, const struct sim_cfg *bac
 	assert_memory_equal(rig_mem(r, rig_node(r, 0, last)), src, 8 * STAGE_OP_B);
 	rig_rest(r, 2 * SECOND);
 	for (unsigned i = 0; i <= last; i++)
-		assert_false(rig_ep(r, 1, i)->fetch.shy);
+		assert_false(rig_ep(r, 1, i)->fetch.holds_back);
 	rig_close(r);
 }
 
@@ -827,14 +827,15 @@ static void stage__asked_for_and_stopped(void **state)
 	rig_done(r);
 }
 
-/* Who is shy has one chunk at a time, also while there are buffers, until one is acknowledged. */
-static void stage__shy_has_one_chunk(void **state)
+/* An endpoint that holds back has one chunk at a time, also while there are buffers, until one is
+ * acknowledged. */
+static void stage__holds_back_with_one_chunk(void **state)
 {
 	struct rig *r = stage_rig(&(struct sim_cfg){.seed = 28, .own_slots = true}, 1, 4, 20000);
 	struct pkt_ep *e = rig_ep(r, 1, 0);
 
 	r->still[0] = true;
-	e->fetch.shy = true;
+	e->fetch.holds_back = true;
 	stage_put(r, 0, 0, STAGE_OP_B);
 	stage_put(r, 0, STAGE_OP_B, STAGE_OP_B);
 	rig_pass(r, MS);
@@ -842,7 +843,7 @@ static void stage__shy_has_one_chunk(void **state)
 	r->still[0] = false;
 	rig_comps(r, 1, 2, 100 * MS);
 	all_ended_well(r, 1, 2);
-	assert_false(e->fetch.shy);
+	assert_false(e->fetch.holds_back);
 	rig_done(r);
 }
 
@@ -864,7 +865,7 @@ static void stage__what_the_port_reads_stays(void **state)
 			;
 	}
 	assert_true(e->tx.refs > 0);
-	assert_true(e->fetch.shy);
+	assert_true(e->fetch.holds_back);
 	assert_in_range(stage_held(r, 0), 1, 3);
 	assert_true(rig_stat(r, 1, "stage_taken") > 0);
 	stage_drop(e->link->stage[0], &others, others.next);
@@ -944,7 +945,7 @@ int main(int argc, char *argv[])
 		rig_test(stage__stopped_peers_with_credit),
 		rig_test(stage__many_stopped_peers),
 		rig_test(stage__stopped_peers_lose_nothing),
-		rig_test(stage__shy_has_one_chunk),
+		rig_test(stage__holds_back_with_one_chunk),
 		rig_test(stage__what_the_port_reads_stays),
 		rig_test(stage__gpu_stops_when_some_is_lost),
 		rig_test(stage__asked_for_and_stopped),

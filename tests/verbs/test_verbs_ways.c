@@ -531,7 +531,7 @@ static void way__goes_down(unsigned device, bool with_event)
 	uint64_t before;
 
 	put_half(r, 1);
-	script.deaf |= 1u << device;
+	script.mute |= 1u << device;
 	if (with_event)
 		script_port(device, false);
 	put_whole(r);
@@ -539,7 +539,7 @@ static void way__goes_down(unsigned device, bool with_event)
 	assert_false(is_faulty(&r->client) || is_faulty(&r->server));
 	UNTIL(r, atomic_load(&r->client.lane->lost) == 1u);
 	put_all(r, 2);
-	script.deaf = 0;
+	script.mute = 0;
 	if (with_event)
 		script_port(device, true);
 	UNTIL(r, way_is_up(r, 0, 2));
@@ -883,7 +883,7 @@ static void device__removed_long_after_a_cut(void **state)
 	struct rig *r = rig_two(4);
 
 	put_half(r, 1);
-	script.deaf = 1;
+	script.mute = 1;
 	put_whole(r);
 	turn_for(r, 6 * TIMEOUT_NS);
 	post_box.holds = true;
@@ -970,7 +970,7 @@ static void ways__all_cut(void **state)
 	struct rig *r = rig_two(4);
 
 	put_half(r, 1);
-	script.deaf = 3;
+	script.mute = 3;
 	UNTIL(r, is_faulty(&r->client));
 	assert_int_equal(atomic_load(&r->client.ep.fault), -ENETUNREACH);
 	rig_free(r);

@@ -870,7 +870,7 @@ static enum ibv_wc_status send_run(struct script_qp *to, const struct script_wr 
 
 static bool is_deaf(const struct ibv_context *ctx)
 {
-	return is_gone(ctx) || script.deaf >> device_of(ctx) & 1;
+	return is_gone(ctx) || script.mute >> device_of(ctx) & 1;
 }
 
 /* Do packets of @q come to the device of @to, where somebody waits for such packets? */
@@ -1059,7 +1059,7 @@ static void event_add(unsigned device, enum ibv_event_type type)
 void script_port(unsigned device, bool up)
 {
 	LOCKED();
-	script.deaf = up ? script.deaf & ~(1u << device) : script.deaf | 1u << device;
+	script.mute = up ? script.mute & ~(1u << device) : script.mute | 1u << device;
 	event_add(device, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 }
 

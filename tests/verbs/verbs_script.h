@@ -35,7 +35,7 @@ struct script {
 	unsigned v2_at_3;      /* bit i: device i has the one of RoCE v2 at index 3, not 2 */
 	unsigned no_gid;       /* bit i: device i has none */
 	bool apart;	       /* no packet goes from one net to another */
-	unsigned deaf;	       /* bit i: no packet comes from or to device i */
+	unsigned mute;	       /* bit i: no packet comes from or to device i */
 	unsigned paused;       /* bit i: device i carries nothing out for now */
 	unsigned no_reg;       /* bit i: device i registers no 1 MiB and more */
 	bool infiniband;       /* link layer: ways go by LID; else Ethernet, by GID */
@@ -93,7 +93,7 @@ void script_reset(void);		    /* all plans and counters; nothing may be left */
 bool script_run(void);			    /* did anything move? */
 unsigned script_live(unsigned device);	    /* queue pairs that take packets in */
 void script_break(unsigned device);	    /* its queue pairs fail, and an event says so */
-void script_port(unsigned device, bool up); /* an event says so; and deaf, or not */
+void script_port(unsigned device, bool up); /* an event says so; and mute, or not */
 void script_address(unsigned device); /* an event says that its GIDs or its LID have changed */
 void script_remove(unsigned device);  /* gone, and an event says so */
 void script_forget(void); /* end what the plan did not let end, as a kernel does on close */
