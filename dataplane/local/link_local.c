@@ -37,7 +37,7 @@ static void ep_ask(struct local_ep *e, uint64_t now_ns)
 
 static bool ep_turn(struct local_ep *e, uint64_t now_ns)
 {
-	bool worked = e->rx && local_notes_take(e);
+	bool worked = e->rx && local_imms_take(e);
 
 	if (e->head != e->tail || e->nr_dma)
 		worked |= local_ops_turn(e, now_ns);
@@ -88,7 +88,7 @@ int link_local_look(void *link, struct gx_look *look)
 
 		if (e->head != e->tail) /* the peer makes room in its ring, and wakes nobody */
 			look->until_ns = GX_MIN(look->until_ns, look->now_ns + LOCAL_HOT_NS);
-		ret = e->fail_err || local_note_there(e);
+		ret = e->fail_err || local_imm_there(e);
 		if (ret)
 			local_heat(e);
 	}
@@ -117,8 +117,8 @@ bool link_local_poll(void *link, uint64_t now_ns)
 		if (++i == l->nr_hot)
 			i = 0;
 	}
-	if (!worked && l->nr_live <= LOCAL_FEW && now_ns - l->noted_ns < LOCAL_HOT_NS)
-		worked = local_notes_wait(l);
+	if (!worked && l->nr_live <= LOCAL_FEW && now_ns - l->imm_ns < LOCAL_HOT_NS)
+		worked = local_imms_wait(l);
 	if (l->nr_dma)
 		local_dma_kick(l, now_ns);
 	for (unsigned i = l->nr_hot; i-- > 0;)
@@ -148,7 +148,7 @@ static void local_fail(struct gx_ep *ep, int err)
 		local_made_tell(e);
 	/* A peer may close right behind a put that is done: what its ring holds is the user's. A peer
 	 * that writes on, though it has ended, is not waited for. */
-	for (unsigned i = 0; i < LOCAL_NOTES && e->rx && local_notes_take(e); i++)
+	for (unsigned i = 0; i < LOCAL_IMMS && e->rx && local_imms_take(e); i++)
 		;
 	local_heat(e); /* hot until it leaves */
 	local_ops_fail(e);

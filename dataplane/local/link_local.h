@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The local link's endpoints on their core, for link_local.c (a turn, attach and fail),
- * local_live.c (endpoints that a turn looks at), local_note.c (notifications), local_op.c
+ * local_live.c (endpoints that a turn looks at), local_imm.c (notifications), local_op.c
  * (operations under way), local_post.c (posting) and local_list.c (lists) alone. All of it runs on the polling core.
  */
 #ifndef GX_LINK_LOCAL_H
@@ -94,7 +94,7 @@ struct link_local {
 	unsigned rover;	   /* the hot ep that this turn serves first */
 	uint32_t budget_b; /* bytes left of LOCAL_TURN_B */
 	uint32_t list_b;   /* the same of LOCAL_LIST_B */
-	uint64_t noted_ns; /* time of the turn that took the last notification */
+	uint64_t imm_ns;   /* time of the turn that took the last notification */
 	unsigned nr_gpus;  /* highest device in dma + 1 */
 	struct dma *dma[GX_GPUS_MAX];
 	struct dma
@@ -203,18 +203,18 @@ void local_unlist(struct local_ep *e); /* it is no longer attached */
  * microseconds have passed. */
 void local_cold(struct link_local *l, uint64_t now_ns);
 
-/* -- local_note.c -- */
+/* -- local_imm.c -- */
 
-/** local_note_room() - Has the peer's ring room for a notification? Nonsense in the ring is a
+/** local_imm_room() - Has the peer's ring room for a notification? Nonsense in the ring is a
  * fault. */
-bool local_note_room(struct local_ep *e);
-/** local_note_put() - Tell the peer of a put whose bytes are in place. There must be room. */
-void local_note_put(struct local_ep *e, uint64_t token, uint64_t off, uint64_t len, uint64_t imm);
-/** local_notes_take() - Make completions of the peer's notifications. @e->rx is not NULL.
+bool local_imm_room(struct local_ep *e);
+/** local_imm_put() - Tell the peer of a put whose bytes are in place. There must be room. */
+void local_imm_put(struct local_ep *e, uint64_t token, uint64_t off, uint64_t len, uint64_t imm);
+/** local_imms_take() - Make completions of the peer's notifications. @e->rx is not NULL.
  * Return: was there one? */
-bool local_notes_take(struct local_ep *e);
-bool local_note_there(const struct local_ep *e); /* has a notification come? */
-bool local_notes_wait(struct link_local *l); /* the same for few eps, and looks a little longer */
+bool local_imms_take(struct local_ep *e);
+bool local_imm_there(const struct local_ep *e); /* has a notification come? */
+bool local_imms_wait(struct link_local *l); /* the same for few eps, and looks a little longer */
 
 /* -- local_op.c -- */
 

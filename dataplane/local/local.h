@@ -21,7 +21,7 @@
 #define LOCAL_MAGIC   0x636c7867u /* "gxlc" */
 #define LOCAL_VERSION 2
 
-#define LOCAL_NOTES    256 /* entries of a ring; power of two */
+#define LOCAL_IMMS     256 /* entries of a ring; power of two */
 #define LOCAL_REVOKED  UINT64_MAX
 #define LOCAL_HDR_PAGE 4096
 #define LOCAL_HELD_MAX (4 * GX_REGIONS_MAX)
@@ -41,16 +41,16 @@ struct local_hdr {
 	alignas(GX_CACHE_LINE) _Atomic uint32_t reads;
 };
 
-struct local_note {
+struct local_imm {
 	alignas(GX_CACHE_LINE) _Atomic uint32_t seq; /* number of this entry + 1, written last */
 	uint64_t token, off, len, imm;
 };
-_Static_assert(sizeof(struct local_note) == GX_CACHE_LINE, "one line for each notification");
+_Static_assert(sizeof(struct local_imm) == GX_CACHE_LINE, "one line for each notification");
 
 struct local_ring {
 	alignas(LOCAL_HDR_PAGE) _Atomic uint32_t
 		done; /* entries consumed in all; the receiver writes it */
-	alignas(GX_CACHE_LINE) struct local_note note[LOCAL_NOTES];
+	alignas(GX_CACHE_LINE) struct local_imm imm[LOCAL_IMMS];
 	/* Copies of the sender's core and GPUs so far, for the receiver's counters: the receiver
 	 * sees nothing else of these copies. The sender writes it, and may lie. */
 	struct local_made {

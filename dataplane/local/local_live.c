@@ -56,7 +56,7 @@ static void ep_cool(struct local_ep *e)
 	live_swap(l, e->at, --l->nr_hot);
 	l->look[e->at] = (struct local_look){&never, 1};
 	if (e->rx)
-		l->look[e->at] = (struct local_look){&e->rx->note[e->rx_next % LOCAL_NOTES].seq,
+		l->look[e->at] = (struct local_look){&e->rx->imm[e->rx_next % LOCAL_IMMS].seq,
 						     e->rx_next + 1};
 }
 
@@ -75,7 +75,7 @@ __attribute__((noinline)) void local_cold(struct link_local *l, uint64_t now_ns)
 		if (l->cold < l->nr_hot || l->cold >= l->nr_live)
 			l->cold = l->nr_hot;
 		look = &l->look[l->cold];
-		/* Pairs with the release in local_note_put(). local_notes_take() looks again. */
+		/* Pairs with the release in local_imm_put(). local_imms_take() looks again. */
 		if (atomic_load_explicit(look->seq, memory_order_acquire) == look->want)
 			local_heat(l->live[l->cold]);
 		l->cold++;

@@ -45,9 +45,9 @@ void local_made_tell(struct local_ep *e)
 static bool op_end(struct local_ep *e, const struct local_op *op)
 {
 	if (op->flags & GX_OP_IMM && !op->status) {
-		if (!local_note_room(e))
+		if (!local_imm_room(e))
 			return false;
-		local_note_put(e, core_token_hide(op->token, op->flags), op->off, op->len, op->imm);
+		local_imm_put(e, core_token_hide(op->token, op->flags), op->off, op->len, op->imm);
 	}
 	if (!op->status)
 		local_ops_count(e, op->kind, 1, op->len);

@@ -85,11 +85,11 @@ static bool op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 		return false;
 	e->link->budget_b -= (uint32_t)op->len;
 	if (put && op->flags & GX_OP_IMM) {
-		local_note_put(e, core_token_hide(op->token, op->flags), op->remote_off, op->len,
-			       op->imm);
+		local_imm_put(e, core_token_hide(op->token, op->flags), op->remote_off, op->len,
+			      op->imm);
 		if (lone) {
 			gx_demote(theirs);
-			gx_demote(&e->tx->note[(e->tx_head - 1) % LOCAL_NOTES]);
+			gx_demote(&e->tx->imm[(e->tx_head - 1) % LOCAL_IMMS]);
 		}
 	}
 	local_ops_count(e, op->kind, 1, op->len);
@@ -114,7 +114,7 @@ static void op_ahead(const struct local_ep *e, const struct gx_op *op, const str
 {
 	gx_prefetch_write(m->addr + op->remote_off);
 	if (op->flags & GX_OP_IMM)
-		gx_prefetch_write(&e->tx->note[e->tx_head % LOCAL_NOTES]);
+		gx_prefetch_write(&e->tx->imm[e->tx_head % LOCAL_IMMS]);
 }
 
 /* Can gx_post() do it? It is small, and its notification overtakes none of a queued operation. */
@@ -122,7 +122,7 @@ static bool op_is_now(struct local_ep *e, const struct gx_op *op)
 {
 	if (op->len > LOCAL_INLINE_B || op->len > e->link->budget_b)
 		return false;
-	return !(op->flags & GX_OP_IMM) || (e->head == e->tail && local_note_room(e));
+	return !(op->flags & GX_OP_IMM) || (e->head == e->tail && local_imm_room(e));
 }
 
 static const struct local_pair *op_pair(const struct local_ep *e, const struct gx_op *op,

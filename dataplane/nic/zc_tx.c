@@ -21,7 +21,7 @@ static ssize_t sys_send(int fd, const struct msghdr *msg)
 	return ret < 0 ? -errno : ret;
 }
 
-static ssize_t sys_note(int fd, struct msghdr *msg)
+static ssize_t sys_end(int fd, struct msghdr *msg)
 {
 	ssize_t ret = recvmsg(fd, msg, MSG_DONTWAIT | MSG_ERRQUEUE);
 
@@ -45,7 +45,7 @@ static int sys_drop(int fd)
 }
 
 const struct zc_sys zc_sys_kernel = {
-	.send = sys_send, .note = sys_note, .allow = sys_allow, .drop = sys_drop};
+	.send = sys_send, .end = sys_end, .allow = sys_allow, .drop = sys_drop};
 
 /* ---- control messages of the error queue ---- */
 
@@ -56,7 +56,7 @@ static bool is_recverr(const struct cmsghdr *h)
 }
 
 /* One message. Return: 1: @out is a range; 0: it is about other things; -EPROTO. */
-static int note_read(const char *at, size_t len, struct zc_note *out)
+static int end_read(const char *at, size_t len, struct zc_end *out)
 {
 	struct sock_extended_err e;
 
@@ -65,11 +65,11 @@ static int note_read(const char *at, size_t len, struct zc_note *out)
 	memcpy(&e, at, sizeof(e));
 	if (e.ee_origin != SO_EE_ORIGIN_ZEROCOPY || e.ee_errno)
 		return 0;
-	*out = (struct zc_note){e.ee_info, e.ee_data};
+	*out = (struct zc_end){e.ee_info, e.ee_data};
 	return 1;
 }
 
-int zc_notes(const struct msghdr *msg, struct zc_note out[], unsigned max, unsigned *n)
+int zc_ends(const struct msghdr *msg, struct zc_end out[], unsigned max, unsigned *n)
 {
 	const char *at = msg->msg_control;
 	size_t left = msg->msg_controllen;
@@ -77,7 +77,7 @@ int zc_notes(const struct msghdr *msg, struct zc_note out[], unsigned max, unsig
 
 	*n = 0;
 	while (left >= sizeof(h)) {
-		struct zc_note note;
+		struct zc_end end;
 		size_t step;
 		int ret;
 
@@ -85,11 +85,11 @@ int zc_notes(const struct msghdr *msg, struct zc_note out[], unsigned max, unsig
 		if (h.cmsg_len < CMSG_LEN(0) || h.cmsg_len > left)
 			return -EPROTO;
 		if (is_recverr(&h)) {
-			ret = note_read(at + CMSG_LEN(0), h.cmsg_len - CMSG_LEN(0), &note);
+			ret = end_read(at + CMSG_LEN(0), h.cmsg_len - CMSG_LEN(0), &end);
 			if (ret < 0 || (ret && *n == max))
 				return -EPROTO;
 			if (ret)
-				out[(*n)++] = note;
+				out[(*n)++] = end;
 		}
 		step = GX_MIN(left, CMSG_ALIGN(h.cmsg_len));
 		at += step;
@@ -232,7 +232,7 @@ int zc_tx_ask(const struct zc_sys *sys, int fd, uint32_t id, uint64_t dmabuf_b)
 /* ---- ends ---- */
 
 /* Each number of the range is of a send that has not ended yet. */
-static int note_take(struct zc_tx *tx, const struct zc_note *n)
+static int end_take(struct zc_tx *tx, const struct zc_end *n)
 {
 	uint32_t out = zc_tx_held(tx);
 	uint32_t first = n->first - tx->tail, last = n->last - tx->tail;
@@ -251,12 +251,12 @@ static int note_take(struct zc_tx *tx, const struct zc_note *n)
 }
 
 /* Read one message of the error queue. False: no other now. */
-static bool notes_read(struct zc_tx *tx)
+static bool ends_read(struct zc_tx *tx)
 {
 	alignas(struct cmsghdr) char ctl[ZC_CTL_B];
 	struct msghdr msg = {.msg_control = ctl, .msg_controllen = sizeof(ctl)};
-	struct zc_note note[ZC_NOTES];
-	ssize_t ret = tx->sys->note(tx->fd, &msg);
+	struct zc_end end[ZC_ENDS];
+	ssize_t ret = tx->sys->end(tx->fd, &msg);
 	unsigned n;
 	int err;
 
@@ -270,12 +270,12 @@ static bool notes_read(struct zc_tx *tx)
 		tx_deafen(tx, -EOVERFLOW, "the kernel cut a message of the error queue short");
 		return false;
 	}
-	err = zc_notes(&msg, note, ZC_NOTES, &n);
+	err = zc_ends(&msg, end, ZC_ENDS, &n);
 	if (err)
 		tx_deafen(tx, err, "the socket's error queue makes no sense");
 	tx->stat.others += !n;
 	for (unsigned i = 0; i < n && !err; i++)
-		err = note_take(tx, &note[i]);
+		err = end_take(tx, &end[i]);
 	return !err;
 }
 
@@ -284,7 +284,7 @@ unsigned zc_tx_reap(struct zc_tx *tx, uint64_t users[], unsigned n)
 	unsigned nr = 0;
 
 	for (unsigned i = 0; i < ZC_CALLS && zc_tx_held(tx) && !tx->is_deaf; i++)
-		if (!notes_read(tx))
+		if (!ends_read(tx))
 			break;
 	while (nr < n && zc_tx_held(tx) && tx->post[tx->tail & tx->mask].is_done)
 		users[nr++] = tx->post[tx->tail++ & tx->mask].user;

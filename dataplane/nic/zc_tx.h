@@ -31,11 +31,11 @@
 
 #define ZC_DEPTH_MAX 65536
 #define ZC_CALLS     8	  /* reads of the error queue in one reap */
-#define ZC_NOTES     4	  /* ranges of one read */
+#define ZC_ENDS	     4	  /* ranges of one read */
 #define ZC_CTL_B     512u /* of control messages of one read */
 
 /* A range of sends that the kernel has finished: both ends included, it may wrap. */
-struct zc_note {
+struct zc_end {
 	uint32_t first, last;
 };
 
@@ -43,7 +43,7 @@ struct zc_note {
 struct zc_sys {
 	ssize_t (*send)(int fd, const struct msghdr *msg); /* without a copy */
 	/* One message of the error queue; -EAGAIN: none. */
-	ssize_t (*note)(int fd, struct msghdr *msg);
+	ssize_t (*end)(int fd, struct msghdr *msg);
 	/* The socket may be sent from without a copy. */
 	int (*allow)(int fd);
 	/* Reset the connection. The kernel lets go of all that has not left, and tells of its end;
@@ -52,9 +52,9 @@ struct zc_sys {
 };
 extern const struct zc_sys zc_sys_kernel;
 
-/** zc_notes() - The ranges in the control messages of @msg; *n are set, also with an error. Others
+/** zc_ends() - The ranges in the control messages of @msg; *n are set, also with an error. Others
  * are passed over. Return: 0, -EPROTO: nonsense, or more than @max. */
-int zc_notes(const struct msghdr *msg, struct zc_note out[], unsigned max, unsigned *n);
+int zc_ends(const struct msghdr *msg, struct zc_end out[], unsigned max, unsigned *n);
 
 struct zc_stat {
 	uint64_t sends, bytes; /* that the kernel took */

@@ -113,7 +113,7 @@ struct verbs_mend {
 	uint32_t qp;		 /* index in the connection */
 	uint32_t gen;		 /* the life that begins */
 	struct verbs_qp_say say; /* qpn 0: it is no more, and nothing can land there again */
-	uint32_t taken;		 /* notes that it had taken in the life that ended */
+	uint32_t taken;		 /* immediates that it had taken in the life that ended */
 };
 #define VERBS_MEND_B 20
 void verbs_hello_mend_put(uint8_t b[VERBS_MEND_B], const struct verbs_mend *m);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Completions of a lane: which requests they end, which notes of the peer's lane they bring, which
+ * Completions of a lane: which requests they end, which immediates of the peer's lane they bring, which
  * queue pair has failed, and what must be sent again. Requests of a queue pair end in order, so one completion ends all before it. Runs on
  * the polling core.
  */
@@ -13,15 +13,15 @@
 #define CQ_ROUNDS 4 /* bursts of a turn */
 #define CQ_BURST  16
 
-/* ---- Notes ---- */
+/* ---- Immediates ---- */
 
-/* A put with an immediate has a note behind its chunks on each queue pair that has some; the receiver
- * tells its user when it has them all. A queue pair delivers a send after the writes before it, so
- * the bytes are in place then. A note that was sent twice, because its first acknowledgement was lost,
+/* A put with GX_OP_IMM sends an immediate after its chunks on each queue pair that has some; the
+ * receiver notifies its user when it has them all. A queue pair delivers a send after the writes before it, so
+ * the bytes are in place then. An immediate that was sent twice, because its first acknowledgement was lost,
  * counts once. */
-void verbs_note_put(uint8_t b[VERBS_NOTE_B], const struct verbs_note *n)
+void verbs_imm_put(uint8_t b[VERBS_IMM_B], const struct verbs_imm *n)
 {
-	memset(b, 0, VERBS_NOTE_B);
+	memset(b, 0, VERBS_IMM_B);
 	b[0] = n->kind;
 	b[1] = n->part;
 	b[2] = n->nr_parts;
@@ -33,40 +33,40 @@ void verbs_note_put(uint8_t b[VERBS_NOTE_B], const struct verbs_note *n)
 	le64_put(b + 40, n->imm);
 }
 
-int verbs_note_get(const uint8_t *b, uint32_t len, struct verbs_note *n)
+int verbs_imm_get(const uint8_t *b, uint32_t len, struct verbs_imm *n)
 {
-	if (len != VERBS_NOTE_B || b[3] || le32_get(b + 12))
+	if (len != VERBS_IMM_B || b[3] || le32_get(b + 12))
 		return -EPROTO;
-	*n = (struct verbs_note){.kind = b[0],
-				 .part = b[1],
-				 .nr_parts = b[2],
-				 .seq = le32_get(b + 4),
-				 .taken = le32_get(b + 8),
-				 .token = le64_get(b + 16),
-				 .off = le64_get(b + 24),
-				 .len = le64_get(b + 32),
-				 .imm = le64_get(b + 40)};
+	*n = (struct verbs_imm){.kind = b[0],
+				.part = b[1],
+				.nr_parts = b[2],
+				.seq = le32_get(b + 4),
+				.taken = le32_get(b + 8),
+				.token = le64_get(b + 16),
+				.off = le64_get(b + 24),
+				.len = le64_get(b + 32),
+				.imm = le64_get(b + 40)};
 	if (n->kind == VERBS_WR_CREDIT)
 		return n->part || n->nr_parts ? -EPROTO : 0;
-	if (n->kind != VERBS_WR_NOTE || n->part >= VERBS_QPS_MAX || !n->nr_parts ||
+	if (n->kind != VERBS_WR_IMM || n->part >= VERBS_QPS_MAX || !n->nr_parts ||
 	    n->nr_parts > VERBS_QPS_MAX)
 		return -EPROTO;
 	return 0;
 }
 
-bool note_room(const struct verbs_qp *q)
+bool imm_room(const struct verbs_qp *q)
 {
-	return q->notes_sent - q->notes_known < VERBS_RQ - VERBS_CREDIT_KEPT;
+	return q->imms_sent - q->imms_known < VERBS_RQ - VERBS_CREDIT_KEPT;
 }
 
-static void note_bad(struct verbs_lane *l)
+static void imm_bad(struct verbs_lane *l)
 {
 	l->nr_bad++;
 	gx_stat_add(&l->core->loop.stats, GX_STAT_RX_BAD, 1);
 }
 
-/* All notes of a put are here. */
-static void note_tell(struct verbs_lane *l, const struct verbs_note *n)
+/* All immediates of a put are here. */
+static void imm_tell(struct verbs_lane *l, const struct verbs_imm *n)
 {
 	struct gx_comp comp = {.kind = GX_COMP_NOTIFY,
 			       .op = GX_OP_PUT,
@@ -82,20 +82,20 @@ static void note_tell(struct verbs_lane *l, const struct verbs_note *n)
 		return;
 	}
 	if (core_region(l->ep, n->token, GX_ACCESS_PUT, n->off, n->len, &mem)) {
-		note_bad(l); /* freed meanwhile, or the peer lies */
+		imm_bad(l); /* freed meanwhile, or the peer lies */
 		return;
 	}
 	gx_stat_add(&l->core->loop.stats, GX_STAT_MSGS_RX, 1);
 	core_comp(l->core, &comp);
 }
 
-static void note_part(struct verbs_lane *l, const struct verbs_note *n)
+static void imm_part(struct verbs_lane *l, const struct verbs_imm *n)
 {
 	struct verbs_in *in = &l->in[n->seq % VERBS_SEQS];
 
 	if (in->seq != n->seq) {
 		if ((int32_t)(n->seq - in->seq) < 0) {
-			note_bad(l);
+			imm_bad(l);
 			return;
 		}
 		*in = (struct verbs_in){.seq = n->seq};
@@ -105,31 +105,31 @@ static void note_part(struct verbs_lane *l, const struct verbs_note *n)
 	in->parts |= 1ull << n->part;
 	in->done = ++in->nr_got >= n->nr_parts;
 	if (in->done)
-		note_tell(l, n);
+		imm_tell(l, n);
 }
 
 /* The slot is memory that the device writes: it is copied out first. */
-void note_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint32_t len)
+void imm_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint32_t len)
 {
-	uint8_t own[VERBS_NOTE_B];
-	struct verbs_note n;
+	uint8_t own[VERBS_IMM_B];
+	struct verbs_imm n;
 
 	memcpy(own, b, sizeof(own));
-	if (verbs_note_get(own, len, &n)) {
-		note_bad(l);
+	if (verbs_imm_get(own, len, &n)) {
+		imm_bad(l);
 		return;
 	}
-	if (n.taken - q->notes_known <= q->notes_sent - q->notes_known)
-		q->notes_known = n.taken;
+	if (n.taken - q->imms_known <= q->imms_sent - q->imms_known)
+		q->imms_known = n.taken;
 	else
-		note_bad(l);
+		imm_bad(l);
 	if (n.kind == VERBS_WR_CREDIT)
 		return;
-	q->notes_taken++;
-	if (note_is_owed(q))
+	q->imms_taken++;
+	if (imm_is_owed(q))
 		l->owes |= qp_bit(q);
 	if (!l->fail_err)
-		note_part(l, &n);
+		imm_part(l, &n);
 }
 
 /* ---- One request ---- */
@@ -150,7 +150,7 @@ static void wr_done(struct verbs_lane *l, struct verbs_qp *q, const struct verbs
 		l->way[q->way].under_b -= wr->len;
 		op->data_out--;
 	} else {
-		op->note_out--;
+		op->imm_out--;
 	}
 	op_try_end(l, op);
 }
@@ -184,7 +184,7 @@ static void wr_refused(struct verbs_lane *l, struct verbs_qp *q, const struct ve
 		l->way[q->way].under_b -= wr->len;
 		op->data_out--;
 	} else {
-		op->note_out--;
+		op->imm_out--;
 	}
 	op_try_end(l, op); /* if it had a status before, it is not in the queue */
 }
@@ -237,8 +237,8 @@ void qp_try_drained(struct verbs_qp *q)
 }
 
 /* How many queue pairs have failed with this request? One outage of a path fails all of them, each
- * with another request, and that says nothing of the operation. A note is made anew each time, so
- * its put counts how often one of its notes failed that had failed before. */
+ * with another request, and that says nothing of the operation. An immediate is made anew each time, so
+ * its put counts how often one of its immediates failed that had failed before. */
 static unsigned wr_tries(struct verbs_lane *l, struct verbs_wr *wr)
 {
 	struct verbs_tell *t = &l->op[wr->op].tell;
@@ -347,7 +347,7 @@ static void recv_one(struct verbs_lane *l, struct verbs_qp *q, const struct ibv_
 			qp_fail(l, q, wc->status);
 		return;
 	}
-	note_take(l, q, q->recv_slots + (size_t)slot * VERBS_SLOT_B, wc->byte_len);
+	imm_take(l, q, q->recv_slots + (size_t)slot * VERBS_SLOT_B, wc->byte_len);
 	q->again[q->nr_again++] = slot;
 	l->again |= qp_bit(q);
 	if (q->nr_again == VERBS_BATCH)
@@ -406,7 +406,7 @@ static void cq_one(struct verbs_lane *l, const struct ibv_wc *wc)
 		return;
 	}
 	if (gx_unlikely(atomic_load_explicit(&q->has_quit, memory_order_relaxed)))
-		return; /* the control thread has told the peer by now how many notes were taken */
+		return; /* the control thread has told the peer by now how many immediates were taken */
 	if (wc->wr_id & VERBS_ID_MARK)
 		mark_one(l, q, wc->status);
 	else if (wc->wr_id & VERBS_ID_RECV)
@@ -439,7 +439,7 @@ static void qp_quit(struct verbs_lane *l, struct verbs_qp *q, int state)
 {
 	if (qp_lives(state))
 		qp_fail(l, q, IBV_WC_FATAL_ERR);
-	/* Pairs with the acquire in verbs_mend.c: notes_taken is final. */
+	/* Pairs with the acquire in verbs_mend.c: imms_taken is final. */
 	atomic_store_explicit(&q->has_quit, true, memory_order_release);
 }
 

@@ -63,7 +63,7 @@ struct verbs_dev {
 		failed; /* removed, or it has kept what peers can reach: no connection more. ctl */
 	_Atomic bool port_down;	  /* an event has said so, and none that it is up again */
 	_Atomic bool said_gpu;	  /* any thread: the log says that memory of GPUs goes by packets */
-	struct verbs_kept *kept;  /* notes of queue pairs that the device did not end */
+	struct verbs_kept *kept;  /* slots of queue pairs that the device did not end */
 	struct verbs_dials dials; /* connect its queue pairs */
 };
 

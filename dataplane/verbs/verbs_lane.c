@@ -60,7 +60,7 @@ static inline void op_clear(struct verbs_op *op)
 	op->queued = op->redone = op->has_seq = false;
 	op->status = 0;
 	op->posted_b = 0;
-	op->data_out = op->note_out = op->data_redo = 0;
+	op->data_out = op->imm_out = op->data_redo = 0;
 }
 
 static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route,

@@ -2,7 +2,7 @@
 /*
  * A lane of the verbs link: the queue pairs that one endpoint uses, on its core. A lane knows no
  * packets: link_verbs.c puts it beside a packet link. verbs_lane.c takes operations and turns it,
- * verbs_op.c ends operations, verbs_tx.c makes work requests, verbs_cq.c takes completions and notes.
+ * verbs_op.c ends operations, verbs_tx.c makes work requests, verbs_cq.c takes completions and immediates.
  * verbs_qp.c and verbs_mend.c make queue pairs and make them anew, on the control thread.
  *
  * The queue pairs of a lane may go by several ways, each between a device of ours and one of the
@@ -17,28 +17,30 @@
 #define VERBS_SEQS    256	 /* puts with an immediate under way; power of two */
 #define VERBS_SMALL_B (8u << 10) /* up to here puts share a queue pair, */
 #define VERBS_SPREAD  16 /* until it has so many requests out; then the next kick takes another */
-#define VERBS_TRIES   8	 /* queue pairs that one chunk, or the notes of a put, may bring down */
+#define VERBS_TRIES   8 /* queue pairs that one chunk, or the immediates of a put, may bring down */
 
-/* A note: what an end sends behind the bytes of a put, and how many of the peer's it has taken. */
-#define VERBS_NOTE_B 48
+/* An immediate: an end sends it after the bytes of a put, and says in it how many of the peer's it
+ * has taken. */
+#define VERBS_IMM_B 48
 
-struct verbs_note {
-	uint8_t kind; /* enum verbs_wr_kind: NOTE, CREDIT */
+struct verbs_imm {
+	uint8_t kind; /* enum verbs_wr_kind: IMM, CREDIT */
 	uint8_t part, nr_parts;
 	uint32_t seq;
-	uint32_t taken; /* notes that the sender of this one has taken from this queue pair */
+	uint32_t taken; /* immediates that the sender of this one has taken from this queue pair */
 	uint64_t token, off, len, imm;
 };
 
-/* The notes of a put with an immediate. owner: core */
+/* The immediates of a put with GX_OP_IMM, one for each queue pair. owner: core */
 struct verbs_tell {
 	uint64_t off, imm;
-	uint64_t parts;	    /* queue pairs that had bytes of it; at the end: notes to send in all */
-	uint64_t parts_due; /* of these, not posted */
-	uint64_t parts_failed; /* of these, whose note failed since tries was counted up */
+	uint64_t
+		parts; /* queue pairs that had bytes of it; at the end: immediates to send in all */
+	uint64_t parts_due;    /* of these, not posted */
+	uint64_t parts_failed; /* of these, whose immediate failed since tries was counted up */
 	uint32_t seq;
 	bool parts_set;
-	uint8_t tries; /* of its notes, after the first */
+	uint8_t tries; /* of its immediates, after the first */
 };
 
 /* owner: core. op_begin() sets each field, for zeroing the whole would cost a small put more than
@@ -47,7 +49,7 @@ struct verbs_op {
 	uint8_t kind;
 	bool is_inline;
 	bool used, queued, redone; /* queued: something is left to post. redone: a queue pair with
-				      bytes of it failed, so notes wait for all bytes */
+				      bytes of it failed, so immediates wait for all bytes */
 	bool has_seq;
 	uint32_t flags;
 	int status; /* not 0: the operation ends with it when nothing of it is out */
@@ -61,17 +63,17 @@ struct verbs_op {
 	uint64_t len, posted_b;
 	uint32_t ways; /* bit i: way i has keys of both ends, and works as far as is known;
 			  ops_ways() */
-	uint32_t data_out, note_out; /* requests that are out, or wait to be sent again */
+	uint32_t data_out, imm_out; /* requests that are out, or wait to be sent again */
 	uint32_t data_redo;	/* of data_out, those that wait: the device has let go of them */
 	struct verbs_tell tell; /* with GX_OP_IMM alone */
 };
 
-/* A put of the peer, by its notes. owner: core */
+/* A put of the peer, by its immediates. owner: core */
 struct verbs_in {
 	uint32_t seq;
-	uint64_t parts; /* whose notes have come */
+	uint64_t parts; /* whose immediates have come */
 	uint8_t nr_got;
-	bool done; /* told, so more notes of it are doubles */
+	bool done; /* the user was notified, so more immediates of it are doubles */
 };
 
 /* A region of the peer. Frozen. */
@@ -124,7 +126,7 @@ struct verbs_lane {
 	const struct verbs_region *region; /* GX_REGIONS_MAX, of the connection */
 	uint32_t chunk_b, inline_b;	   /* most bytes of a request; of one that needs no key */
 	unsigned next;			   /* queue pair to look at first */
-	/* Bit i: queue pair i has nr_pend; nr_again, perhaps; requests of redo; notes taken that the
+	/* Bit i: queue pair i has nr_pend; nr_again, perhaps; requests of redo; immediates taken that the
 	 * peer has yet to hear of, perhaps. So a turn looks at these queue pairs alone. */
 	uint64_t pend, again, redo, owes;
 	unsigned nr_ops, nr_free;
@@ -207,15 +209,15 @@ void tx_flush(struct verbs_lane *l); /* hand the lists to the device */
 /* -- verbs_cq.c; core -- */
 
 /* A decoder refuses what its encoder could not write. */
-void verbs_note_put(uint8_t b[VERBS_NOTE_B], const struct verbs_note *n);
-int verbs_note_get(const uint8_t *b, uint32_t len, struct verbs_note *n); /* 0, -EPROTO */
-bool note_room(const struct verbs_qp *q); /* has the peer a receive for one more? */
-/* Is it time to tell the peer how many of its notes were taken? */
-static inline bool note_is_owed(const struct verbs_qp *q)
+void verbs_imm_put(uint8_t b[VERBS_IMM_B], const struct verbs_imm *n);
+int verbs_imm_get(const uint8_t *b, uint32_t len, struct verbs_imm *n); /* 0, -EPROTO */
+bool imm_room(const struct verbs_qp *q); /* has the peer a receive for one more? */
+/* Is it time to tell the peer how many of its immediates were taken? */
+static inline bool imm_is_owed(const struct verbs_qp *q)
 {
-	return q->notes_taken - q->notes_told >= VERBS_RQ / 4;
+	return q->imms_taken - q->imms_told >= VERBS_RQ / 4;
 }
-void note_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint32_t len);
+void imm_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint32_t len);
 bool cq_reap(struct verbs_lane *l);
 void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status);
 /* @wr is out no more and was not acknowledged. */

@@ -13,7 +13,7 @@
  * Where other ways work meanwhile, a queue pair whose way does not is tried in the background for as
  * long as the connection lasts (side_holds()).
  *
- * The peer's message says that its end takes in nothing of the old life, and how many notes it had
+ * The peer's message says that its end takes in nothing of the old life, and how many immediates it had
  * taken. These have landed, and so has all that was posted before them: it is not sent again. The
  * peer's user may have changed the bytes of a put since it was notified. Control thread.
  */
@@ -30,13 +30,13 @@
 
 void verbs_redo_judge(struct verbs_qp *q, uint32_t taken)
 {
-	uint32_t last = 0; /* number of the last note that was taken */
+	uint32_t last = 0; /* number of the last immediate that was taken */
 	bool any = false;
 
 	for (uint32_t i = q->redo_tail; i != q->redo_head; i++) {
 		const struct verbs_wr *wr = &q->redo[i % VERBS_SQ];
 
-		if (wr->kind != VERBS_WR_NOTE || wr->fate ||
+		if (wr->kind != VERBS_WR_IMM || wr->fate ||
 		    (int32_t)((uint32_t)wr->off - taken) >= 0)
 			continue;
 		if (!any || (int32_t)(wr->number - last) > 0)
@@ -93,7 +93,7 @@ static void side_connected(struct verbs_lane *l, struct verbs_qp *q, struct verb
 		ret = verbs_mend_later(l, q, s, ret);
 	if (!ret)
 		return;
-	/* The peer counts on it, and would wait for its notes: so the way ends, or the connection. */
+	/* The peer counts on it, and would wait for its immediates: so the way ends, or the connection. */
 	if (verbs_mend_has_other(l, q->way))
 		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 	else
@@ -171,7 +171,7 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 		verbs_qp_error(l, q);
 	if (qp_state(q) != VERBS_QP_DRAINED || s->own_reset || !may)
 		return false;
-	taken = q->notes_taken;
+	taken = q->imms_taken;
 	s->vain += !atomic_load_explicit(&q->proven, memory_order_relaxed);
 	if (verbs_qp_reset(l, q, &s->own)) {
 		if (verbs_mend_has_other(l, q->way)) {
@@ -290,7 +290,7 @@ void verbs_mend_give_up(struct verbs_lane *l)
  *   - It is destroyed: nothing can be sent or land there. DEAD, and the peer is told.
  *   - The peer's end is no more either: settled. The core sends again what had not landed.
  *
- * The peer's message says how many notes it had taken, as that of a reset does.
+ * The peer's message says how many immediates it had taken, as that of a reset does.
  */
 
 bool verbs_mend_has_other(const struct verbs_lane *l, unsigned way)
@@ -337,7 +337,7 @@ bool verbs_gone_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 	s->own_gone = true;
 	s->held = s->own_reset = false;
 	s->down_ns = 0; /* the patience with the peer's answer begins */
-	*m = (struct verbs_mend){.qp = q->index, .gen = q->gen, .taken = q->notes_taken};
+	*m = (struct verbs_mend){.qp = q->index, .gen = q->gen, .taken = q->imms_taken};
 	side_settle(q, s);
 	return true;
 }

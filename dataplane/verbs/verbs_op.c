@@ -34,7 +34,7 @@ static void op_count(struct verbs_lane *l, const struct verbs_op *op)
 
 void op_try_end(struct verbs_lane *l, struct verbs_op *op)
 {
-	if (!op->used || op->queued || op->data_out || op->note_out)
+	if (!op->used || op->queued || op->data_out || op->imm_out)
 		return;
 	op->used = false;
 	if (op->has_seq)

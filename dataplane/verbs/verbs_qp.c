@@ -10,12 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define QP_READS_MAX   16 /* RDMA reads under way */
-#define QP_TIMEOUT     14 /* 4.096 us * 2^14 = 67 ms until a packet is sent again */
-#define QP_RETRIES     7
-#define QP_RNR_RETRIES 6  /* a note finds a receive, unless the peer lies; 7 would be for ever */
-#define QP_RNR_TIMER   12 /* 0.64 ms */
-#define QP_HOPS	       64
+#define QP_READS_MAX 16 /* RDMA reads under way */
+#define QP_TIMEOUT   14 /* 4.096 us * 2^14 = 67 ms until a packet is sent again */
+#define QP_RETRIES   7
+#define QP_RNR_RETRIES                                                                             \
+	6 /* an immediate finds a receive, unless the peer lies; 7 would be for ever */
+#define QP_RNR_TIMER 12 /* 0.64 ms */
+#define QP_HOPS	     64
 
 static inline bool qp_may_go(int from, int to)
 {
@@ -85,7 +86,7 @@ static int slots_make(struct verbs_lane *l, unsigned nr_qps)
 	return 0;
 }
 
-/* The completion queue of the @nr_qps queue pairs of a way, and their notes. */
+/* The completion queue of the @nr_qps queue pairs of a way, and their immediates. */
 static int way_open(struct verbs_lane *l, struct verbs_way *w, unsigned nr_qps)
 {
 	int cqes = (int)nr_qps * (VERBS_SQ + VERBS_RQ);
@@ -242,7 +243,7 @@ int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say
 	q->proving = 0;
 	atomic_store_explicit(&q->proven, false, memory_order_relaxed);
 	q->nr_recvs = q->nr_again = 0;
-	q->notes_sent = q->notes_known = q->notes_taken = q->notes_told = 0;
+	q->imms_sent = q->imms_known = q->imms_taken = q->imms_told = 0;
 	atomic_store_explicit(&q->want_err, false, memory_order_relaxed);
 	*say = (struct verbs_qp_say){q->qp->qp_num, psn & 0xffffff};
 	return qp_recv_all(l, q);
@@ -445,7 +446,7 @@ void verbs_qp_connect(struct verbs_lane *l, struct verbs_qp *q, const struct ver
 	q->dial.run = qp_connect_run;
 	q->dial_proves = prove;
 	q->lane = l;
-	/* Soon a note may come. */
+	/* Soon an immediate may come. */
 	q->proving = prove ? verbs_probes(l, q) : 0;
 	if (qp_state(q) != VERBS_QP_READY) /* else it was held (verbs_mend.c) */
 		qp_goto(q, qp_state(q), VERBS_QP_READY);

@@ -8,7 +8,7 @@
  *   READY, UP, FAILED -> DEAD    given up (verbs_mend_give_up()): it is no more
  *   FAILED, DRAINED -> DEAD      its device is gone, and others are left (verbs_mend.c)
  *
- * The word below a state is the owner of struct verbs_qp. READY takes notes, and the core sends
+ * The word below a state is the owner of struct verbs_qp. READY takes immediates, and the core sends
  * nothing yet: the control thread posts requests that prove the way (verbs_qp_probe()), and the core
  * makes the queue pair UP when the peer's device has answered them. So one is UP only over a way that
  * works. (While a connection is set up, its client does that for all of them: verbs_conn_prove().)
@@ -27,9 +27,9 @@ struct verbs_lane;
 #define VERBS_SQ	  128		 /* send requests of a queue pair; power of two */
 #define VERBS_SENDS	  (VERBS_SQ - 1) /* of these, for the core; one is verbs_qp_mark()'s */
 #define VERBS_RQ	  128		 /* receives of a queue pair; power of two */
-#define VERBS_CREDIT_KEPT 16		 /* of these, for notes of credit */
+#define VERBS_CREDIT_KEPT 16		 /* of these, for immediates of credit */
 #define VERBS_BATCH	  16		 /* requests of one list */
-#define VERBS_SLOT_B	  64		 /* of a note in registered memory */
+#define VERBS_SLOT_B	  64		 /* of an immediate in registered memory */
 #define VERBS_NO_OP	  UINT16_MAX
 
 enum verbs_qp_state {
@@ -41,15 +41,15 @@ enum verbs_qp_state {
 	VERBS_QP_DEAD,
 };
 
-enum verbs_wr_kind { VERBS_WR_DATA, VERBS_WR_NOTE, VERBS_WR_CREDIT };
+enum verbs_wr_kind { VERBS_WR_DATA, VERBS_WR_IMM, VERBS_WR_CREDIT };
 
-/* What is known of a request that failed. The peer says how many notes it had taken, so
+/* What is known of a request that failed. The peer says how many immediates it had taken, so
  * verbs_mend.c knows which requests had landed before its end was reset. */
 enum verbs_fate { VERBS_WR_UNKNOWN, VERBS_WR_LANDED, VERBS_WR_LOST };
 
 /* What a work request is for. Its number in the queue pair is the index. */
 struct verbs_wr {
-	uint64_t off;	 /* DATA: in the operation; NOTE: notes that were sent before it */
+	uint64_t off;	 /* DATA: in the operation; IMM: immediates that were sent before it */
 	uint32_t len;	 /* DATA */
 	uint32_t number; /* in the queue pair, in the order of posting */
 	uint16_t op;	 /* index in lane->op; VERBS_NO_OP: of none */
@@ -78,13 +78,13 @@ struct verbs_qp {
 	/* verbs_mend.c, each set once: ctl: it ends; core: and looks at no completion of it any more;
 	 * ctl: DEAD, and the peer's end takes nothing of it in any more */
 	_Atomic bool quit, has_quit, settled;
-	uint32_t dead_taken; /* notes that the peer had taken; ctl writes it before settled */
+	uint32_t dead_taken; /* immediates that the peer had taken; ctl writes it before settled */
 	bool judged;	     /* core: so fates of redo are known */
 	uint32_t gen;	     /* this life; ctl writes it before UP */
 	uint32_t head, tail; /* of sent, free-running: next free, oldest not acknowledged */
 	uint32_t nr_recvs;   /* receives that the device has */
-	uint32_t notes_sent, notes_known; /* in all; of these, taken as far as the peer has said */
-	uint32_t notes_taken, notes_told; /* the peer's; of these, as far as we have said */
+	uint32_t imms_sent, imms_known; /* in all; of these, taken as far as the peer has said */
+	uint32_t imms_taken, imms_told; /* the peer's; of these, as far as we have said */
 	uint32_t nr_pend;  /* requests of wr that are not posted yet; they are in sent */
 	uint32_t nr_again; /* slots of again to receive into */
 	uint32_t redo_head, redo_tail;	  /* of redo: next free, next to send */
@@ -118,7 +118,7 @@ static inline uint64_t qp_bit(const struct verbs_qp *q)
 	return 1ull << q->index;
 }
 
-/* Does it take notes? */
+/* Does it take immediates? */
 static inline bool qp_lives(int state)
 {
 	return state == VERBS_QP_READY || state == VERBS_QP_UP;
@@ -167,7 +167,7 @@ void verbs_probe_failed(struct verbs_qp *q, int status);
 
 void qp_try_drained(struct verbs_qp *q);
 /** verbs_redo_judge() - Say of what @q has to send again whether it landed. The peer had taken @taken
- * notes; verbs_mend.c. Whoever owns @q. */
+ * immediates; verbs_mend.c. Whoever owns @q. */
 void verbs_redo_judge(struct verbs_qp *q, uint32_t taken);
 int verbs_wc_errno(int status); /* 0: send it again over another queue pair */
 int verbs_recv(struct verbs_qp *q, const uint32_t slots[], unsigned n, uint32_t lkey);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Work requests: a put or get is cut into chunks, which go round the queue pairs that are up; the
- * notes of a put with an immediate follow its chunks. Requests gather in a list for each queue
+ * immediates of a put with GX_OP_IMM follow its chunks. Requests gather in a list for each queue
  * pair, and the device gets a list at a time. The last request of a list asks for a completion, so
  * a list costs one, and no request waits for a later list to be seen. Runs on the polling core.
  */
@@ -86,7 +86,7 @@ static void qp_flush(struct verbs_lane *l, struct verbs_qp *q)
 	if (!n)
 		return;
 	q->nr_pend = 0;
-	/* It failed after they were made. What was before them is lost, so a note among them would
+	/* It failed after they were made. What was before them is lost, so an immediate among them would
 	 * come too early. */
 	if (qp_state(q) != VERBS_QP_UP) {
 		qp_unsend(l, q, n);
@@ -164,43 +164,43 @@ static inline void data_add(struct verbs_lane *l, struct verbs_qp *q, struct ver
 	w->under_b += len;
 }
 
-/* ---- Notes ---- */
+/* ---- Immediates ---- */
 
-static void note_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_note *n, uint16_t op)
+static void imm_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_imm *n, uint16_t op)
 {
 	struct ibv_send_wr *wr = wr_new(l, q);
 	uint32_t number = q->head - 1;
 	uint8_t *slot = q->send_slots + (size_t)(number % VERBS_SQ) * VERBS_SLOT_B;
 
 	q->sent[number % VERBS_SQ] = (struct verbs_wr){
-		.off = q->notes_sent, .number = number, .op = op, .kind = n->kind, .part = n->part};
-	q->notes_sent += n->kind == VERBS_WR_NOTE;
-	n->taken = q->notes_told = q->notes_taken;
-	verbs_note_put(slot, n);
+		.off = q->imms_sent, .number = number, .op = op, .kind = n->kind, .part = n->part};
+	q->imms_sent += n->kind == VERBS_WR_IMM;
+	n->taken = q->imms_told = q->imms_taken;
+	verbs_imm_put(slot, n);
 	*wr->sg_list =
-		(struct ibv_sge){(uintptr_t)slot, VERBS_NOTE_B, l->way[q->way].slots_mr->lkey};
+		(struct ibv_sge){(uintptr_t)slot, VERBS_IMM_B, l->way[q->way].slots_mr->lkey};
 	wr->opcode = IBV_WR_SEND;
-	wr->send_flags = l->inline_b >= VERBS_NOTE_B ? IBV_SEND_INLINE : 0;
+	wr->send_flags = l->inline_b >= VERBS_IMM_B ? IBV_SEND_INLINE : 0;
 }
 
-/* The queue pair for note @part. In order behind the bytes: that of the bytes themselves. If one of
+/* The queue pair for immediate @part. In order behind the bytes: that of the bytes themselves. If one of
  * these failed, any, when all bytes have been acknowledged. NULL: wait. */
-static struct verbs_qp *note_qp(struct verbs_lane *l, struct verbs_op *op, unsigned part)
+static struct verbs_qp *imm_qp(struct verbs_lane *l, struct verbs_op *op, unsigned part)
 {
 	struct verbs_qp *q = &l->qp[part];
 
 	if (!op->redone && qp_state(q) == VERBS_QP_UP)
-		return qp_takes(q, NULL) && note_room(q) ? q : NULL;
+		return qp_takes(q, NULL) && imm_room(q) ? q : NULL;
 	op->redone = true;
 	if (op->data_out)
 		return NULL;
 	for (unsigned i = 0; i < l->nr_qps; i++)
-		if (qp_takes(&l->qp[i], NULL) && note_room(&l->qp[i]))
+		if (qp_takes(&l->qp[i], NULL) && imm_room(&l->qp[i]))
 			return &l->qp[i];
 	return NULL;
 }
 
-static bool notes_parts(struct verbs_lane *l, struct verbs_tell *t)
+static bool imms_parts(struct verbs_lane *l, struct verbs_tell *t)
 {
 	struct verbs_qp *q;
 
@@ -218,29 +218,29 @@ static bool notes_parts(struct verbs_lane *l, struct verbs_tell *t)
 }
 
 /* Return: are all posted? */
-static bool notes_send(struct verbs_lane *l, struct verbs_op *op)
+static bool imms_send(struct verbs_lane *l, struct verbs_op *op)
 {
 	struct verbs_tell *t = &op->tell;
 
-	if (!notes_parts(l, t))
+	if (!imms_parts(l, t))
 		return false;
 	while (t->parts_due) {
 		unsigned part = (unsigned)__builtin_ctzll(t->parts_due);
-		struct verbs_qp *q = note_qp(l, op, part);
-		struct verbs_note n = {.kind = VERBS_WR_NOTE,
-				       .part = (uint8_t)part,
-				       .nr_parts = (uint8_t)__builtin_popcountll(t->parts),
-				       .seq = t->seq,
-				       .token = core_token_hide(op->token, op->flags),
-				       .off = t->off,
-				       .len = op->len,
-				       .imm = t->imm};
+		struct verbs_qp *q = imm_qp(l, op, part);
+		struct verbs_imm n = {.kind = VERBS_WR_IMM,
+				      .part = (uint8_t)part,
+				      .nr_parts = (uint8_t)__builtin_popcountll(t->parts),
+				      .seq = t->seq,
+				      .token = core_token_hide(op->token, op->flags),
+				      .off = t->off,
+				      .len = op->len,
+				      .imm = t->imm};
 
 		if (!q)
 			return false;
 		t->parts_due &= t->parts_due - 1;
-		op->note_out++;
-		note_add(l, q, &n, (uint16_t)(op - l->op));
+		op->imm_out++;
+		imm_add(l, q, &n, (uint16_t)(op - l->op));
 	}
 	return true;
 }
@@ -277,14 +277,14 @@ static inline __attribute__((always_inline)) bool op_send(struct verbs_lane *l, 
 		data_add(l, q, op, op->posted_b, n, 0);
 		op->posted_b += n;
 	}
-	return !(op->flags & GX_OP_IMM) || notes_send(l, op);
+	return !(op->flags & GX_OP_IMM) || imms_send(l, op);
 }
 
 /* Those that wait come first. One that has nothing out ends in tx_queue(), after the call that posted
  * it. */
 void tx_first(struct verbs_lane *l, struct verbs_op *op)
 {
-	if (l->queue_head != l->queue_tail || !op_send(l, op) || !(op->data_out | op->note_out))
+	if (l->queue_head != l->queue_tail || !op_send(l, op) || !(op->data_out | op->imm_out))
 		op_queue(l, op);
 }
 
@@ -310,7 +310,7 @@ bool tx_queue(struct verbs_lane *l)
 
 /* ---- Again ---- */
 
-/* It is not sent again as it was: it has landed, its operation ends early, or it is a note, which
+/* It is not sent again as it was: it has landed, its operation ends early, or it is an immediate, which
  * has to wait for the bytes of its put. tx_queue() goes on with the operation. */
 static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct verbs_wr *wr,
 			bool over)
@@ -319,9 +319,9 @@ static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct 
 		op->data_out--;
 		op->data_redo--;
 	} else {
-		op->note_out--;
+		op->imm_out--;
 	}
-	if (wr->kind == VERBS_WR_NOTE && !over)
+	if (wr->kind == VERBS_WR_IMM && !over)
 		op->tell.parts_due |= 1ull << wr->part;
 	op_queue(l, op);
 }
@@ -345,7 +345,7 @@ static bool redo_one(struct verbs_lane *l, struct verbs_qp *of, const struct ver
 	bool over = op->status || l->fail_err || landed;
 	struct verbs_qp *q;
 
-	if (over || wr->kind == VERBS_WR_NOTE) {
+	if (over || wr->kind == VERBS_WR_IMM) {
 		redo_settle(l, op, wr, over);
 		return true;
 	}
@@ -397,17 +397,17 @@ bool tx_redo(struct verbs_lane *l)
 	return worked;
 }
 
-/* Tell peers whose notes come one way how many were taken. */
+/* Tell peers whose immediates come one way how many were taken. */
 void tx_credit(struct verbs_lane *l)
 {
 	for (uint64_t left = l->owes; left; left &= left - 1) {
 		struct verbs_qp *q = &l->qp[__builtin_ctzll(left)];
-		struct verbs_note n = {.kind = VERBS_WR_CREDIT};
+		struct verbs_imm n = {.kind = VERBS_WR_CREDIT};
 
 		if (!qp_room(q))
 			continue;
-		if (note_is_owed(q)) /* a note since may have told */
-			note_add(l, q, &n, VERBS_NO_OP);
+		if (imm_is_owed(q)) /* an immediate since may have said so */
+			imm_add(l, q, &n, VERBS_NO_OP);
 		l->owes &= ~qp_bit(q);
 	}
 }

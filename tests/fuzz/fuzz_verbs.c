@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes into the decoders of link verbs: a device's description, MEND, a note. The first byte
+ * Any bytes into the decoders of link verbs: a device's description, MEND, an immediate. The first byte
  * chooses the decoder, the rest is its input. What decodes must be exactly what the encoder writes
  * for the result. Run by libFuzzer, or by fuzz_main.c as an ordinary test.
  */
@@ -46,15 +46,15 @@ static void fuzz_mend(const uint8_t *b, uint32_t len)
 	CHECK(!memcmp(out, b, len));
 }
 
-static void fuzz_note(const uint8_t *b, uint32_t len)
+static void fuzz_imm(const uint8_t *b, uint32_t len)
 {
-	uint8_t out[VERBS_NOTE_B];
-	struct verbs_note n;
+	uint8_t out[VERBS_IMM_B];
+	struct verbs_imm n;
 
-	if (verbs_note_get(b, len, &n))
+	if (verbs_imm_get(b, len, &n))
 		return;
-	CHECK(len == VERBS_NOTE_B && n.part < VERBS_QPS_MAX && n.nr_parts <= VERBS_QPS_MAX);
-	verbs_note_put(out, &n);
+	CHECK(len == VERBS_IMM_B && n.part < VERBS_QPS_MAX && n.nr_parts <= VERBS_QPS_MAX);
+	verbs_imm_put(out, &n);
 	CHECK(!memcmp(out, b, len));
 }
 
@@ -74,7 +74,7 @@ static void fuzz_ports(const uint8_t *b, uint32_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static void (*const decoder[])(const uint8_t *b, uint32_t len) = {fuzz_hello, fuzz_mend,
-									  fuzz_note, fuzz_ports};
+									  fuzz_imm, fuzz_ports};
 
 	if (!size || size > GX_HELLO_FRAME_MAX || data[0] >= GX_ARRAY_SIZE(decoder))
 		return 0;

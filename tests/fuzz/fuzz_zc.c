@@ -35,7 +35,7 @@ static ssize_t fuzz_send(int fd, const struct msghdr *msg)
 	return 1;
 }
 
-static ssize_t fuzz_note(int fd, struct msghdr *msg)
+static ssize_t fuzz_end(int fd, struct msghdr *msg)
 {
 	if (!ctl)
 		return -EAGAIN;
@@ -52,12 +52,12 @@ static int fuzz_allow(int fd)
 	return 0;
 }
 
-static const struct zc_sys fuzz_sys = {.send = fuzz_send, .note = fuzz_note, .allow = fuzz_allow};
+static const struct zc_sys fuzz_sys = {.send = fuzz_send, .end = fuzz_end, .allow = fuzz_allow};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct zc_cfg cfg = {.sys = &fuzz_sys, .depth = DEPTH};
-	struct zc_note note[ZC_NOTES];
+	struct zc_end end[ZC_ENDS];
 	struct msghdr msg = {.msg_control = (void *)(data + HEAD_B)};
 	struct iovec iov = {"x", 1};
 	struct msghdr out = {.msg_iov = &iov, .msg_iovlen = 1};
@@ -77,11 +77,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	tx->head = tx->tail = first;
 	for (; n < data[0] % (DEPTH + 1u); n++)
 		CHECK(zc_tx_post(tx, &out, n) == 1);
-	zc_notes(&msg, note, ZC_NOTES, &nr);
-	CHECK(nr <= ZC_NOTES);
+	zc_ends(&msg, end, ZC_ENDS, &nr);
+	CHECK(nr <= ZC_ENDS);
 	for (unsigned i = 0; i < n; i++)
 		for (unsigned j = 0; j < nr; j++)
-			if (first + i - note[j].first <= note[j].last - note[j].first) {
+			if (first + i - end[j].first <= end[j].last - end[j].first) {
 				named++;
 				break;
 			}

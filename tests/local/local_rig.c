@@ -102,7 +102,7 @@ void end_take(struct end *e)
 		assert_int_equal(comp.note_len | comp.reserved, 0);
 		if (comp.kind == GX_COMP_NOTIFY) {
 			e->nr_notify++;
-			e->note = comp;
+			e->notify = comp;
 			continue;
 		}
 		e->nr_local += comp.kind == GX_COMP_LOCAL;

@@ -36,7 +36,7 @@ struct end {
 	/* Completions taken so far. */
 	unsigned nr_done, nr_local, nr_notify, nr_failed;
 	int status; /* of the last that failed */
-	struct gx_comp last, note;
+	struct gx_comp last, notify;
 	/* Of the test that has some. */
 	struct gx_mem *reg, *gpu;
 	char *plain; /* the bytes of reg */

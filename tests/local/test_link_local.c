@@ -254,15 +254,15 @@ static void notify__full_ring(void **state)
 	op.flags = GX_OP_IMM;
 	op.addr = r->buf;
 	op.len = 4;
-	for (unsigned i = 0; i < LOCAL_NOTES + 50; i++) {
+	for (unsigned i = 0; i < LOCAL_IMMS + 50; i++) {
 		op.imm = i;
 		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	}
 	for (unsigned i = 0; i < 100; i++)
 		end_turn(&r->client);
-	assert_int_equal(r->client.nr_done, LOCAL_NOTES);
-	UNTIL(r, r->client.nr_done == LOCAL_NOTES + 50 && r->server.nr_notify == r->client.nr_done);
-	assert_int_equal(r->server.note.imm, LOCAL_NOTES + 49);
+	assert_int_equal(r->client.nr_done, LOCAL_IMMS);
+	UNTIL(r, r->client.nr_done == LOCAL_IMMS + 50 && r->server.nr_notify == r->client.nr_done);
+	assert_int_equal(r->server.notify.imm, LOCAL_IMMS + 49);
 	assert_int_equal(r->client.nr_failed, 0);
 }
 
@@ -282,7 +282,7 @@ static void notify__from_a_long_put(void **state)
 		end_turn(&r->server);
 	}
 	assert_memory_equal(r->server.base, r->buf, KV_B);
-	assert_int_equal(r->server.note.len, KV_B);
+	assert_int_equal(r->server.notify.len, KV_B);
 }
 
 /* ---- What goes by packets ---- */
@@ -483,8 +483,8 @@ static void many__idle_and_used_again(void **state)
 		assert_int_equal(r->server.nr_notify, seen);
 		turns_at(&r->server, &now_ns, 1, MANY << 10);
 		assert_int_equal(r->server.nr_notify, seen + 1);
-		assert_int_equal(r->server.note.imm, i);
-		assert_true(r->server.note.ep == gx_conn_ep(s[i], 0));
+		assert_int_equal(r->server.notify.imm, i);
+		assert_true(r->server.notify.ep == gx_conn_ep(s[i], 0));
 		assert_int_equal(common_post(gx_conn_ep(c[i], 0), &op, 1), 1);
 		turns_at(&r->client, &now_ns, 3, 0);
 		turns_at(&r->server, &now_ns, 1, 0); /* it is hot now */
@@ -589,9 +589,9 @@ static void deadline__while_the_ring_is_full(void **state)
 	op.addr = r->buf;
 	op.flags = GX_OP_IMM;
 	op.deadline_ns = gx_now() + 20000000;
-	for (unsigned i = 0; i < LOCAL_NOTES + 3; i++)
+	for (unsigned i = 0; i < LOCAL_IMMS + 3; i++)
 		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
-	while (r->client.nr_done < LOCAL_NOTES + 3)
+	while (r->client.nr_done < LOCAL_IMMS + 3)
 		end_turn(&r->client);
 	assert_true(gx_now() >= op.deadline_ns);
 	assert_int_equal(r->client.nr_failed, 3);
@@ -667,9 +667,9 @@ static void silent_peer__is_noticed(void **state)
 
 /* ---- Hostile ---- */
 
-static void note_write(struct rig *r, uint32_t nr, uint64_t token, uint64_t off, uint64_t len)
+static void imm_write(struct rig *r, uint32_t nr, uint64_t token, uint64_t off, uint64_t len)
 {
-	struct local_note *n = &local_conn_of(r->server.conn)->tx->ring[0].note[nr % LOCAL_NOTES];
+	struct local_imm *n = &local_conn_of(r->server.conn)->tx->ring[0].imm[nr % LOCAL_IMMS];
 
 	n->token = token;
 	n->off = off;
@@ -683,22 +683,22 @@ static void hostile__notifications(void **state)
 	uint64_t token = op_to(&r->server, GX_OP_PUT, "kv").token;
 	uint64_t read_only = op_to(&r->server, GX_OP_PUT, "read").token;
 
-	note_write(r, 0, 0, 0, 0);
-	note_write(r, 1, token ^ 1ull << 40, 0, 8);
-	note_write(r, 2, token, KV_B, 1);
-	note_write(r, 3, token, UINT64_MAX, 2);
-	note_write(r, 4, token, 1, UINT64_MAX);
-	note_write(r, 5, read_only, 0, 8);
-	note_write(r, 6, token | 0xff, 0, 8);
-	note_write(r, 7, token, KV_B - 8, 8); /* this one is good */
+	imm_write(r, 0, 0, 0, 0);
+	imm_write(r, 1, token ^ 1ull << 40, 0, 8);
+	imm_write(r, 2, token, KV_B, 1);
+	imm_write(r, 3, token, UINT64_MAX, 2);
+	imm_write(r, 4, token, 1, UINT64_MAX);
+	imm_write(r, 5, read_only, 0, 8);
+	imm_write(r, 6, token | 0xff, 0, 8);
+	imm_write(r, 7, token, KV_B - 8, 8); /* this one is good */
 	UNTIL(r, r->client.nr_notify == 1);
-	assert_int_equal(r->client.note.off, KV_B - 8);
+	assert_int_equal(r->client.notify.off, KV_B - 8);
 	assert_int_equal(end_stat(&r->client, "rx_bad"), 5);
 	assert_int_equal(end_stat(&r->client, "stale"),
 			 2); /* of a place that is in use: as if withdrawn */
 	/* Many of them, and it is not listened to any more. */
 	for (uint32_t i = 8; i < 5000; i++) {
-		note_write(r, i, ~0ull, i, i);
+		imm_write(r, i, ~0ull, i, i);
 		end_turn(&r->client);
 	}
 	assert_true(end_stat(&r->client, "rx_bad") < 2000);
@@ -713,9 +713,9 @@ static void hostile__counter(void **state)
 	atomic_store(&local_conn_of(r->server.conn)->rx->ring[0].done, 0x40000000);
 	op.addr = r->buf;
 	op.flags = GX_OP_IMM;
-	for (unsigned i = 0; i < LOCAL_NOTES + 5; i++)
+	for (unsigned i = 0; i < LOCAL_IMMS + 5; i++)
 		common_post(r->client.ep, &op, 1);
-	while (r->client.nr_done < LOCAL_NOTES + 5) /* the server would put it right */
+	while (r->client.nr_done < LOCAL_IMMS + 5) /* the server would put it right */
 		end_turn(&r->client);
 	assert_int_equal(r->client.nr_failed, 5);
 	assert_int_equal(r->client.status, -EPROTO);

@@ -235,8 +235,8 @@ static void notify__after_the_data(void **state)
 		UNTIL(r, r->server.nr_notify == i);
 		assert_int_equal(gx_mem_copy_out(r->server.gpu, 0, r->got, len), 0);
 		assert_memory_equal(r->got, r->want, len);
-		assert_int_equal(r->server.note.imm, i);
-		assert_int_equal(r->server.note.len, len);
+		assert_int_equal(r->server.notify.imm, i);
+		assert_int_equal(r->server.notify.len, len);
 	}
 }
 

@@ -118,7 +118,7 @@ static void key__is_mapped(void **state)
 	memset(r->buf, 0x5a, LEN);
 	assert_int_equal(op_do(r, GX_OP_PUT, token, 8, 100), 0);
 	UNTIL(r, r->server.nr_notify == 1);
-	assert_int_equal(r->server.note.token, token);
+	assert_int_equal(r->server.notify.token, token);
 	assert_int_equal(r->server.base[OFF + 7], 0);
 	assert_memory_equal(r->server.base + OFF + 8, r->buf, 100);
 	assert_int_equal(r->server.base[OFF + 108], 0);

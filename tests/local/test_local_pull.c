@@ -297,7 +297,7 @@ static void put_get__of_registered_memory(void **state)
 	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	UNTIL(r, r->client.nr_done == 1 && r->server.nr_notify == 1);
 	assert_int_equal(r->client.nr_failed, 0);
-	assert_int_equal(r->server.note.imm, 5);
+	assert_int_equal(r->server.notify.imm, 5);
 	assert_memory_equal(r->server.plain, r->buf, LONG_B);
 	assert_int_equal(pulls(r), 1);
 	op.kind = GX_OP_GET;

@@ -126,7 +126,7 @@ static void put_once(struct pair *p, uint64_t len, uint64_t off)
 {
 	char *src = src_new(len, (unsigned)len), *want = malloc(len + 1);
 	struct gx_op op = op_from(0, GX_OP_PUT, src, len);
-	unsigned done = p->side[0].nr_done, notes = p->side[1].nr_notify;
+	unsigned done = p->side[0].nr_done, notified = p->side[1].nr_notify;
 
 	assert_non_null(want);
 	memcpy(want, src, len);
@@ -135,7 +135,7 @@ static void put_once(struct pair *p, uint64_t len, uint64_t off)
 	assert_int_equal(side_post(p, 0, &op), 0);
 	ZC_UNTIL(p, p->side[0].nr_done == done + 1);
 	src_end(src, len);
-	ZC_UNTIL(p, p->side[1].nr_notify == notes + 1);
+	ZC_UNTIL(p, p->side[1].nr_notify == notified + 1);
 	assert_int_equal(p->side[0].last.status, 0);
 	assert_int_equal(p->side[0].last.len, len);
 	assert_memory_equal(p->side[1].mem.addr + off, want, len);
@@ -210,7 +210,7 @@ static void put__copy_mode(void **state)
 	struct pair *p = zc_new(2, GX_NIC_TX_COPY);
 
 	put_once(p, MOST_B, 0);
-	assert_int_equal(zc_script.zc_b + zc_script.nr_leads + zc_script.notes, 0);
+	assert_int_equal(zc_script.zc_b + zc_script.nr_leads + zc_script.ends, 0);
 	assert_null(p->side[0].e->nic.zc);
 	zc_done(p);
 }
@@ -579,7 +579,7 @@ static void peer__resets(void **state)
 
 /* The error queue tells of sends that never were. Nobody learns of the others: the sockets are reset,
  * and after a second the memory counts as free. */
-static void notes__lie(void **state)
+static void ends__lie(void **state)
 {
 	struct pair *p = zc_new(2, GX_NIC_TX_DEVMEM);
 	struct side *a = &p->side[0];
@@ -913,7 +913,7 @@ int main(void)
 		TEST(peer__stopped),
 		TEST(peer__takes_no_bytes),
 		TEST(peer__resets),
-		TEST(notes__lie),
+		TEST(ends__lie),
 		TEST(fail__at_any_time),
 		TEST(device__bytes),
 		TEST(device__other_interface),

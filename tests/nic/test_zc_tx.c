@@ -19,7 +19,7 @@
 #define POOL  (1u << 20)
 #define STORM 200000u
 
-struct note {
+struct end {
 	uint32_t first, last;
 	uint8_t origin;
 	uint32_t err;
@@ -29,9 +29,9 @@ struct note {
 /* The kernel. */
 static struct {
 	ssize_t answer; /* to the next sends: INT64_MAX: all bytes */
-	int allow, note_err, flags;
+	int allow, end_err, flags;
 	size_t cut; /* bytes of control that the next message lacks */
-	struct note queue[QUEUE];
+	struct end queue[QUEUE];
 	unsigned nr;
 	unsigned sends, reads;
 	/* of the last send */
@@ -57,14 +57,14 @@ static ssize_t hand_send(int fd, const struct msghdr *msg)
 	return k.answer == INT64_MAX ? (ssize_t)sum : k.answer;
 }
 
-static ssize_t hand_note(int fd, struct msghdr *msg)
+static ssize_t hand_end(int fd, struct msghdr *msg)
 {
 	struct sock_extended_err e = {0};
 	struct cmsghdr h;
 
 	k.reads++;
-	if (k.note_err)
-		return k.note_err;
+	if (k.end_err)
+		return k.end_err;
 	if (!k.nr)
 		return -EAGAIN;
 	e.ee_errno = k.queue[0].err;
@@ -88,14 +88,14 @@ static int hand_allow(int fd)
 	return k.allow;
 }
 
-static const struct zc_sys hand_sys = {.send = hand_send, .note = hand_note, .allow = hand_allow};
+static const struct zc_sys hand_sys = {.send = hand_send, .end = hand_end, .allow = hand_allow};
 
-static struct note *say(uint32_t first, uint32_t last)
+static struct end *say(uint32_t first, uint32_t last)
 {
-	struct note *n = &k.queue[k.nr++];
+	struct end *n = &k.queue[k.nr++];
 
 	assert_true(k.nr <= QUEUE);
-	*n = (struct note){
+	*n = (struct end){
 		.first = first, .last = last, .origin = SO_EE_ORIGIN_ZEROCOPY, .level = SOL_IP};
 	return n;
 }
@@ -253,7 +253,7 @@ static void post__refused(void **state)
 
 /* ---- an error queue that lies ---- */
 
-static void note__nonsense(void **state)
+static void end__nonsense(void **state)
 {
 	static const struct {
 		uint32_t first, last;
@@ -279,7 +279,7 @@ static void note__nonsense(void **state)
 	}
 }
 
-static void note__twice(void **state)
+static void end__twice(void **state)
 {
 	struct zc_tx *tx = tx_open();
 
@@ -301,7 +301,7 @@ static void note__twice(void **state)
 }
 
 /* Messages about other things are none of ours. */
-static void note__others(void **state)
+static void end__others(void **state)
 {
 	struct zc_tx *tx = tx_open();
 
@@ -319,7 +319,7 @@ static void note__others(void **state)
 	zc_tx_close(tx);
 }
 
-static void note__cut(void **state)
+static void end__cut(void **state)
 {
 	struct zc_tx *tx = tx_open();
 
@@ -338,7 +338,7 @@ static void note__cut(void **state)
 	zc_tx_close(tx);
 	tx = tx_open();
 	post_n(tx, 0, 1);
-	k.note_err = -EBADF;
+	k.end_err = -EBADF;
 	reap(tx, 0, 0);
 	assert_int_equal(tx->err, -EBADF);
 	zc_tx_close(tx);
@@ -457,7 +457,7 @@ static void storm_ends(void)
 	say(first, last);
 }
 
-static const struct zc_sys storm_sys = {.send = storm_send, .note = hand_note, .allow = hand_allow};
+static const struct zc_sys storm_sys = {.send = storm_send, .end = hand_end, .allow = hand_allow};
 
 /* Each source goes back once, in its order, and not before the kernel has finished with it. */
 static void storm(uint32_t seed, uint32_t first_id)
@@ -504,9 +504,9 @@ int main(void)
 		cmocka_unit_test(open__refused),   cmocka_unit_test(post__held),
 		cmocka_unit_test(reap__disorder),  cmocka_unit_test(reap__room),
 		cmocka_unit_test(post__full),	   cmocka_unit_test(reap__wrap),
-		cmocka_unit_test(post__refused),   cmocka_unit_test(note__nonsense),
-		cmocka_unit_test(note__twice),	   cmocka_unit_test(note__others),
-		cmocka_unit_test(note__cut),	   cmocka_unit_test(reap__bounded),
+		cmocka_unit_test(post__refused),   cmocka_unit_test(end__nonsense),
+		cmocka_unit_test(end__twice),	   cmocka_unit_test(end__others),
+		cmocka_unit_test(end__cut),	   cmocka_unit_test(reap__bounded),
 		cmocka_unit_test(device__message), cmocka_unit_test(device__wrong),
 		cmocka_unit_test(storm__ends),
 	};

@@ -11,7 +11,7 @@
 
 #define LINES  (2 * TCP_SOCKS_MAX)
 #define PIECES 4096 /* of a queue */
-#define NOTES  4096
+#define ENDS   4096
 #define ROOM_B (256u << 10)
 
 /* Bytes of a queue: ours, or (ref) a source. */
@@ -29,8 +29,8 @@ struct line {
 	unsigned head, tail;
 	size_t q_b;
 	uint32_t next_id;
-	uint32_t note[NOTES]; /* numbers that have ended, and are not told */
-	unsigned nr_notes;
+	uint32_t end[ENDS]; /* numbers that have ended, and are not told */
+	unsigned nr_ends;
 };
 
 struct zc_script zc_script;
@@ -169,42 +169,42 @@ static int script_allow(int fd)
 
 /* ---- ends ---- */
 
-static void note_add(struct line *l, uint32_t id)
+static void end_add(struct line *l, uint32_t id)
 {
-	assert_true(l->nr_notes < NOTES);
-	l->note[l->nr_notes++] = id;
+	assert_true(l->nr_ends < ENDS);
+	l->end[l->nr_ends++] = id;
 }
 
 /* Take a range out of the numbers that have ended. */
-static void note_take(struct line *l, uint32_t *first, uint32_t *last)
+static void end_take(struct line *l, uint32_t *first, uint32_t *last)
 {
-	unsigned at = zc_script.rnd ? zc_rnd(l->nr_notes) : 0, nr = 1;
+	unsigned at = zc_script.rnd ? zc_rnd(l->nr_ends) : 0, nr = 1;
 
-	*first = *last = l->note[at];
-	while (at + nr < l->nr_notes && l->note[at + nr] == *last + 1 &&
+	*first = *last = l->end[at];
+	while (at + nr < l->nr_ends && l->end[at + nr] == *last + 1 &&
 	       (!zc_script.rnd || zc_rnd(4))) {
 		(*last)++;
 		nr++;
 	}
-	l->nr_notes -= nr;
-	memmove(&l->note[at], &l->note[at + nr], (l->nr_notes - at) * sizeof(l->note[0]));
+	l->nr_ends -= nr;
+	memmove(&l->end[at], &l->end[at + nr], (l->nr_ends - at) * sizeof(l->end[0]));
 }
 
-static ssize_t script_note(int fd, struct msghdr *msg)
+static ssize_t script_end(int fd, struct msghdr *msg)
 {
 	struct sock_extended_err e = {.ee_origin = SO_EE_ORIGIN_ZEROCOPY};
 	struct cmsghdr h = {
 		.cmsg_len = CMSG_LEN(sizeof(e)), .cmsg_level = SOL_IP, .cmsg_type = IP_RECVERR};
 	struct line *l = line_of(fd);
 
-	zc_script.notes++;
+	zc_script.ends++;
 	if (zc_script.lie_nr > 0) {
 		e.ee_info = (uint32_t)zc_script.lie_first;
 		e.ee_data = (uint32_t)(zc_script.lie_first + zc_script.lie_nr - 1);
-	} else if (zc_script.is_quiet || !l->nr_notes) {
+	} else if (zc_script.is_quiet || !l->nr_ends) {
 		return -EAGAIN;
 	} else {
-		note_take(l, &e.ee_info, &e.ee_data);
+		end_take(l, &e.ee_info, &e.ee_data);
 	}
 	memcpy(msg->msg_control, &h, sizeof(h));
 	memcpy((char *)msg->msg_control + CMSG_LEN(0), &e, sizeof(e));
@@ -220,7 +220,7 @@ static void piece_done(struct line *l)
 
 	l->q_b -= p->len - p->off;
 	if (p->ref)
-		note_add(l, p->id);
+		end_add(l, p->id);
 	free(p->own);
 }
 
@@ -237,7 +237,7 @@ static int script_drop(int fd)
 }
 
 const struct zc_sys zc_script_zc = {
-	.send = script_zc_send, .note = script_note, .allow = script_allow, .drop = script_drop};
+	.send = script_zc_send, .end = script_end, .allow = script_allow, .drop = script_drop};
 
 static void line_pump(struct line *l)
 {
@@ -281,7 +281,7 @@ bool zc_reads(const char *at, uint64_t len)
 bool zc_is_empty(void)
 {
 	for (unsigned i = 0; i < nr_lines; i++)
-		if (lines[i].tail != lines[i].head || lines[i].nr_notes)
+		if (lines[i].tail != lines[i].head || lines[i].nr_ends)
 			return false;
 	return true;
 }

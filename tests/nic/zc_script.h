@@ -30,8 +30,8 @@ extern struct zc_script {
 	uint64_t rnd; /* != 0: ends are told in any order and any ranges */
 	/* what it did */
 	unsigned nr_drops, nr_leads;
-	uint64_t dev_b;	      /* bytes that left from the device */
-	uint64_t zc_b, notes; /* bytes that left without a copy; reads of error queues */
+	uint64_t dev_b;	     /* bytes that left from the device */
+	uint64_t zc_b, ends; /* bytes that left without a copy; reads of error queues */
 } zc_script;
 
 void zc_script_reset(void);

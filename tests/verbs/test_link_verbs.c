@@ -226,7 +226,7 @@ static void put_and_get(void)
 	post(&r->client, &op);
 	UNTIL(r, r->client.nr_done == 1 && r->server.nr_notify == 1);
 	assert_memory_equal(r->client.base, r->server.base, KV_B);
-	assert_true(r->server.note.imm == op.imm);
+	assert_true(r->server.notify.imm == op.imm);
 	fill(r->server.base, KV_B, 2);
 	op = op_to(&r->client, GX_OP_GET, KV_B);
 	post(&r->client, &op);

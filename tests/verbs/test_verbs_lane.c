@@ -52,7 +52,7 @@ struct end {
 	struct verbs_port hello;
 	unsigned nr_done, nr_local, nr_notify, nr_failed;
 	int status;
-	struct gx_comp last, note;
+	struct gx_comp last, notify;
 	const char *puts_from; /* the peer's memory: it puts each byte to its own place */
 };
 
@@ -152,7 +152,7 @@ static void take(struct end *e)
 		e->nr_local += c->kind == GX_COMP_LOCAL;
 		if (c->kind == GX_COMP_NOTIFY) {
 			e->nr_notify++;
-			e->note = *c;
+			e->notify = *c;
 			/* All bytes are there, and not only later. */
 			assert_memory_equal(e->mem.addr + c->off, e->puts_from + c->off, c->len);
 		}
@@ -368,9 +368,9 @@ static void put__sizes(void **state)
 			post(&r->a, &op);
 			UNTIL(r, r->b.nr_notify == i + 1);
 			same(r, 0, sizes[i]);
-			assert_int_equal(r->b.note.imm, op.imm);
-			assert_int_equal(r->b.note.len, sizes[i]);
-			assert_int_equal(r->b.note.token, TOKEN);
+			assert_int_equal(r->b.notify.imm, op.imm);
+			assert_int_equal(r->b.notify.len, sizes[i]);
+			assert_int_equal(r->b.notify.token, TOKEN);
 			UNTIL(r, r->a.nr_done == i + 1);
 			assert_int_equal(r->a.last.len, sizes[i]);
 		}
@@ -535,8 +535,8 @@ static void put__ops_full(void **state)
 	rig_free(r);
 }
 
-/* A receiver that takes one completion a poll is never sent more notes than it has receives. */
-static void note__credit(void **state)
+/* A receiver that takes one completion a poll is never sent more immediates than it has receives. */
+static void imm__credit(void **state)
 {
 	struct rig *r = rig_new(2);
 	struct gx_op op = put_imm(&r->a, 0, 8, 1);
@@ -556,8 +556,8 @@ static void note__credit(void **state)
 
 /* A device acknowledges bytes before they are in memory; a send behind them on their queue pair comes
  * later than they do. Whoever is notified sees them (take() looks). */
-/* A receiver whose own requests fill the queue pair tells later how many notes it took. */
-static void note__credit_waits_for_room(void **state)
+/* A receiver whose own requests fill the queue pair tells later how many immediates it took. */
+static void imm__credit_waits_for_room(void **state)
 {
 	struct rig *r = rig_new(1);
 	struct gx_op there = put_imm(&r->a, 0, 8, 1), back = op_of(&r->b, GX_OP_PUT, 64, 8);
@@ -577,7 +577,7 @@ static void note__credit_waits_for_room(void **state)
 	rig_free(r);
 }
 
-static void note__receives_are_posted_again(void **state)
+static void imm__receives_are_posted_again(void **state)
 {
 	struct rig *r = rig_new(2);
 	struct gx_op op = put_imm(&r->a, 0, 8, 1);
@@ -676,7 +676,7 @@ static void qp__fails(void **state)
 		}
 }
 
-/* A note waits for all bytes of a put that was sent again, and not for those of the next put. */
+/* An immediate waits for all bytes of a put that was sent again, and not for those of the next put. */
 static void qp__fails_and_the_next_put_does_not(void **state)
 {
 	struct rig *r = rig_new(1);
@@ -696,7 +696,7 @@ static void qp__fails_and_the_next_put_does_not(void **state)
 	rig_free(r);
 }
 
-/* Its answer was lost: the bytes, or the note, had arrived. Nothing is told twice. */
+/* Its answer was lost: the bytes, or the immediate, had arrived. Nothing is told twice. */
 static void qp__fails_landed(void **state)
 {
 	for (unsigned after = 0; after < 3; after++) {
@@ -716,20 +716,20 @@ static void qp__fails_landed(void **state)
 	}
 }
 
-/* The put had landed with its note when the queue pair failed, and nobody has told the sender so. The
+/* The put had landed with its immediate when the queue pair failed, and nobody has told the sender so. The
  * receiver was notified: the bytes are its own again, and nobody writes them a second time. */
-static void landed_is_not_sent_again(uint32_t notes)
+static void landed_is_not_sent_again(uint32_t imms)
 {
 	struct rig *r = rig_new(2);
 	struct gx_op op = put_imm(&r->a, 0, 4 * CHUNK_B, 9);
 
 	for (unsigned i = 0; i < 2; i++) {
-		r->a.lane->qp[i].notes_sent = r->a.lane->qp[i].notes_known = notes;
-		r->b.lane->qp[i].notes_taken = r->b.lane->qp[i].notes_told = notes;
+		r->a.lane->qp[i].imms_sent = r->a.lane->qp[i].imms_known = imms;
+		r->b.lane->qp[i].imms_taken = r->b.lane->qp[i].imms_told = imms;
 	}
 	fill(r->a.mem.addr, 4 * CHUNK_B, 1);
 	script.fail_landed = true;
-	plan(&r->a, 0, 2, IBV_WC_WR_FLUSH_ERR); /* two chunks, then the note */
+	plan(&r->a, 0, 2, IBV_WC_WR_FLUSH_ERR); /* two chunks, then the immediate */
 	r->no_mend = true;
 	post(&r->a, &op);
 	UNTIL(r, r->b.nr_notify == 1);
@@ -751,12 +751,12 @@ static void landed_is_not_sent_again(uint32_t notes)
 static void qp__landed_is_not_sent_again(void **state)
 {
 	landed_is_not_sent_again(0);
-	landed_is_not_sent_again(UINT32_MAX); /* the number of notes wraps with this one */
+	landed_is_not_sent_again(UINT32_MAX); /* the number of immediates wraps with this one */
 }
 
-/* A note was taken behind a read whose answer may be lost: the write between them is not sent again,
+/* An immediate was taken behind a read whose answer may be lost: the write between them is not sent again,
  * the read is. */
-static void qp__read_before_a_note(void **state)
+static void qp__read_before_an_imm(void **state)
 {
 	struct rig *r = rig_new(1);
 	struct gx_op get = op_of(&r->a, GX_OP_GET, 0, 4096);
@@ -776,8 +776,8 @@ static void qp__read_before_a_note(void **state)
 	rig_free(r);
 }
 
-/* The bytes had landed, and the note was lost. */
-static void qp__lost_note_sends_all_again(void **state)
+/* The bytes had landed, and the immediate was lost. */
+static void qp__lost_imm_sends_all_again(void **state)
 {
 	struct rig *r = rig_new(1);
 	struct gx_op op = put_imm(&r->a, 0, 4 * CHUNK_B, 9);
@@ -800,8 +800,8 @@ static void both_turn(void *arg)
 	verbs_lane_turn(r->a.lane, r->now_ns);
 }
 
-/* The peer connects first, and its note arrives when our end can receive and not yet send. */
-static void qp__note_before_up(void **state)
+/* The peer connects first, and its immediate arrives when our end can receive and not yet send. */
+static void qp__imm_before_up(void **state)
 {
 	struct rig *r = rig_new(1);
 	struct gx_op op = put_imm(&r->b, 0, 4096, 3);
@@ -920,8 +920,8 @@ static void qp__all_fail_once(void **state)
 	rig_free(r);
 }
 
-/* An outage when the bytes have landed, and the notes of the put on all queue pairs have not. */
-static void qp__all_lose_their_note(void **state)
+/* An outage when the bytes have landed, and the immediates of the put on all queue pairs have not. */
+static void qp__all_lose_their_imm(void **state)
 {
 	enum { N = VERBS_TRIES + 4 };
 	struct rig *r = rig_new(N);
@@ -940,8 +940,8 @@ static void qp__all_lose_their_note(void **state)
 	rig_free(r);
 }
 
-/* Its note alone fails with each queue pair: in the end the put does. */
-static void qp__poisoned_note(void **state)
+/* Its immediate alone fails with each queue pair: in the end the put does. */
+static void qp__poisoned_imm(void **state)
 {
 	struct rig *r = rig_new(1);
 	struct gx_op op = put_imm(&r->a, 0, 64, 3);
@@ -993,9 +993,9 @@ static void qp__refuses_posts(void **state)
 	rig_free(r);
 }
 
-/* The device takes the first chunk of a list of sixteen, and refuses the others. Their note does not
+/* The device takes the first chunk of a list of sixteen, and refuses the others. Their immediate does not
  * go before they have gone, and the first one, which asked for no completion, is not waited for. */
-static void qp__refused_before_note(void **state)
+static void qp__refused_before_imm(void **state)
 {
 	struct rig *r = rig_new(1);
 	struct gx_op op = put_imm(&r->a, 0, VERBS_BATCH * CHUNK_B, 3);
@@ -1291,56 +1291,56 @@ static void event__port(void **state)
 	rig_free(r);
 }
 
-/* ---- Notes of a peer that lies ---- */
+/* ---- Immediates of a peer that lies ---- */
 
-static void note__lies(void **state)
+static void imm__lies(void **state)
 {
 	struct rig *r = rig_new(1);
-	struct verbs_note n = {
-		.kind = VERBS_WR_NOTE, .nr_parts = 1, .token = TOKEN, .len = MEM_B + 1};
-	uint8_t b[VERBS_NOTE_B];
+	struct verbs_imm n = {
+		.kind = VERBS_WR_IMM, .nr_parts = 1, .token = TOKEN, .len = MEM_B + 1};
+	uint8_t b[VERBS_IMM_B];
 
-	verbs_note_put(b, &n);
-	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b)); /* outside of the region */
+	verbs_imm_put(b, &n);
+	imm_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b)); /* outside of the region */
 	n.seq++;
 	n.len = 1;
 	n.token++;
-	verbs_note_put(b, &n);
-	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b)); /* no such region */
-	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b) - 1);
+	verbs_imm_put(b, &n);
+	imm_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b)); /* no such region */
+	imm_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b) - 1);
 	b[2] = VERBS_QPS_MAX + 1;
-	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b));
-	n = (struct verbs_note){.kind = VERBS_WR_CREDIT, .taken = 1};
-	verbs_note_put(b, &n);
-	note_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b)); /* of notes that were not sent */
+	imm_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b));
+	n = (struct verbs_imm){.kind = VERBS_WR_CREDIT, .taken = 1};
+	verbs_imm_put(b, &n);
+	imm_take(r->b.lane, &r->b.lane->qp[0], b, sizeof(b)); /* of immediates that were not sent */
 	take(&r->b);
 	assert_int_equal(r->b.nr_notify, 0);
 	assert_int_equal(r->b.lane->nr_bad, 5);
 	rig_free(r);
 }
 
-static unsigned note_of(struct rig *r, uint8_t part)
+static unsigned imm_of(struct rig *r, uint8_t part)
 {
-	struct verbs_note n = {.kind = VERBS_WR_NOTE, .nr_parts = 2, .part = part, .token = TOKEN};
-	uint8_t b[VERBS_NOTE_B];
+	struct verbs_imm n = {.kind = VERBS_WR_IMM, .nr_parts = 2, .part = part, .token = TOKEN};
+	uint8_t b[VERBS_IMM_B];
 
-	verbs_note_put(b, &n);
-	note_take(r->b.lane, &r->b.lane->qp[part], b, sizeof(b));
+	verbs_imm_put(b, &n);
+	imm_take(r->b.lane, &r->b.lane->qp[part], b, sizeof(b));
 	take(&r->b);
 	return r->b.nr_notify;
 }
 
-/* A note that comes twice, because its acknowledgement was lost, stands for one queue pair. */
-static void note__twice(void **state)
+/* An immediate that comes twice, because its acknowledgement was lost, stands for one queue pair. */
+static void imm__twice(void **state)
 {
 	struct rig *r = rig_new(2);
 
 	r->b.puts_from = r->a.mem.addr;
-	assert_int_equal(note_of(r, 0), 0);
-	assert_int_equal(note_of(r, 0), 0);
-	assert_int_equal(note_of(r, 1), 1);
-	assert_int_equal(note_of(r, 1), 1);
-	assert_int_equal(note_of(r, 0), 1);
+	assert_int_equal(imm_of(r, 0), 0);
+	assert_int_equal(imm_of(r, 0), 0);
+	assert_int_equal(imm_of(r, 1), 1);
+	assert_int_equal(imm_of(r, 1), 1);
+	assert_int_equal(imm_of(r, 0), 1);
 	rig_free(r);
 }
 
@@ -1955,7 +1955,7 @@ static void reg__is_refused_with_eio(void **state)
 	rig_free(r);
 }
 
-/* The device may still write notes: their memory is not used for something else before the device
+/* The device may still write immediates: their memory is not used for something else before the device
  * is closed. */
 static void lane__is_not_ended(void **state)
 {
@@ -2166,9 +2166,9 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(put__waits_behind_others),
 	cmocka_unit_test(put__window),
 	cmocka_unit_test(put__ops_full),
-	cmocka_unit_test(note__credit),
-	cmocka_unit_test(note__credit_waits_for_room),
-	cmocka_unit_test(note__receives_are_posted_again),
+	cmocka_unit_test(imm__credit),
+	cmocka_unit_test(imm__credit_waits_for_room),
+	cmocka_unit_test(imm__receives_are_posted_again),
 	cmocka_unit_test(put__device_is_lazy),
 	cmocka_unit_test(put__largest_request),
 	cmocka_unit_test(put__local),
@@ -2176,18 +2176,18 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(qp__fails_and_the_next_put_does_not),
 	cmocka_unit_test(qp__fails_landed),
 	cmocka_unit_test(qp__landed_is_not_sent_again),
-	cmocka_unit_test(qp__read_before_a_note),
-	cmocka_unit_test(qp__lost_note_sends_all_again),
-	cmocka_unit_test(qp__note_before_up),
+	cmocka_unit_test(qp__read_before_an_imm),
+	cmocka_unit_test(qp__lost_imm_sends_all_again),
+	cmocka_unit_test(qp__imm_before_up),
 	cmocka_unit_test(qp__late_packet),
 	cmocka_unit_test(qp__others_go_on),
 	cmocka_unit_test(qp__fails_often),
 	cmocka_unit_test(qp__all_fail_once),
-	cmocka_unit_test(qp__all_lose_their_note),
-	cmocka_unit_test(qp__poisoned_note),
+	cmocka_unit_test(qp__all_lose_their_imm),
+	cmocka_unit_test(qp__poisoned_imm),
 	cmocka_unit_test(qp__way_is_cut),
 	cmocka_unit_test(qp__refuses_posts),
-	cmocka_unit_test(qp__refused_before_note),
+	cmocka_unit_test(qp__refused_before_imm),
 	cmocka_unit_test(qp__poison),
 	cmocka_unit_test(poll__short),
 	cmocka_unit_test(put__region_freed),
@@ -2202,8 +2202,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(event__completion_queue),
 	cmocka_unit_test(event__queue_pair),
 	cmocka_unit_test(event__port),
-	cmocka_unit_test(note__lies),
-	cmocka_unit_test(note__twice),
+	cmocka_unit_test(imm__lies),
+	cmocka_unit_test(imm__twice),
 	cmocka_unit_test(mend__lies),
 	cmocka_unit_test(mend__has_a_budget),
 	cmocka_unit_test(mend__waits_for_the_budget),

@@ -919,9 +919,9 @@ static void device__does_not_flush(void **state)
 	}
 }
 
-/* Notes that the peer has not heard of do not count twice, nor are they lost: of many small puts,
+/* Immediates that the peer has not heard of do not count twice, nor are they lost: of many small puts,
  * each is told once. */
-static void device__removed_among_notes(void **state)
+static void device__removed_among_imms(void **state)
 {
 	enum { N = 200 };
 
@@ -1244,7 +1244,7 @@ int main(void)
 		cmocka_unit_test(mend__waits_for_the_budget),
 		cmocka_unit_test(device__removed_long_after_a_cut),
 		cmocka_unit_test(device__does_not_flush),
-		cmocka_unit_test(device__removed_among_notes),
+		cmocka_unit_test(device__removed_among_imms),
 		cmocka_unit_test(device__removed_with_the_only_key),
 		cmocka_unit_test(ways__all_cut),
 		cmocka_unit_test(reg__refused_by_one),

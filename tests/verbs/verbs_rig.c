@@ -39,7 +39,7 @@ static void take(struct end *e)
 	while (common_poll(e->core, &comp, 1)) {
 		if (comp.kind == GX_COMP_NOTIFY) {
 			e->nr_notify++;
-			e->note = comp;
+			e->notify = comp;
 		}
 		e->nr_local += comp.kind == GX_COMP_LOCAL;
 		if (comp.kind != GX_COMP_DONE)

@@ -35,7 +35,7 @@ struct end {
 	struct gx_ep *ep;
 	unsigned nr_done, nr_local, nr_notify, nr_failed;
 	int status;
-	struct gx_comp last, note;
+	struct gx_comp last, notify;
 };
 
 struct rig {

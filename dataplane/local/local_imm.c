@@ -7,48 +7,48 @@
 
 #include <errno.h>
 
-#define LOCAL_NOTES_TAKE 64		   /* entries that a turn takes of one ep */
-#define LOCAL_LOOKS	 64		   /* looks at the rings of few eps */
-#define LOCAL_NOTES_TELL (LOCAL_NOTES / 4) /* entries consumed before the sender learns of it */
-#define LOCAL_BAD_MAX	 1024 /* bad ones; after these the core reads no more of the peer */
+#define LOCAL_IMMS_TAKE 64		 /* entries that a turn takes of one ep */
+#define LOCAL_LOOKS	64		 /* looks at the rings of few eps */
+#define LOCAL_IMMS_TELL (LOCAL_IMMS / 4) /* entries consumed before the sender learns of it */
+#define LOCAL_BAD_MAX	1024 /* bad ones; after these the core reads no more of the peer */
 
-bool local_note_room(struct local_ep *e)
+bool local_imm_room(struct local_ep *e)
 {
-	if (e->tx_head - e->tx_done < LOCAL_NOTES)
+	if (e->tx_head - e->tx_done < LOCAL_IMMS)
 		return true;
-	/* Pairs with the release in notes_tell(): the receiver has copied the entries out. */
+	/* Pairs with the release in imms_tell(): the receiver has copied the entries out. */
 	e->tx_done = atomic_load_explicit(&e->tx->done, memory_order_acquire);
-	if (e->tx_head - e->tx_done <= LOCAL_NOTES)
-		return e->tx_head - e->tx_done < LOCAL_NOTES;
-	e->tx_done = e->tx_head - LOCAL_NOTES; /* nonsense: call the ring full */
+	if (e->tx_head - e->tx_done <= LOCAL_IMMS)
+		return e->tx_head - e->tx_done < LOCAL_IMMS;
+	e->tx_done = e->tx_head - LOCAL_IMMS; /* nonsense: call the ring full */
 	atomic_store_explicit(&e->pkt.ep.fault, -EPROTO, memory_order_release);
 	return false;
 }
 
-void local_note_put(struct local_ep *e, uint64_t token, uint64_t off, uint64_t len, uint64_t imm)
+void local_imm_put(struct local_ep *e, uint64_t token, uint64_t off, uint64_t len, uint64_t imm)
 {
-	struct local_note *n = &e->tx->note[e->tx_head++ % LOCAL_NOTES];
+	struct local_imm *n = &e->tx->imm[e->tx_head++ % LOCAL_IMMS];
 
 	n->token = token;
 	n->off = off;
 	n->len = len;
 	n->imm = imm;
-	/* Pairs with the acquire in note_is(): the entry is complete, and the data in place. */
+	/* Pairs with the acquire in imm_is(): the entry is complete, and the data in place. */
 	atomic_store_explicit(&n->seq, e->tx_head, memory_order_release);
 	if (gx_port_is_asleep(e->pkt.port_path.asleep, *e->pkt.port_path.woken))
 		e->pkt.link->q->ops->wake(e->pkt.link->q, e->pkt.port_peer);
 }
 
-static void notes_tell(struct local_ep *e)
+static void imms_tell(struct local_ep *e)
 {
 	e->rx_told = e->rx_next;
-	/* Pairs with the acquire in local_note_room(). */
+	/* Pairs with the acquire in local_imm_room(). */
 	atomic_store_explicit(&e->rx->done, e->rx_told, memory_order_release);
 }
 
 /* Copy the entry out, then check it: does it name a region of ours that peers may write, and lie
  * inside? Return: 0, -ESTALE: it did; else nonsense. */
-static int note_get(struct local_ep *e, const struct local_note *n, struct gx_comp *comp)
+static int imm_get(struct local_ep *e, const struct local_imm *n, struct gx_comp *comp)
 {
 	struct gx_mem *mem;
 	int ret;
@@ -76,55 +76,55 @@ static int note_get(struct local_ep *e, const struct local_note *n, struct gx_co
 	return 0;
 }
 
-static void note_bad(struct local_ep *e)
+static void imm_bad(struct local_ep *e)
 {
 	gx_stat_add(local_stats(e), GX_STAT_RX_BAD, 1);
 	e->nr_bad++;
 }
 
-static const struct local_note *note_next(const struct local_ep *e)
+static const struct local_imm *imm_next(const struct local_ep *e)
 {
-	return &e->rx->note[e->rx_next % LOCAL_NOTES];
+	return &e->rx->imm[e->rx_next % LOCAL_IMMS];
 }
 
-/* Is @n the entry of this number? Pairs with the release in local_note_put(). */
-static inline bool note_is(const struct local_note *n, uint32_t number)
+/* Is @n the entry of this number? Pairs with the release in local_imm_put(). */
+static inline bool imm_is(const struct local_imm *n, uint32_t number)
 {
 	return atomic_load_explicit(&n->seq, memory_order_acquire) == number + 1;
 }
 
-bool local_note_there(const struct local_ep *e)
+bool local_imm_there(const struct local_ep *e)
 {
-	return e->rx && note_is(note_next(e), e->rx_next);
+	return e->rx && imm_is(imm_next(e), e->rx_next);
 }
 
-bool local_notes_take(struct local_ep *e)
+bool local_imms_take(struct local_ep *e)
 {
 	struct gx_core *core = e->pkt.ep.core;
-	uint32_t first = e->rx_next, end = first + LOCAL_NOTES_TAKE;
-	const struct local_note *n;
+	uint32_t first = e->rx_next, end = first + LOCAL_IMMS_TAKE;
+	const struct local_imm *n;
 	int ret;
 
 	for (; e->rx_next != end && core_comp_room(core); e->rx_next++) {
-		n = note_next(e);
-		if (!note_is(n, e->rx_next))
+		n = imm_next(e);
+		if (!imm_is(n, e->rx_next))
 			break;
 		if (gx_unlikely(*(const volatile uint64_t *)&n->token & CORE_TOKEN_HIDDEN)) {
 			core_note(&e->pkt.ep, *(const volatile uint64_t *)&n->imm);
 			continue;
 		}
-		ret = note_get(e, n, core_comp_next(core));
+		ret = imm_get(e, n, core_comp_next(core));
 		if (!ret)
 			core->comp_head++;
 		else if (ret != -ESTALE) /* what was withdrawn since tells nobody */
-			note_bad(e);
+			imm_bad(e);
 	}
 	if (e->rx_next == first)
 		return false;
-	e->pkt.timer.heard_ns = e->busy_ns = e->link->noted_ns = core->now_ns;
+	e->pkt.timer.heard_ns = e->busy_ns = e->link->imm_ns = core->now_ns;
 	gx_stat_add(local_stats(e), GX_STAT_MSGS_RX, e->rx_next - first);
-	if (e->rx_next - e->rx_told >= LOCAL_NOTES_TELL)
-		notes_tell(e);
+	if (e->rx_next - e->rx_told >= LOCAL_IMMS_TELL)
+		imms_tell(e);
 	if (e->nr_bad >= LOCAL_BAD_MAX)
 		e->rx = NULL;
 	return true;
@@ -134,9 +134,9 @@ bool local_notes_take(struct local_ep *e)
  * little longer at its few rings; each look costs a load from the cache. It also fetches the line
  * of the next bytes, if they will be as far on as the last ones were. So two transfers from the
  * other core run at once. The core does not read that line. */
-bool local_notes_wait(struct link_local *l)
+bool local_imms_wait(struct link_local *l)
 {
-	const struct local_note *next[LOCAL_FEW];
+	const struct local_imm *next[LOCAL_FEW];
 	uint32_t number[LOCAL_FEW];
 	struct local_ep *at[LOCAL_FEW];
 	unsigned n = 0;
@@ -144,15 +144,15 @@ bool local_notes_wait(struct link_local *l)
 	for (unsigned i = 0; i < l->nr_live; i++)
 		if (l->live[i]->rx) {
 			at[n] = l->live[i];
-			next[n] = note_next(at[n]);
+			next[n] = imm_next(at[n]);
 			number[n] = at[n]->rx_next;
 			n++;
 		}
 	for (unsigned k = 0; k < LOCAL_LOOKS; k++)
 		for (unsigned i = 0; i < n; i++) {
 			__builtin_prefetch((const void *)at[i]->rx_guess);
-			if (note_is(next[i], number[i]))
-				return local_notes_take(at[i]);
+			if (imm_is(next[i], number[i]))
+				return local_imms_take(at[i]);
 		}
 	return false;
 }
