@@ -38,7 +38,7 @@ struct auth_secret {
 enum auth_kind { AUTH_PACKET = 0, AUTH_TCP = 1 };
 
 /* Whose secret: the context of TLS's exporter is u8 kind, u32 lane (little endian), u8 dir. */
-struct auth_way {
+struct auth_dir {
 	uint8_t kind;  /* enum auth_kind */
 	uint8_t dir;   /* 0: from client to server */
 	uint32_t lane; /* AUTH_TCP: 16 * lane + the socket in it */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the ends of a way say to each other about exchanges. On the control thread.
+ * What the ends of a lane or socket say to each other about exchanges. On the control thread.
  */
 #include "auth/auth_mix.h"
 #include "core/le.h"
@@ -11,13 +11,13 @@
 uint64_t auth_mix_gap_ns =
 	1000000000; /* X25519 costs 100 us: the peer may ask for no more than this */
 
-/* u8 what, 3 zeros, u32 way, u32 number, the half */
+/* u8 what, 3 zeros, u32 lane, u32 number, the half */
 static void word_say(const struct auth_tick *t, uint8_t what, uint32_t nr,
 		     const uint8_t half[AUTH_HALF_B])
 {
 	uint8_t b[AUTH_WORD_B] = {what};
 
-	le32_put(b + 4, t->way);
+	le32_put(b + 4, t->lane);
 	le32_put(b + 8, nr);
 	memcpy(b + 12, half, AUTH_HALF_B);
 	t->say(t->c, b, sizeof(b));
@@ -28,7 +28,7 @@ int auth_word_get(const uint8_t *b, uint32_t len, struct auth_word *w)
 	if (len != AUTH_WORD_B || b[0] < AUTH_ASK || b[0] > AUTH_ANSWER || b[1] | b[2] | b[3])
 		return -EPROTO;
 	w->what = b[0];
-	w->way = le32_get(b + 4);
+	w->lane = le32_get(b + 4);
 	w->nr = le32_get(b + 8);
 	memcpy(w->half, b + 12, AUTH_HALF_B);
 	return 0;

@@ -18,9 +18,9 @@ extern uint64_t auth_mix_gap_ns; /* between two answers for a direction; for tes
 enum auth_what { AUTH_ASK = 1, AUTH_ANSWER };
 
 struct auth_word {
-	uint8_t what; /* enum auth_what */
-	uint32_t way; /* the link's number of the lane or socket */
-	uint32_t nr;  /* of the exchange */
+	uint8_t what;  /* enum auth_what */
+	uint32_t lane; /* the link's number of the lane or socket */
+	uint32_t nr;   /* of the exchange */
 	uint8_t half[AUTH_HALF_B];
 };
 
@@ -30,13 +30,13 @@ struct auth_tick {
 	struct gx_conn *c;
 	void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len); /* NULL: it is not up */
 	uint64_t now_ns;
-	uint32_t way;
+	uint32_t lane;
 };
 
-/** auth_rings_tick() - Make the keys of a way that are due, and ask and answer. Return: 0;
+/** auth_rings_tick() - Make the keys of a lane or socket that are due, and ask and answer. Return: 0;
  * -EKEYEXPIRED: the peer has not answered for long; -EPROTO: it has broken the exchange. */
 int auth_rings_tick(struct auth_ring *tx, struct auth_ring *rx, const struct auth_tick *t);
-/** auth_rings_take() - The peer's word about a way. Return: 0; -EPROTO: not now, or not so. */
+/** auth_rings_take() - The peer's word about a lane or socket. Return: 0; -EPROTO: not now, or not so. */
 int auth_rings_take(struct auth_ring *tx, struct auth_ring *rx, const struct auth_word *w);
 
 #endif

@@ -419,15 +419,15 @@ void auth_tls_end(struct auth_tls *t)
 		SSL_shutdown(t->ssl);
 }
 
-int auth_tls_secret(struct auth_tls *t, const struct auth_way *way, struct auth_secret *out)
+int auth_tls_secret(struct auth_tls *t, const struct auth_dir *dir, struct auth_secret *out)
 {
 	static const char label[] = "EXPORTER-gx-data";
-	const uint8_t context[] = {way->kind,
-				   (uint8_t)way->lane,
-				   (uint8_t)(way->lane >> 8),
-				   (uint8_t)(way->lane >> 16),
-				   (uint8_t)(way->lane >> 24),
-				   way->dir};
+	const uint8_t context[] = {dir->kind,
+				   (uint8_t)dir->lane,
+				   (uint8_t)(dir->lane >> 8),
+				   (uint8_t)(dir->lane >> 16),
+				   (uint8_t)(dir->lane >> 24),
+				   dir->dir};
 
 	ERR_clear_error();
 	if (!SSL_is_init_finished(t->ssl) ||

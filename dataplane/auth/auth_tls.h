@@ -67,6 +67,6 @@ int auth_tls_write(struct auth_tls *t, const uint8_t *b, size_t len);
 void auth_tls_end(struct auth_tls *t);
 /** auth_tls_secret() - The first secret of one direction of data, for auth_phase_next(). Both ends
  * know that the other has the key. Return: 0; -EPROTO: they do not yet. */
-int auth_tls_secret(struct auth_tls *t, const struct auth_way *way, struct auth_secret *out);
+int auth_tls_secret(struct auth_tls *t, const struct auth_dir *dir, struct auth_secret *out);
 
 #endif

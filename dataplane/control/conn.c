@@ -88,7 +88,7 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	ep->lane = lane;
 	ep->access = c->rights.limited ? 0 : CORE_ACCESS;
 	rights_lane(ep);
-	ep->port = c->nr_ways ? c->way[lane % c->nr_ways] : c->port;
+	ep->port = c->nr_ports ? c->ports[lane % c->nr_ports] : c->port;
 	ep->attach.fn = call_attach;
 	ep->fail.fn = call_fail;
 	ret = notes_open(ep) ?: lists_ep_open(ep);
@@ -239,7 +239,7 @@ static void conn_fault(struct gx_conn *c, const struct gx_ep *ep, int err)
 			  c->peer_name, ep->fault_why);
 	else if (c->link->conn->fault(c, err, text, sizeof(text)))
 		conn_down(c, reason, err, "%s", text);
-	else if (err == -ETIMEDOUT && ep && c->nr_ways)
+	else if (err == -ETIMEDOUT && ep && c->nr_ports)
 		conn_down(c, reason, err,
 			  "peer %s was not heard for %.1f s on lane %u, over port %.64s: is that "
 			  "way down?",

@@ -579,7 +579,7 @@ static int connect_link(struct ctl_conn *cc, const char *name)
 	if (link->port == GX_LINK_PORT_NONE && cc->forced[0])
 		return gx_fail(-EINVAL, "link %s uses no port, and port %.64s is asked for", name,
 			       cc->forced);
-	if (link->port != GX_LINK_PORT_NONE && !link->ways && cc->nr_wanted > 1)
+	if (link->port != GX_LINK_PORT_NONE && !link->many_ports && cc->nr_wanted > 1)
 		return gx_fail(-EINVAL,
 			       "link %s takes one port, and %u are asked for: name one of them",
 			       name, cc->nr_wanted);

@@ -292,7 +292,7 @@ int ctl_tls_half(struct ctl_conn *cc, uint8_t half[32]);
 int ctl_tls_meet(struct ctl_conn *cc, const uint8_t half[32]);
 void ctl_tls_forget(struct ctl_conn *cc);
 /* struct gx_conn.secret */
-int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out);
+int ctl_tls_secret(const struct gx_conn *c, const struct auth_dir *dir, struct auth_secret *out);
 
 /* Of a frame that may not come now. */
 #define OUT_OF_TURN "message out of turn"
@@ -370,8 +370,8 @@ struct ctl_path {
 	const struct gx_link *link;
 	unsigned port; /* in gx->port[]; 0 for a link without one */
 	unsigned nr_lanes;
-	unsigned nr_ways; /* ports that the lanes take in turn; 0: .port alone */
-	struct gx_hello_way ways[GX_HELLO_PORTS];
+	unsigned nr_ports; /* ports that the lanes take in turn; 0: .port alone */
+	struct gx_hello_pair ports[GX_HELLO_PORTS];
 	enum gx_reason reason;
 	char why[CORE_WHY_MAX];
 };

@@ -49,9 +49,9 @@ static void path_take(struct gx_conn *c, const struct ctl_path *p)
 {
 	c->link = p->link;
 	c->port = p->port;
-	c->nr_ways = p->nr_ways;
-	for (unsigned k = 0; k < p->nr_ways; k++)
-		c->way[k] = c->server ? p->ways[k].server : p->ways[k].client;
+	c->nr_ports = p->nr_ports;
+	for (unsigned k = 0; k < p->nr_ports; k++)
+		c->ports[k] = c->server ? p->ports[k].server : p->ports[k].client;
 	c->path_reason = p->reason;
 	memcpy(c->why, p->why, sizeof(c->why));
 }
@@ -343,7 +343,7 @@ static int connect_fill_portless(const struct ctl_conn *cc, struct gx_hello_lane
 static int connect_fill_port(const struct ctl_conn *cc, struct gx_hello_lanes *l)
 {
 	const struct gx_hello *peer = &cc->conn->peer;
-	int peer_i = l->nr_ways ? l->ways[0].server : ctl_path_port_find(peer, l->port);
+	int peer_i = l->nr_ports ? l->ports[0].server : ctl_path_port_find(peer, l->port);
 
 	l->quantum = connect_quantum(cc, peer_i);
 	l->integrity = connect_integrity(cc);
@@ -377,8 +377,8 @@ static int connect_fill(struct ctl_conn *cc, const struct ctl_path *p)
 		 portless ? p->link->name : cc->ctl->gx->port[p->port].match);
 	l->link = (uint8_t)p->link->id;
 	l->nr_lanes = p->nr_lanes;
-	l->nr_ways = p->nr_ways;
-	memcpy(l->ways, p->ways, sizeof(l->ways));
+	l->nr_ports = p->nr_ports;
+	memcpy(l->ports, p->ports, sizeof(l->ports));
 	l->chunk_b = opts->packet->chunk_b;
 	l->window = opts->packet->window;
 	l->peer_timeout_ns = opts->peer_timeout_ns;
@@ -438,8 +438,8 @@ void ctl_hello_shown(struct ctl_conn *cc)
 static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hello_lanes *a)
 {
 	if (a->link != w->link || strcmp(a->port, w->port) || a->nr_lanes != w->nr_lanes ||
-	    a->integrity != w->integrity || a->nr_ways != w->nr_ways ||
-	    memcmp(a->ways, w->ways, sizeof(a->ways)))
+	    a->integrity != w->integrity || a->nr_ports != w->nr_ports ||
+	    memcmp(a->ports, w->ports, sizeof(a->ports)))
 		return false;
 	if (a->quantum < GX_WIRE_QUANTUM_MIN || a->quantum > w->quantum || a->quantum % 16)
 		return false;
@@ -587,8 +587,8 @@ static int connect_is_allowed(const struct ctl_conn *cc)
 /* The largest payload of a packet at this end; with a pool in GPU memory, at either end. */
 static uint32_t accept_quantum_max(const struct ctl_conn *cc, const struct gx_hello_lanes *want)
 {
-	int peer_i = want->nr_ways ? want->ways[0].client
-				   : ctl_path_port_find(&cc->conn->peer, want->port);
+	int peer_i = want->nr_ports ? want->ports[0].client
+				    : ctl_path_port_find(&cc->conn->peer, want->port);
 	uint32_t max = lanes_port(cc)->caps.payload_max;
 
 	if (cc->conn->link->port == GX_LINK_PORT_NONE)
@@ -620,8 +620,8 @@ static int accept_fill(const struct ctl_conn *cc, const struct gx_hello_lanes *w
 		l->peer_timeout_ns =
 			GX_MIN(l->peer_timeout_ns, GX_MAX(opts->peer_timeout_ns, TIMEOUT_FAR_NS));
 	l->nr_lanes = want->nr_lanes;
-	l->nr_ways = want->nr_ways;
-	memcpy(l->ways, want->ways, sizeof(l->ways));
+	l->nr_ports = want->nr_ports;
+	memcpy(l->ports, want->ports, sizeof(l->ports));
 	return 0;
 }
 

@@ -52,9 +52,9 @@ int ctl_path_port_find(const struct gx_hello *h, const char *name)
 
 /* ---- Several ports ---- */
 
-/* Is way @b like @a, at both ends? The lanes share one quantum, and the guarantees of one port. */
-static bool way_is_alike(const struct ctl_conn *cc, const struct gx_hello_way *a,
-			 const struct gx_hello_way *b)
+/* Is pair of ports @b like @a, at both ends? The lanes share one quantum, and the guarantees of one port. */
+static bool pair_is_alike(const struct ctl_conn *cc, const struct gx_hello_pair *a,
+			  const struct gx_hello_pair *b)
 {
 	const struct gx *gx = cc->ctl->gx;
 	const struct gx_hello *peer = &cc->conn->peer;
@@ -91,16 +91,16 @@ static int port_refuse_far(const char *name)
 	return gx_refuse(GX_REASON_OTHER_HOST, -ENODEV, "port %s reaches one host only", name);
 }
 
-/* The ways of @p exist, over ports called @name. */
-static int ways_settle(const struct ctl_conn *cc, const char *name, struct ctl_path *p)
+/* The ports of @p exist, all ports called @name. */
+static int ports_settle(const struct ctl_conn *cc, const char *name, struct ctl_path *p)
 {
-	const struct gx_hello_way *w = p->ways;
+	const struct gx_hello_pair *w = p->ports;
 
 	if (!port_reaches(cc, cc->server ? w->server : w->client,
 			  cc->server ? w->client : w->server))
 		return port_refuse_far(name); /* the others have the same flags */
-	for (unsigned k = 1; k < p->nr_ways; k++)
-		if (!way_is_alike(cc, &w[0], &w[k]))
+	for (unsigned k = 1; k < p->nr_ports; k++)
+		if (!pair_is_alike(cc, &w[0], &w[k]))
 			return gx_refuse(
 				GX_REASON_OPTIONS, -EINVAL,
 				"ports %s differ in their MTU, or in what they promise, and the "
@@ -108,12 +108,12 @@ static int ways_settle(const struct ctl_conn *cc, const char *name, struct ctl_p
 				"of them",
 				name);
 	p->port = cc->server ? w->server : w->client;
-	core_why(p->why, "lanes take %u ports in turn", p->nr_ways);
+	core_why(p->why, "lanes take %u ports in turn", p->nr_ports);
 	return 0;
 }
 
 /* Return: index in @h->ports of the @k-th port of that name, from 0; -1. */
-static int ways_peer_find(const struct gx_hello *h, const char *name, unsigned k)
+static int ports_peer_find(const struct gx_hello *h, const char *name, unsigned k)
 {
 	for (unsigned i = 0; i < h->nr_ports; i++)
 		if (!strcmp(h->ports[i].name, name) && !k--)
@@ -122,14 +122,14 @@ static int ways_peer_find(const struct gx_hello *h, const char *name, unsigned k
 }
 
 /* Client: our k-th port of a name goes with the k-th one of the server. */
-static int ways_choose(const struct ctl_conn *cc, struct ctl_path *p)
+static int ports_choose(const struct ctl_conn *cc, struct ctl_path *p)
 {
 	unsigned n = GX_MIN(cc->nr_wanted, p->nr_lanes);
 
 	if (cc->nr_wanted > n)
 		core_why(p->why, "%u of %u ports, because there are no more lanes", n,
 			 cc->nr_wanted);
-	if (n < 2 || !p->link->ways)
+	if (n < 2 || !p->link->many_ports)
 		return 0;
 	for (unsigned k = 0; k < n; k++) {
 		unsigned before = 0;
@@ -137,17 +137,17 @@ static int ways_choose(const struct ctl_conn *cc, struct ctl_path *p)
 
 		for (unsigned j = 0; j < cc->wanted[k]; j++)
 			before += !strcmp(cc->ctl->gx->port[j].match, cc->forced);
-		i = ways_peer_find(&cc->conn->peer, cc->forced, before);
+		i = ports_peer_find(&cc->conn->peer, cc->forced, before);
 		if (i < 0)
 			return gx_refuse(
 				GX_REASON_NO_PORT, -ENODEV,
 				"the client wants port %s number %u, and the server has "
 				"not so many: open as many at both ends, in the same order",
 				cc->forced, before + 1);
-		p->ways[k] = (struct gx_hello_way){cc->wanted[k], (uint8_t)i};
+		p->ports[k] = (struct gx_hello_pair){cc->wanted[k], (uint8_t)i};
 	}
-	p->nr_ways = n;
-	return ways_settle(cc, cc->forced, p);
+	p->nr_ports = n;
+	return ports_settle(cc, cc->forced, p);
 }
 
 /* ---- Keys ---- */
@@ -395,7 +395,7 @@ int ctl_path_choose(const struct ctl_conn *cc, struct ctl_path *p)
 	int ret = cc->link ? choose_asked(cc, cc->link, &path, p) : choose_link(cc, &path, p);
 
 	p->nr_lanes = cc->lanes_max ? GX_MIN(n, cc->lanes_max) : n;
-	return ret ? ret : ways_choose(cc, p);
+	return ret ? ret : ports_choose(cc, p);
 }
 
 /* ---- The server's check ---- */
@@ -415,14 +415,14 @@ static int check_port(const struct ctl_conn *cc, const char *name, struct ctl_pa
 	return 0;
 }
 
-static int check_ways(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
-		      struct ctl_path *p)
+static int check_ports(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
+		       struct ctl_path *p)
 {
 	const struct gx *gx = cc->ctl->gx;
 	const struct gx_hello *peer = &cc->conn->peer;
 
-	for (uint32_t k = 0; k < want->nr_ways; k++) {
-		const struct gx_hello_way *w = &want->ways[k];
+	for (uint32_t k = 0; k < want->nr_ports; k++) {
+		const struct gx_hello_pair *w = &want->ports[k];
 
 		if (w->server >= gx->nr_ports || w->client >= peer->nr_ports ||
 		    strcmp(gx->port[w->server].match, want->port) ||
@@ -430,9 +430,9 @@ static int check_ways(const struct ctl_conn *cc, const struct gx_hello_lanes *wa
 			return gx_refuse(GX_REASON_PROTOCOL, -EPROTO,
 					 "CONNECT with ports that are not there");
 	}
-	memcpy(p->ways, want->ways, sizeof(p->ways));
-	p->nr_ways = want->nr_ways;
-	return p->nr_ways ? ways_settle(cc, want->port, p) : 0;
+	memcpy(p->ports, want->ports, sizeof(p->ports));
+	p->nr_ports = want->nr_ports;
+	return p->nr_ports ? ports_settle(cc, want->port, p) : 0;
 }
 
 int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want, struct ctl_path *p)
@@ -448,7 +448,7 @@ int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
 		return gx_refuse(GX_REASON_NO_LINK, -ENODEV,
 				 "the server has no link %s over port %s: %s", link->name,
 				 want->port, why);
-	if (want->nr_ways && !link->ways)
+	if (want->nr_ports && !link->many_ports)
 		bad = "CONNECT with several ports for a link that takes one";
 	else if (link->port == GX_LINK_PORT_NONE &&
 		 (strcmp(want->port, link->name) || want->integrity != GX_INTEGRITY_NONE))
@@ -476,6 +476,6 @@ int ctl_path_check(const struct ctl_conn *cc, const struct gx_hello_lanes *want,
 	if (ret)
 		return ret;
 	p->reason = GX_REASON_PEER_ASKED;
-	core_why(p->why, "%s: chosen by the client", link->ways ? want->port : link->name);
-	return check_ways(cc, want, p);
+	core_why(p->why, "%s: chosen by the client", link->many_ports ? want->port : link->name);
+	return check_ports(cc, want, p);
 }

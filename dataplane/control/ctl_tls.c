@@ -97,7 +97,7 @@ void ctl_tls_forget(struct ctl_conn *cc)
 }
 
 /* TLS's secret shows that the peer is who it says; the exchange is in no memory of OpenSSL's. */
-int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out)
+int ctl_tls_secret(const struct gx_conn *c, const struct auth_dir *dir, struct auth_secret *out)
 {
 	const struct ctl_tls *s = c->ctl ? c->ctl->tls : NULL;
 	struct auth_secret shared;
@@ -105,7 +105,7 @@ int ctl_tls_secret(const struct gx_conn *c, const struct auth_way *way, struct a
 
 	if (!s || !s->met)
 		return -ENOTCONN;
-	ret = auth_tls_secret(s->t, way, out);
+	ret = auth_tls_secret(s->t, dir, out);
 	if (ret)
 		return ret;
 	shared = *s->mix;

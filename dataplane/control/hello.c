@@ -352,16 +352,16 @@ static void lane_get(struct wire_in *in, struct gx_hello_lane *l)
 
 static void ways_put(struct wire_out *o, const struct gx_hello_lanes *l)
 {
-	uint32_t n = GX_MIN(l->nr_ways, GX_HELLO_PORTS);
+	uint32_t n = GX_MIN(l->nr_ports, GX_HELLO_PORTS);
 
 	out_int(o, n, 1);
 	for (uint32_t i = 0; i < n; i++) {
-		out_int(o, l->ways[i].client, 1);
-		out_int(o, l->ways[i].server, 1);
+		out_int(o, l->ports[i].client, 1);
+		out_int(o, l->ports[i].server, 1);
 	}
 }
 
-/* One way is no list of ways. */
+/* One pair of ports is no list. */
 static void ways_get(struct wire_in *in, struct gx_hello_lanes *l)
 {
 	uint8_t n = in_int(in, 1);
@@ -369,10 +369,10 @@ static void ways_get(struct wire_in *in, struct gx_hello_lanes *l)
 	if (n == 1 || n > GX_HELLO_PORTS || n > l->nr_lanes)
 		in->bad = true;
 	for (uint32_t i = 0; !in->bad && i < n; i++) {
-		l->ways[i].client = in_int(in, 1);
-		l->ways[i].server = in_int(in, 1);
+		l->ports[i].client = in_int(in, 1);
+		l->ports[i].server = in_int(in, 1);
 	}
-	l->nr_ways = in->bad ? 0 : n;
+	l->nr_ports = in->bad ? 0 : n;
 }
 
 uint32_t gx_hello_lanes_put(uint8_t *b, enum gx_hello_type type, const struct gx_hello_lanes *l)

@@ -39,7 +39,7 @@ struct gx_ep_ops;
 struct gx_socks;
 struct gx_text;
 struct auth_secret;
-struct auth_way;
+struct auth_dir;
 struct note_in;
 struct notes;
 
@@ -271,20 +271,20 @@ struct gx_conn {
 	bool server;	  /* accepted, not connected */
 	bool user_closed; /* gx_conn_close() was called */
 	bool reported_up;
-	bool asked;	  /* on_conn was told GX_CONN_EVENT_ASKED, and has not refused it. ctl */
-	bool asking;	  /* it is being told. ctl */
-	bool refused;	  /* in that callback; .text has the words. ctl */
-	unsigned port;	  /* index in gx->port[] */
-	unsigned nr_ways; /* several ports, which lanes take in turn; 0: .port alone */
-	uint8_t way[GX_HELLO_PORTS]; /* [nr_ways]: these, .port first */
-	const struct gx_link *link;  /* frozen before the first lane is opened */
-	bool link_open;		     /* its open() was called */
-	void *link_state;	     /* its part of the connection; NULL: none, or not yet */
+	bool asked;	   /* on_conn was told GX_CONN_EVENT_ASKED, and has not refused it. ctl */
+	bool asking;	   /* it is being told. ctl */
+	bool refused;	   /* in that callback; .text has the words. ctl */
+	unsigned port;	   /* index in gx->port[] */
+	unsigned nr_ports; /* several ports, which lanes take in turn; 0: .port alone */
+	uint8_t ports[GX_HELLO_PORTS]; /* [nr_ports]: these, .port first */
+	const struct gx_link *link;    /* frozen before the first lane is opened */
+	bool link_open;		       /* its open() was called */
+	void *link_state;	       /* its part of the connection; NULL: none, or not yet */
 	/* Sends to the link's take() of the peer; frozen. ctl */
 	void (*link_say)(struct gx_conn *c, const uint8_t *b, uint32_t len);
 	/* The first secret of one direction of its data, out of the bootstrap's TLS: 0, -errno. Set
 	 * before the lanes are opened; NULL: it has no keys. ctl */
-	int (*secret)(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out);
+	int (*secret)(const struct gx_conn *c, const struct auth_dir *dir, struct auth_secret *out);
 	struct gx_socks *socks; /* data sockets that the link wants; NULL: none. ctl */
 	bool maps;		/* the peer maps our memory */
 	struct gx_mem *named[GX_REGIONS_MAX]; /* our regions in the order of our HELLO; NULL: it

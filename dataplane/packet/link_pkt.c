@@ -702,8 +702,8 @@ static int packet_tick(struct gx_conn *c, uint64_t now_ns,
 	struct auth_tick t = {.c = c, .say = say, .now_ns = now_ns};
 	int ret = 0;
 
-	for (; !ret && c->agreed.integrity > GX_INTEGRITY_CRC && t.way < c->nr_lanes; t.way++) {
-		struct seal *s = pkt_of(c->ep[t.way])->seal; /* NULL: the set-up ended before it */
+	for (; !ret && c->agreed.integrity > GX_INTEGRITY_CRC && t.lane < c->nr_lanes; t.lane++) {
+		struct seal *s = pkt_of(c->ep[t.lane])->seal; /* NULL: the set-up ended before it */
 
 		if (s)
 			ret = auth_rings_tick(&s->tx, &s->rx, &t);
@@ -716,9 +716,9 @@ static int packet_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	struct auth_word w;
 	struct seal *s;
 
-	if (auth_word_get(b, len, &w) || w.way >= c->nr_lanes)
+	if (auth_word_get(b, len, &w) || w.lane >= c->nr_lanes)
 		return -EPROTO;
-	s = pkt_of(c->ep[w.way])->seal;
+	s = pkt_of(c->ep[w.lane])->seal;
 	return s ? auth_rings_take(&s->tx, &s->rx, &w) : -EPROTO;
 }
 
@@ -745,7 +745,7 @@ const struct gx_link gx_link_packet = {
 	.id = GX_LINK_PACKET,
 	.port = GX_LINK_PORT_ANY,
 	.score = 2,
-	.ways = true,
+	.many_ports = true,
 	.seals = true,
 	.cure = "",
 	.ctx = &ctx_ops,

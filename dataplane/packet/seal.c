@@ -59,11 +59,11 @@ void seal_link_close(struct seal_link *l)
 static int seal_secrets(const struct pkt_ep *e, struct seal *s)
 {
 	const struct gx_conn *c = e->ep.conn;
-	struct auth_way way = {.kind = AUTH_PACKET, .dir = c->server, .lane = e->ep.lane};
-	int ret = c->secret(c, &way, &s->tx.secret);
+	struct auth_dir dir = {.kind = AUTH_PACKET, .dir = c->server, .lane = e->ep.lane};
+	int ret = c->secret(c, &dir, &s->tx.secret);
 
-	way.dir = !c->server;
-	return ret ? ret : c->secret(c, &way, &s->rx.secret);
+	dir.dir = !c->server;
+	return ret ? ret : c->secret(c, &dir, &s->rx.secret);
 }
 
 int seal_open(struct pkt_ep *e, uint64_t rx_psn)

@@ -216,13 +216,13 @@ static int ep_seal(struct tcp_ep *e)
 			"the connection has a key, and gx cannot encrypt what a NIC reads or "
 			"writes itself: leave gx_nic_opts.rx and .tx of both ends at copy");
 	for (unsigned i = 0; !ret && i < e->nr_socks; i++) {
-		struct auth_way way = {AUTH_TCP, c->server, TCP_SOCKS_MAX * e->ep.lane + i};
+		struct auth_dir dir = {AUTH_TCP, c->server, TCP_SOCKS_MAX * e->ep.lane + i};
 		struct auth_secret tx, rx;
 
-		ret = c->secret(c, &way, &tx);
-		way.dir = !c->server;
+		ret = c->secret(c, &dir, &tx);
+		dir.dir = !c->server;
 		if (!ret)
-			ret = c->secret(c, &way, &rx);
+			ret = c->secret(c, &dir, &rx);
 		if (!ret)
 			e->sock[i].seal = tcp_seal_new(&tx, &rx);
 		if (!ret && !e->sock[i].seal)

@@ -172,7 +172,7 @@ static int tcp_tick(struct gx_conn *c, uint64_t now_ns,
 
 		e->link->offload->tick(c->ep[i]);
 		for (unsigned k = 0; !ret && k < e->nr_socks && e->sock[k].seal; k++) {
-			t.way = TCP_SOCKS_MAX * i + k;
+			t.lane = TCP_SOCKS_MAX * i + k;
 			ret = auth_rings_tick(&e->sock[k].seal->tx.keys, &e->sock[k].seal->rx.keys,
 					      &t);
 		}
@@ -185,8 +185,8 @@ static int tcp_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	struct tcp_seal *s = NULL;
 	struct auth_word w;
 
-	if (!auth_word_get(b, len, &w) && w.way / TCP_SOCKS_MAX < c->nr_lanes)
-		s = tcp_of(c->ep[w.way / TCP_SOCKS_MAX])->sock[w.way % TCP_SOCKS_MAX].seal;
+	if (!auth_word_get(b, len, &w) && w.lane / TCP_SOCKS_MAX < c->nr_lanes)
+		s = tcp_of(c->ep[w.lane / TCP_SOCKS_MAX])->sock[w.lane % TCP_SOCKS_MAX].seal;
 	return s ? auth_rings_take(&s->tx.keys, &s->rx.keys, &w) : -EPROTO;
 }
 

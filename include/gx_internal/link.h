@@ -276,7 +276,7 @@ struct gx_link {
 	enum gx_link_port port;
 	/* The client takes the link with the highest score that fits. 0: only if it is asked for. */
 	unsigned score;
-	bool ways;	    /* its lanes can take several ports in turn */
+	bool many_ports;    /* its lanes can take several ports in turn */
 	bool proves;	    /* its ends say UP when prove() says so */
 	bool keys;	    /* it has key() */
 	bool seals;	    /* under a key it encrypts all that goes to another host */

@@ -314,10 +314,10 @@ struct gx_hello_lanes {		/* CONNECT and ACCEPT */
 	struct gx_hello_lane lanes[GX_HELLO_LANES];
 	/* Ports named .port that lanes take in turn, by their numbers in the two HELLOs. 0: the first
 	 * one of that name, at both ends */
-	uint32_t nr_ways;
-	struct gx_hello_way {
+	uint32_t nr_ports;
+	struct gx_hello_pair {
 		uint8_t client, server;
-	} ways[GX_HELLO_PORTS];
+	} ports[GX_HELLO_PORTS];
 	/* What the link says, in its own words. */
 	uint16_t blob_b;
 	uint8_t blob[GX_HELLO_BLOB_MAX];

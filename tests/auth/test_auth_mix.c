@@ -118,7 +118,7 @@ static void end_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	assert_int_equal(len, AUTH_WORD_B);
 	memcpy(from->word, b, len);
 	assert_int_equal(auth_word_get(b, len, &w), 0);
-	assert_int_equal(w.way, 7);
+	assert_int_equal(w.lane, 7);
 	/* Where there is room for the key, it is there before the answer is. */
 	if (w.what == AUTH_ANSWER && from->rx.over + from->rx.nr > w.nr * AUTH_MIX_PHASES)
 		assert_true(auth_ring_has(&from->rx, w.nr * AUTH_MIX_PHASES));
@@ -130,7 +130,7 @@ static void end_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
 
 static int end_tick(struct end *e)
 {
-	struct auth_tick t = {.c = &e->c, .say = end_say, .now_ns = now_ns, .way = 7};
+	struct auth_tick t = {.c = &e->c, .say = end_say, .now_ns = now_ns, .lane = 7};
 
 	return auth_rings_tick(&e->tx, &e->rx, &t);
 }
@@ -253,7 +253,7 @@ static void ring__receiver_is_behind(void **state)
 
 static int say_to(struct end *to, uint8_t what, uint32_t nr, const uint8_t *half)
 {
-	struct auth_word w = {.what = what, .way = 7, .nr = nr};
+	struct auth_word w = {.what = what, .lane = 7, .nr = nr};
 
 	memcpy(w.half, half, sizeof(w.half));
 	return auth_rings_take(&to->tx, &to->rx, &w);

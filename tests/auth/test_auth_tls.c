@@ -182,7 +182,7 @@ static void client__not_tls(void **state)
 /* An end that does not answer in this connection has no secrets of its data. */
 static void secret__both_ends_agree(void **state)
 {
-	const struct auth_way ways[] = {{AUTH_PACKET, 0, 0}, {AUTH_PACKET, 1, 0},
+	const struct auth_dir ways[] = {{AUTH_PACKET, 0, 0}, {AUTH_PACKET, 1, 0},
 					{AUTH_PACKET, 0, 1}, {AUTH_PACKET, 0, 256},
 					{AUTH_TCP, 0, 0},    {AUTH_PACKET, 0, 1u << 24}};
 	struct auth_secret a[GX_ARRAY_SIZE(ways)], b;

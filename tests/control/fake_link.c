@@ -69,7 +69,7 @@ static const struct gx_link_conn_ops socks = {
 	.open = socks_open, .say = socks_say, .hear = socks_hear, .close = gx_socks_close};
 static const struct gx_link_conn_ops named = {.prove = prove, .take = take};
 static const struct gx_link links[GX_LINKS] = {
-	{"packet", GX_LINK_PACKET, GX_LINK_PORT_ANY, 2, .ways = true, .cure = ""},
+	{"packet", GX_LINK_PACKET, GX_LINK_PORT_ANY, 2, .many_ports = true, .cure = ""},
 	{"local", GX_LINK_LOCAL, GX_LINK_PORT_SHM, 3, .how = "memory mapped", .cure = "",
 	 .conn = &local},
 	{"tcp", GX_LINK_TCP, .score = 1, .quantum_b = 4096, .how = "slow",

@@ -207,7 +207,7 @@ static void data__bad_connect(void **state)
 	} while (0)
 	CONNECT_REFUSED(port[0], 'x', "a port for a link that has none");
 	CONNECT_REFUSED(integrity, GX_INTEGRITY_CRC, "a port for a link that has none");
-	CONNECT_REFUSED(nr_ways, 2, "several ports");
+	CONNECT_REFUSED(nr_ports, 2, "several ports");
 	CONNECT_REFUSED(blob[0], 2, "link tcp: malformed words");
 	CONNECT_REFUSED(blob[1], 0, "link tcp: malformed words");
 	CONNECT_REFUSED(blob_b, FAKE_BLOB_B - 1, "link tcp: malformed words");

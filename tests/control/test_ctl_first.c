@@ -34,7 +34,7 @@ static void log_end(const char *says)
 static void key__up(void **state)
 {
 	static uint8_t data[CTL_USER_MAX];
-	struct auth_way way = {AUTH_PACKET, 1, 3};
+	struct auth_dir dir = {AUTH_PACKET, 1, 3};
 	struct auth_secret secret;
 	struct gx_conn *c;
 	char addr[32];
@@ -57,8 +57,8 @@ static void key__up(void **state)
 		assert_int_equal(client->msg_len[i], i % 7 ? 4 + i : CTL_USER_MAX);
 	}
 	/* The lanes have theirs; what they were made of is wiped. */
-	assert_int_equal(c->secret(c, &way, &secret), -ENOTCONN);
-	assert_int_equal(server->up->secret(server->up, &way, &secret), -ENOTCONN);
+	assert_int_equal(c->secret(c, &dir, &secret), -ENOTCONN);
+	assert_int_equal(server->up->secret(server->up, &dir, &secret), -ENOTCONN);
 	ctl_bye(c);
 	wait_down(server, 1, 0, GX_REASON_PEER_CLOSED);
 	assert_says(server->text, "closed the connection");

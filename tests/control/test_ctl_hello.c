@@ -338,14 +338,14 @@ static void server__bad_connect(void **state)
 	CONNECT_REFUSED(peer_timeout_ns, UINT64_MAX, -EPROTO, "time-out");
 	CONNECT_REFUSED(lanes[CORES - 1].credit, CTL_CREDIT_MAX + 1, -EPROTO, "credit");
 	CONNECT_REFUSED(port[0], 'x', -ENODEV, "no port xdp");
-	good.nr_ways = 2;
-	good.ways[0] = good.ways[1] = (struct gx_hello_way){1, 1};
-	CONNECT_REFUSED(ways[0].server, 2, -EPROTO, "not there");
-	CONNECT_REFUSED(ways[1].server, 255, -EPROTO, "not there");
-	CONNECT_REFUSED(ways[0].client, 0, -EPROTO, "not there");
-	CONNECT_REFUSED(ways[1].client, 255, -EPROTO, "not there");
-	CONNECT_REFUSED(ways[1].server, 0, -EPROTO, "not there");
-	good.nr_ways = 0;
+	good.nr_ports = 2;
+	good.ports[0] = good.ports[1] = (struct gx_hello_pair){1, 1};
+	CONNECT_REFUSED(ports[0].server, 2, -EPROTO, "not there");
+	CONNECT_REFUSED(ports[1].server, 255, -EPROTO, "not there");
+	CONNECT_REFUSED(ports[0].client, 0, -EPROTO, "not there");
+	CONNECT_REFUSED(ports[1].client, 255, -EPROTO, "not there");
+	CONNECT_REFUSED(ports[1].server, 0, -EPROTO, "not there");
+	good.nr_ports = 0;
 #undef CONNECT_REFUSED
 	wait_bad(server, 18);
 	l = good;

@@ -89,8 +89,8 @@ static void connect__several_ports(void **state)
 	both_up(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 2});
 	wait_up(server, 1);
 	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(ends[i]->up->nr_ways, 2);
-		assert_memory_equal(ends[i]->up->way, ports[i], 2);
+		assert_int_equal(ends[i]->up->nr_ports, 2);
+		assert_memory_equal(ends[i]->up->ports, ports[i], 2);
 		assert_int_equal(ends[i]->up->port, 1);
 		assert_says(ends[i]->up->why, "2 ports in turn");
 	}
@@ -104,8 +104,8 @@ static void connect__several_ports_one_lane(void **state)
 	server_listen(addr);
 	both_up(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 2, .lanes = 1});
 	wait_up(server, 1);
-	assert_int_equal(client->up->nr_ways, 0);
-	assert_int_equal(server->up->nr_ways, 0);
+	assert_int_equal(client->up->nr_ports, 0);
+	assert_int_equal(server->up->nr_ports, 0);
 	assert_says(client->up->why, "1 of 2 ports");
 }
 
@@ -125,7 +125,7 @@ static void connect__several_ports_with_pools(void **state)
 	server_listen(addr);
 	both_up(addr, &(struct gx_connect_opts){.ports = shms, .nr_ports = 2});
 	wait_up(server, 1);
-	assert_int_equal(client->up->nr_ways, 2);
+	assert_int_equal(client->up->nr_ports, 2);
 	assert_int_equal(client->up->agreed.quantum, GX_WIRE_QUANTUM_MAX);
 	assert_int_equal(server->up->agreed.quantum, GX_WIRE_QUANTUM_MAX);
 }

@@ -1017,9 +1017,9 @@ static void lanes_get__ways(void **state)
 	memset(in->blob, 0, sizeof(in->blob));
 	body = frame_body(gx_hello_lanes_put(frame, GX_HELLO_ACCEPT, in), GX_HELLO_ACCEPT);
 	count = &frame[8] + body - 3; /* behind it: the length of a blob */
-	in->nr_ways = GX_HELLO_PORTS;
+	in->nr_ports = GX_HELLO_PORTS;
 	for (unsigned i = 0; i < GX_HELLO_PORTS; i++)
-		in->ways[i] = (struct gx_hello_way){(uint8_t)i, (uint8_t)(7 - i)};
+		in->ports[i] = (struct gx_hello_pair){(uint8_t)i, (uint8_t)(7 - i)};
 	assert_int_equal(
 		frame_body(gx_hello_lanes_put(frame, GX_HELLO_CONNECT, in), GX_HELLO_CONNECT),
 		body + 2 * GX_HELLO_PORTS);

@@ -201,10 +201,10 @@ static void page_open(struct live *l)
 
 /* ---- endpoints, as the control thread makes them ---- */
 
-static int ep_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out)
+static int ep_secret(const struct gx_conn *c, const struct auth_dir *dir, struct auth_secret *out)
 {
 	memset(out->b, 0x77, sizeof(out->b));
-	out->b[0] = way->dir;
+	out->b[0] = dir->dir;
 	return 0;
 }
 

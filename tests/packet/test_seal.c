@@ -1138,7 +1138,7 @@ static void fork__child_has_no_keys(void **state)
 
 /* ---- set-up ---- */
 
-static int refuse_secret(const struct gx_conn *c, const struct auth_way *way,
+static int refuse_secret(const struct gx_conn *c, const struct auth_dir *dir,
 			 struct auth_secret *out)
 {
 	return gx_fail(-EIO, "no secret");

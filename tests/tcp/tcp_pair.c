@@ -65,12 +65,12 @@ bool pair_is_tcp;
 bool pair_sealed;
 
 /* Both ends have the same, and those of two ways differ. */
-static int pair_secret(const struct gx_conn *c, const struct auth_way *way, struct auth_secret *out)
+static int pair_secret(const struct gx_conn *c, const struct auth_dir *dir, struct auth_secret *out)
 {
 	memset(out->b, 7, sizeof(out->b));
-	out->b[0] = way->kind;
-	out->b[1] = way->dir;
-	out->b[2] = (uint8_t)way->lane;
+	out->b[0] = dir->kind;
+	out->b[1] = dir->dir;
+	out->b[2] = (uint8_t)dir->lane;
 	return 0;
 }
 
