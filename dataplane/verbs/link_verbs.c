@@ -101,7 +101,7 @@ static void verbs_ep_attach(struct gx_ep *ep)
 	struct verbs_ep *e = verbs_of(ep);
 
 	e->link->live[e->link->nr_live++] = e;
-	ops_ways(&e->lane); /* a way may have failed while it was proven */
+	ops_paths(&e->lane); /* a path may have failed while it was proven */
 	gx_link_pkt_ops.ep_attach(ep);
 }
 
@@ -165,7 +165,7 @@ static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	l->core = ep->core;
 	l->ep = ep;
 	l->region = v->region;
-	conn_lane_ways(ep->conn, ep->lane, l);
+	verbs_paths_lane(ep->conn, ep->lane, l);
 	ret = verbs_qps_open(l, conn_qps(v, ep->lane));
 	if (ret)
 		return ret;
@@ -181,7 +181,7 @@ static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	return gx_link_pkt_ops.ep_open(ep, local);
 }
 
-/* The fastest way has the window that was agreed. Another one has less: as many bytes as pass in the
+/* The fastest path has the window that was agreed. Another one has less: as many bytes as pass in the
  * same time, so the last chunks of an operation do not wait there. */
 static void lane_sizes(struct verbs_lane *l, const struct verbs_conn *v,
 		       const struct gx_hello_lanes *agreed)
@@ -189,14 +189,14 @@ static void lane_sizes(struct verbs_lane *l, const struct verbs_conn *v,
 	uint64_t window_b = (uint64_t)agreed->chunk_b * agreed->window;
 	uint32_t best_mbps = 1;
 
-	for (unsigned i = 0; i < l->nr_ways; i++)
-		best_mbps = GX_MAX(best_mbps, v->plan.way[i].mbps);
+	for (unsigned i = 0; i < l->nr_paths; i++)
+		best_mbps = GX_MAX(best_mbps, v->plan.path[i].mbps);
 	l->chunk_b = agreed->chunk_b;
-	for (unsigned i = 0; i < l->nr_ways; i++) {
-		struct verbs_way *w = &l->way[i];
+	for (unsigned i = 0; i < l->nr_paths; i++) {
+		struct verbs_path *w = &l->path[i];
 
 		l->chunk_b = verbs_chunk_b(w->dev, &v->peer.port[w->peer], l->chunk_b);
-		w->window_b = window_b * v->plan.way[i].mbps / best_mbps;
+		w->window_b = window_b * v->plan.path[i].mbps / best_mbps;
 	}
 }
 
@@ -212,7 +212,7 @@ static int verbs_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote
 		unsigned k = i * v->nr_lanes + ep->lane;
 		struct verbs_qp *q = &l->qp[i];
 
-		verbs_qp_connect(l, q, &v->peer.port[l->way[q->way].peer], &v->side[k].own,
+		verbs_qp_connect(l, q, &v->peer.port[l->path[q->path].peer], &v->side[k].own,
 				 &v->peer.qp[k], false);
 	}
 	return gx_link_pkt_ops.ep_connect(ep, remote);
@@ -457,7 +457,7 @@ static bool verbs_fault(const struct gx_conn *c, int err, char *buf, size_t room
 	if (err == -ENODEV)
 		verbs_conn_devices(c, buf, room);
 	else if (err == -ENETUNREACH)
-		verbs_conn_way(c, buf, room);
+		verbs_conn_path(c, buf, room);
 	else
 		return false;
 	return true;

@@ -26,12 +26,12 @@ struct verbs_conn {
 	struct verbs_lane *lane[GX_HELLO_LANES]; /* NULL: its endpoint is not open */
 	struct verbs_side side[VERBS_QPS_MAX];	 /* queue pair k is the k / nr_lanes-th of lane
 						    k % nr_lanes */
-	struct verbs_plan plan;			 /* its ways and queue pairs */
-	uint32_t lost; /* bit i: the log says that way i carries nothing */
-	/* Of each way: what the peer was told of our port, and the device's address_gen when it was
-	 * last looked at. Bit i of addr_lost: the port of way i has lost its address */
-	struct verbs_port said[VERBS_WAYS_MAX];
-	uint32_t said_gen[VERBS_WAYS_MAX];
+	struct verbs_plan plan;			 /* its paths and queue pairs */
+	uint32_t lost; /* bit i: the log says that path i carries nothing */
+	/* Of each path: what the peer was told of our port, and the device's address_gen when it was
+	 * last looked at. Bit i of addr_lost: the port of path i has lost its address */
+	struct verbs_port said[VERBS_PATHS_MAX];
+	uint32_t said_gen[VERBS_PATHS_MAX];
 	uint32_t addr_lost;
 	struct verbs_hello peer;
 	struct verbs_region region[GX_REGIONS_MAX]; /* frozen before the lanes are attached */
@@ -46,24 +46,24 @@ struct verbs_conn {
 	bool stop_again;     /* the device has refused to flush all */
 };
 
-/* -- verbs_ways.c; control thread -- */
+/* -- verbs_paths.c; control thread -- */
 
 /* Make or take the plan: see verbs_conn_open(). */
-int conn_plan(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b,
-	      uint32_t len);
+int verbs_paths_plan(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b,
+		     uint32_t len);
 /* Before lane @i is opened. */
-void conn_lane_ways(const struct gx_conn *c, unsigned i, struct verbs_lane *l);
+void verbs_paths_lane(const struct gx_conn *c, unsigned i, struct verbs_lane *l);
 /* Does the peer's description fit the plan? Return: 0, -errno with gx_error(). */
-int conn_ways_check(const struct gx_conn *c);
-/* At each tick: what queue pairs that are not up mean for their way, and that for the lane. */
-void conn_ways_watch(struct gx_conn *c, uint64_t now_ns);
+int verbs_paths_check(const struct gx_conn *c);
+/* At each tick: what queue pairs that are not up mean for their path, and that for the lane. */
+void verbs_paths_watch(struct gx_conn *c, uint64_t now_ns);
 
-void conn_said(const struct gx_conn *c); /* the peer is told of our ports */
+void verbs_paths_said(const struct gx_conn *c); /* the peer is told of our ports */
 
 /* -- verbs_conn.c; control thread -- */
 
-/* Way @way carries small packets, and none of so many bytes. 0: or it carries all, or nothing. */
-uint32_t conn_hole_b(const struct gx_conn *c, unsigned way);
+/* Path @path carries small packets, and none of so many bytes. 0: or it carries all, or nothing. */
+uint32_t conn_hole_b(const struct gx_conn *c, unsigned path);
 
 static inline unsigned conn_qps(const struct verbs_conn *v, unsigned lane)
 {

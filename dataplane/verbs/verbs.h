@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The verbs link for the rooms above it: the devices of a context (its rails), registered memory, and
- * the half of a connection that the control thread owns. A way is a pair of rails, ours and the
+ * the half of a connection that the control thread owns. A path is a pair of rails, ours and the
  * peer's, that reach each other. No header of libibverbs is needed to read this one.
  * docs: verbs_lane.h has the lanes on their cores.
  */
@@ -13,10 +13,10 @@
 #include "gx_internal/link.h"
 
 #define VERBS_QPS_MAX 64 /* queue pairs of a connection, all lanes together */
-#define VERBS_QPS     4	 /* when the client names no number, and a way less than these */
+#define VERBS_QPS     4	 /* when the client names no number, and a path less than these */
 
 #define VERBS_RAILS_MAX 8 /* devices of a context */
-#define VERBS_WAYS_MAX	(2 * VERBS_RAILS_MAX)
+#define VERBS_PATHS_MAX (2 * VERBS_RAILS_MAX)
 
 struct link_verbs;
 struct verbs_conn;
@@ -91,7 +91,7 @@ struct verbs_hello {
 	uint8_t own[VERBS_QPS_MAX],
 		peer[VERBS_QPS_MAX]; /* of each: the sender's rail, the other's */
 	struct verbs_key key[GX_REGIONS_MAX];
-	uint64_t probe_addr; /* memory of the sender, by which the other may prove a way */
+	uint64_t probe_addr; /* memory of the sender, by which the other may prove a path */
 	uint32_t probe_key[VERBS_RAILS_MAX]; /* by rail; 0: it has none there */
 };
 #define VERBS_PROBE_B 4096u /* of that memory: the largest MTU */
@@ -193,7 +193,7 @@ void verbs_reg_put(struct verbs_dev *dev, const struct gx_mem *mem);
 int verbs_offer_ports(const struct gx_conn *c, struct verbs_port port[]);
 /** verbs_offered() - NULL, or the reason why this context does not offer the verbs link. */
 const char *verbs_offered(const struct gx *gx);
-/** verbs_conn_open() - Before the lanes are opened: which ways, and which queue pairs on each? The
+/** verbs_conn_open() - Before the lanes are opened: which paths, and which queue pairs on each? The
  * client decides that. @nr_qps: 0: the default. @b: at the server, what the client says (then
  * @nr_qps counts for nothing); else NULL. Return: 0, -errno with gx_error(). */
 int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b,
@@ -210,10 +210,10 @@ int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len);
  * something else than 0. The first call waits a part of a millisecond. Return: 1: yes; 0: not
  * yet; -ENETUNREACH, -EIO, -ENODEV, -EPROTO, -ETIMEDOUT with gx_error(). */
 int verbs_conn_prove(struct gx_conn *c);
-/** verbs_conn_way() - That no packet gets through between the devices, with their names and what to
+/** verbs_conn_path() - That no packet gets through between the devices, with their names and what to
  * do, for people. */
-void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room);
-/** verbs_conn_text() - Its ways and their queue pairs, for people. */
+void verbs_conn_path(const struct gx_conn *c, char *buf, size_t room);
+/** verbs_conn_text() - Its paths and their queue pairs, for people. */
 void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room);
 /** verbs_conn_lost() - Has it lost all its devices, or been stopped because of one? */
 bool verbs_conn_lost(const struct gx_conn *c);

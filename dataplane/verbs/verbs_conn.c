@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A connection's half of the verbs link: its description and the peer's, the peer's regions, and queue
- * pairs that are made anew while it is up. verbs_ways.c chooses and watches its ways. Control thread.
+ * pairs that are made anew while it is up. verbs_paths.c chooses and watches its paths. Control thread.
  */
 #include "verbs/link_verbs.h"
 
@@ -31,7 +31,7 @@ const char *verbs_offered(const struct gx *gx)
 /*
  * ---- Proofs ----
  *
- * Memory of a connection that the peer's devices write and read to prove its ways. A request of the
+ * Memory of a connection that the peer's devices write and read to prove its paths. A request of the
  * path's MTU shows paths that carry small packets alone: a write those towards the peer, a read those
  * back. Nobody looks at the bytes.
  */
@@ -45,8 +45,8 @@ static int conn_probe_open(struct gx_conn *c)
 	if (!v->probe)
 		return gx_fail(-ENOMEM, "no memory for a connection");
 	memset(v->probe, 0, VERBS_PROBE_B);
-	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
-		struct verbs_dev *dev = verbs_rails_of(c->gx)->dev[v->plan.way[w].own];
+	for (unsigned w = 0; w < v->plan.nr_paths; w++) {
+		struct verbs_dev *dev = verbs_rails_of(c->gx)->dev[v->plan.path[w].own];
 		struct ibv_mr **mr = &v->probe_mr[dev->rail];
 
 		if (!*mr)
@@ -94,10 +94,10 @@ static void conn_probe_hear(struct gx_conn *c)
 	struct verbs_conn *v = verbs_conn_of(c);
 	const struct verbs_hello *h = &v->peer;
 
-	for (unsigned i = 0; i < v->nr_lanes * v->plan.nr_ways; i++) {
-		unsigned lane = i / v->plan.nr_ways;
-		struct verbs_way *w =
-			v->lane[lane] ? &v->lane[lane]->way[i % v->plan.nr_ways] : NULL;
+	for (unsigned i = 0; i < v->nr_lanes * v->plan.nr_paths; i++) {
+		unsigned lane = i / v->plan.nr_paths;
+		struct verbs_path *w =
+			v->lane[lane] ? &v->lane[lane]->path[i % v->plan.nr_paths] : NULL;
 
 		if (w)
 			w->probe = (struct verbs_probe){
@@ -111,7 +111,7 @@ static void conn_probe_hear(struct gx_conn *c)
 	}
 }
 
-uint32_t conn_hole_b(const struct gx_conn *c, unsigned way)
+uint32_t conn_hole_b(const struct gx_conn *c, unsigned path)
 {
 	const struct verbs_conn *v = verbs_conn_of(c);
 
@@ -119,8 +119,8 @@ uint32_t conn_hole_b(const struct gx_conn *c, unsigned way)
 		const struct verbs_lane *l = v->lane[k % v->nr_lanes];
 		const struct verbs_qp *q = l ? &l->qp[k / v->nr_lanes] : NULL;
 
-		if (q && q->way == way && atomic_load_explicit(&q->holed, memory_order_relaxed))
-			return l->way[way].probe.len;
+		if (q && q->path == path && atomic_load_explicit(&q->holed, memory_order_relaxed))
+			return l->path[path].probe.len;
 	}
 	return 0;
 }
@@ -143,7 +143,7 @@ int verbs_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const
 		return gx_fail(-ENOMEM, "no memory for a connection");
 	c->link_state = v;
 	v->nr_lanes = nr_lanes;
-	ret = conn_plan(c, nr_lanes, nr_qps, b, len);
+	ret = verbs_paths_plan(c, nr_lanes, nr_qps, b, len);
 	if (!ret)
 		ret = conn_probe_open(c);
 	if (ret)
@@ -189,7 +189,7 @@ uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 	for (unsigned i = 0; i < h.nr_ports; i++)
 		verbs_port_fill(rails->dev[i], &h.port[i]);
 	for (unsigned k = 0; k < v->nr_qps; k++) {
-		const struct verbs_plan_way *w = &v->plan.way[v->plan.qp_way[k]];
+		const struct verbs_plan_path *w = &v->plan.path[v->plan.qp_path[k]];
 
 		h.qp[k] = v->side[k].own;
 		h.own[k] = w->own;
@@ -198,7 +198,7 @@ uint32_t verbs_conn_say(const struct gx_conn *c, uint8_t *b)
 	for (unsigned i = 0; i < c->nr_named; i++)
 		h.nr_keys += key_fill(c->named[i], &h.key[h.nr_keys]);
 	conn_probe_say(c, &h);
-	conn_said(c);
+	verbs_paths_said(c);
 	verbs_rails_unfork(rails); /* queue pairs have some */
 	return verbs_hello_put(b, &h);
 }
@@ -231,7 +231,7 @@ int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 
 	if (ret)
 		return gx_fail(-EPROTO, "malformed numbers of queue pairs");
-	ret = conn_ways_check(c);
+	ret = verbs_paths_check(c);
 	if (ret)
 		return ret;
 	conn_probe_hear(c);
@@ -246,13 +246,13 @@ unsigned verbs_nr_regions(const struct gx_conn *c)
 }
 
 /* From device to device, by the kind of address that the packets carry. */
-static int way_text(const struct gx_conn *c, unsigned way, char *buf, size_t room)
+static int path_text(const struct gx_conn *c, unsigned path, char *buf, size_t room)
 {
 	const struct verbs_conn *v = verbs_conn_of(c);
-	const struct verbs_plan_way *w = &v->plan.way[way];
+	const struct verbs_plan_path *w = &v->plan.path[path];
 	const struct verbs_dev *dev = verbs_rails_of(c->gx)->dev[w->own];
-	const struct verbs_port *port = &v->peer.port[w->peer], *said = &v->said[way];
-	const char *lost = v->addr_lost >> way & 1 ? ", which its port has lost" : "";
+	const struct verbs_port *port = &v->peer.port[w->peer], *said = &v->said[path];
+	const char *lost = v->addr_lost >> path & 1 ? ", which its port has lost" : "";
 	char own[VERBS_GID_TEXT_MAX], other[VERBS_GID_TEXT_MAX];
 
 	if (!port->is_ethernet)
@@ -262,20 +262,20 @@ static int way_text(const struct gx_conn *c, unsigned way, char *buf, size_t roo
 			verbs_gid_text(said->gid, own), lost, verbs_gid_text(port->gid, other));
 }
 
-void verbs_conn_way(const struct gx_conn *c, char *buf, size_t room)
+void verbs_conn_path(const struct gx_conn *c, char *buf, size_t room)
 {
 	const struct verbs_conn *v = verbs_conn_of(c);
 	uint32_t hole_b = 0;
 	size_t at;
 
-	for (unsigned w = 0; w < v->plan.nr_ways && !hole_b; w++)
+	for (unsigned w = 0; w < v->plan.nr_paths && !hole_b; w++)
 		hole_b = conn_hole_b(c, w);
 	at = hole_b ? (size_t)snprintf(buf, room, "no packet of %u bytes gets from ", hole_b)
 		    : (size_t)snprintf(buf, room, "no packet gets from ");
-	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
+	for (unsigned w = 0; w < v->plan.nr_paths && at < room; w++) {
 		at += (size_t)snprintf(buf + at, room - at, "%s", w ? ", nor from " : "");
 		if (at < room)
-			at += (size_t)way_text(c, w, buf + at, room - at);
+			at += (size_t)path_text(c, w, buf + at, room - at);
 	}
 	if (at < room)
 		snprintf(
@@ -297,8 +297,8 @@ static void gpus_text(const struct gx_conn *c, char *buf, size_t room)
 	uint32_t own = 0, near;
 	size_t at = 0;
 
-	for (unsigned w = 0; w < p->nr_ways; w++)
-		own |= 1u << p->way[w].own;
+	for (unsigned w = 0; w < p->nr_paths; w++)
+		own |= 1u << p->path[w].own;
 	for (unsigned i = 0; i < GX_GPUS_MAX && at < room; i++) {
 		const struct gx_gpu *gpu = c->gx->gpu[i];
 
@@ -318,17 +318,17 @@ void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room)
 	size_t at = 0;
 
 	buf[0] = 0;
-	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
-		const struct verbs_plan_way *way = &v->plan.way[w];
+	for (unsigned w = 0; w < v->plan.nr_paths && at < room; w++) {
+		const struct verbs_plan_path *path = &v->plan.path[w];
 		unsigned n = 0;
 
 		for (unsigned k = 0; k < v->nr_qps; k++)
-			n += v->plan.qp_way[k] == w;
+			n += v->plan.qp_path[k] == w;
 		at += (size_t)snprintf(buf + at, room - at, "%s%s to its rail %u: %u queue pairs",
-				       w ? ", " : "", verbs_rails_of(c->gx)->dev[way->own]->name,
-				       way->peer, n);
+				       w ? ", " : "", verbs_rails_of(c->gx)->dev[path->own]->name,
+				       path->peer, n);
 	}
-	if (v->plan.nr_ways > 1 && at < room)
+	if (v->plan.nr_paths > 1 && at < room)
 		gpus_text(c, buf + at, room - at);
 }
 
@@ -337,10 +337,10 @@ void verbs_conn_devices(const struct gx_conn *c, char *buf, size_t room)
 	const struct verbs_conn *v = verbs_conn_of(c);
 	size_t at = (size_t)snprintf(
 		buf, room, "%s of this end failed, or does not connect a queue pair again: ",
-		v->plan.nr_ways == 1 ? "the RDMA device" : "RDMA devices");
+		v->plan.nr_paths == 1 ? "the RDMA device" : "RDMA devices");
 
-	for (unsigned w = 0; w < v->plan.nr_ways && at < room; w++) {
-		const struct verbs_dev *dev = verbs_rails_of(c->gx)->dev[v->plan.way[w].own];
+	for (unsigned w = 0; w < v->plan.nr_paths && at < room; w++) {
+		const struct verbs_dev *dev = verbs_rails_of(c->gx)->dev[v->plan.path[w].own];
 
 		at += (size_t)snprintf(buf + at, room - at, "%s%s (%s)", w ? ", " : "", dev->name,
 				       dev->removed	? "removed"
@@ -354,8 +354,8 @@ bool verbs_conn_lost(const struct gx_conn *c)
 {
 	const struct verbs_conn *v = verbs_conn_of(c);
 
-	for (unsigned w = 0; w < v->plan.nr_ways && !v->stopped_ns; w++)
-		if (!verbs_rails_of(c->gx)->dev[v->plan.way[w].own]->failed)
+	for (unsigned w = 0; w < v->plan.nr_paths && !v->stopped_ns; w++)
+		if (!verbs_rails_of(c->gx)->dev[v->plan.path[w].own]->failed)
 			return false;
 	return true;
 }
@@ -386,7 +386,7 @@ static int conn_connected(struct gx_conn *c)
 		int ret = verbs_dial_take(&q->dial), *of = &err[k % v->nr_lanes];
 
 		*of = k < v->nr_lanes || !ret ? ret : *of;
-		if (ret && l->nr_ways > 1)
+		if (ret && l->nr_paths > 1)
 			ret = verbs_mend_later(l, q, &v->side[k], ret);
 		if (ret)
 			return conn_not_reached(qp_dev(l, q), ret);
@@ -399,7 +399,7 @@ static int conn_connected(struct gx_conn *c)
 }
 
 /* Nobody answered. Any other error is one of the devices, or of the requests. */
-static bool is_of_the_way(enum ibv_wc_status status)
+static bool is_of_the_path(enum ibv_wc_status status)
 {
 	return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ||
 	       status == IBV_WC_RESP_TIMEOUT_ERR;
@@ -444,13 +444,13 @@ static int prove_poll(struct verbs_conn *v, unsigned lane)
 	struct ibv_wc wc[16];
 	int ret = 0;
 
-	for (unsigned w = 0; w < l->nr_ways && !ret; w++) {
-		int n = l->way[w].cq ? ibv_poll_cq(l->way[w].cq, GX_ARRAY_SIZE(wc), wc) : 0;
+	for (unsigned w = 0; w < l->nr_paths && !ret; w++) {
+		int n = l->path[w].cq ? ibv_poll_cq(l->path[w].cq, GX_ARRAY_SIZE(wc), wc) : 0;
 
-		if (n < 0 && l->nr_ways == 1)
+		if (n < 0 && l->nr_paths == 1)
 			return -ENODEV;
 		if (n < 0)
-			verbs_way_broken(l, &l->way[w]);
+			verbs_path_broken(l, &l->path[w]);
 		for (int i = 0; i < n && !ret; i++)
 			ret = prove_one(v, l, lane, &wc[i]);
 	}
@@ -474,7 +474,7 @@ static int prove_begin(struct verbs_conn *v)
 	return ret;
 }
 
-/* Is nothing to be waited for? Each lane needs a way that works; one that has a single way, all of
+/* Is nothing to be waited for? Each lane needs a path that works; one that has a single path, all of
  * its queue pairs. Return: 1: it is proven; 0: not yet; -1: it is not, and will not be. */
 static int prove_state(const struct verbs_conn *v)
 {
@@ -486,9 +486,9 @@ static int prove_state(const struct verbs_conn *v)
 		const struct verbs_lane *l = v->lane[lane];
 		const struct verbs_qp *q = &l->qp[k / v->nr_lanes];
 		bool failed = qp_state(q) != VERBS_QP_UP ||
-			      atomic_load_explicit(&l->way[q->way].broken, memory_order_relaxed);
+			      atomic_load_explicit(&l->path[q->path].broken, memory_order_relaxed);
 
-		if (failed && v->plan.nr_ways == 1)
+		if (failed && v->plan.nr_paths == 1)
 			return -1;
 		if (!failed && !v->side[k].proven)
 			return 0;
@@ -498,7 +498,7 @@ static int prove_state(const struct verbs_conn *v)
 	return nr_works < v->nr_lanes ? -1 : 1;
 }
 
-/* Ways that did not answer are tried again in the background. */
+/* Paths that did not answer are tried again in the background. */
 static void prove_say(const struct gx_conn *c)
 {
 	const struct verbs_conn *v = verbs_conn_of(c);
@@ -507,11 +507,11 @@ static void prove_say(const struct gx_conn *c)
 
 	for (unsigned k = 0; k < v->nr_qps; k++)
 		if (!v->side[k].proven)
-			bad |= 1u << v->plan.qp_way[k];
-	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
+			bad |= 1u << v->plan.qp_path[k];
+	for (unsigned w = 0; w < v->plan.nr_paths; w++) {
 		if (!(bad >> w & 1))
 			continue;
-		way_text(c, w, text, sizeof(text));
+		path_text(c, w, text, sizeof(text));
 		gx_warn("peer %s: no packet gets from %s and back%s: others carry the connection",
 			c->peer_name, text,
 			conn_hole_b(c, w) ? ", but small ones: is the MTU of the path that of the "
@@ -525,11 +525,11 @@ static int prove_failed(const struct gx_conn *c)
 	const struct verbs_conn *v = verbs_conn_of(c);
 	char text[256];
 
-	if (v->prove_status && !is_of_the_way(v->prove_status))
+	if (v->prove_status && !is_of_the_path(v->prove_status))
 		return gx_fail(
 			-EIO, "%s: a request that proves the way to the peer's device failed: %s",
 			v->prove_dev->name, v->prove_dev->api->wc_status_str(v->prove_status));
-	verbs_conn_way(c, text, sizeof(text));
+	verbs_conn_path(c, text, sizeof(text));
 	return gx_fail(-ENETUNREACH, "%s", text);
 }
 
@@ -543,7 +543,7 @@ static int conn_proven(struct gx_conn *c)
 		ret = prove_poll(v, i);
 	if (ret)
 		return gx_fail(ret, "%s does not send: error %d",
-			       verbs_rails_of(c->gx)->dev[v->plan.way[0].own]->name, -ret);
+			       verbs_rails_of(c->gx)->dev[v->plan.path[0].own]->name, -ret);
 	state = prove_state(v);
 	if (state < 0)
 		return prove_failed(c);
@@ -579,7 +579,7 @@ static bool side_step(struct verbs_conn *v, unsigned k, struct verbs_lane *l, st
 	uint64_t start_ns = gx_now_ns();
 	struct verbs_side *s = &v->side[k];
 	bool held = s->held, may = verbs_budget_has(&v->budget, start_ns);
-	bool worked = verbs_mend_step(l, q, s, &v->peer.port[l->way[q->way].peer], may, m);
+	bool worked = verbs_mend_step(l, q, s, &v->peer.port[l->path[q->path].peer], may, m);
 
 	if (worked || (held && !s->held))
 		verbs_budget_spend(&v->budget, start_ns, gx_now_ns());
@@ -589,8 +589,8 @@ static bool side_step(struct verbs_conn *v, unsigned k, struct verbs_lane *l, st
 /* Nothing of its devices will come back: they need not be waited for. */
 static bool lane_is_removed(const struct verbs_lane *l)
 {
-	for (unsigned w = 0; w < l->nr_ways; w++)
-		if (!l->way[w].dev->removed)
+	for (unsigned w = 0; w < l->nr_paths; w++)
+		if (!l->path[w].dev->removed)
 			return false;
 	return true;
 }
@@ -618,7 +618,7 @@ static void side_say(const struct gx_conn *c, unsigned k, const struct verbs_lan
 		     const struct verbs_qp *q)
 {
 	if (verbs_conn_of(c)->side[k].vain &&
-	    l->nr_ways > 1) /* tried again and again, while others work */
+	    l->nr_paths > 1) /* tried again and again, while others work */
 		return;
 	gx_info("peer %s: queue pair %u failed (%s), and is made anew", c->peer_name, k,
 		qp_dev(l, q)->api->wc_status_str((enum ibv_wc_status)atomic_load_explicit(
@@ -658,7 +658,7 @@ void verbs_conn_tick(struct gx_conn *c, uint64_t now_ns,
 	if (!v)
 		return;
 	if (!v->stopped_ns) {
-		conn_ways_watch(c, now_ns);
+		verbs_paths_watch(c, now_ns);
 		conn_mend(c, say);
 	}
 	if (v->stop_again)
@@ -688,7 +688,8 @@ int verbs_conn_mend(struct gx_conn *c, const uint8_t *b, uint32_t len)
 		return 0;
 	q = &l->qp[m.qp / v->nr_lanes];
 	if (m.say.qpn)
-		ret = verbs_mend_take(l, q, &v->side[m.qp], &v->peer.port[l->way[q->way].peer], &m);
+		ret = verbs_mend_take(l, q, &v->side[m.qp], &v->peer.port[l->path[q->path].peer],
+				      &m);
 	else
 		verbs_gone_take(q, &v->side[m.qp], &m);
 	verbs_budget_spend(&v->budget, start_ns, gx_now_ns());

@@ -147,7 +147,7 @@ static void wr_done(struct verbs_lane *l, struct verbs_qp *q, const struct verbs
 	if (!op)
 		return;
 	if (wr->kind == VERBS_WR_DATA) {
-		l->way[q->way].under_b -= wr->len;
+		l->path[q->path].under_b -= wr->len;
 		op->data_out--;
 	} else {
 		op->imm_out--;
@@ -163,7 +163,7 @@ void wr_redo(struct verbs_lane *l, struct verbs_qp *q, const struct verbs_wr *wr
 		return;
 	op->redone = true;
 	if (wr->kind == VERBS_WR_DATA) {
-		l->way[q->way].under_b -= wr->len;
+		l->path[q->path].under_b -= wr->len;
 		op->data_redo++;
 	}
 	q->redo[q->redo_head++ % VERBS_SQ] = *wr; /* counts as out meanwhile */
@@ -181,7 +181,7 @@ static void wr_refused(struct verbs_lane *l, struct verbs_qp *q, const struct ve
 		err = -ECANCELED;
 	op_set_status(l, op, err);
 	if (wr->kind == VERBS_WR_DATA) {
-		l->way[q->way].under_b -= wr->len;
+		l->path[q->path].under_b -= wr->len;
 		op->data_out--;
 	} else {
 		op->imm_out--;
@@ -192,7 +192,7 @@ static void wr_refused(struct verbs_lane *l, struct verbs_qp *q, const struct ve
 /* ---- Queue pairs ---- */
 
 /* Errors in which the device blames the request: others of the same operation would fail, too. It
- * gives the other statuses also for faults of the way: soft RoCE says LOC_QP_OP_ERR when the network
+ * gives the other statuses also for faults of the path: soft RoCE says LOC_QP_OP_ERR when the network
  * interface goes down or there is no room for a packet, and a peer's device REM_OP_ERR or
  * REM_INV_REQ_ERR for its own queue pair. These are tried again, VERBS_TRIES times at most. */
 int verbs_wc_errno(int status)
@@ -222,7 +222,7 @@ void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status)
 	/* The control thread may make READY UP, once, or either DEAD. */
 	while (qp_lives(state) && !qp_goto(q, state, VERBS_QP_FAILED))
 		state = qp_state(q);
-	ops_ways(l);
+	ops_paths(l);
 	qp_try_drained(q);
 }
 
@@ -327,7 +327,7 @@ static void recv_again(struct verbs_lane *l, struct verbs_qp *q)
 	q->nr_again = 0;
 	if (!n || l->fail_err || !qp_lives(qp_state(q)))
 		return;
-	if (verbs_recv(q, q->again, n, l->way[q->way].slots_mr->lkey)) {
+	if (verbs_recv(q, q->again, n, l->path[q->path].slots_mr->lkey)) {
 		qp_fail(l, q, IBV_WC_GENERAL_ERR);
 		atomic_store_explicit(&q->want_err, true, memory_order_release);
 	}
@@ -376,7 +376,7 @@ static void mark_one(struct verbs_lane *l, struct verbs_qp *q, int status)
 		atomic_store_explicit(&q->proven, true, memory_order_relaxed);
 		if (qp_state(q) == VERBS_QP_READY)
 			qp_goto(q, VERBS_QP_READY, VERBS_QP_UP); /* unless it was given up */
-		ops_ways(l);
+		ops_paths(l);
 		return;
 	}
 	verbs_probe_failed(q, status);
@@ -443,14 +443,14 @@ static void qp_quit(struct verbs_lane *l, struct verbs_qp *q, int state)
 	atomic_store_explicit(&q->has_quit, true, memory_order_release);
 }
 
-static bool way_reap(struct verbs_lane *l, struct verbs_way *w)
+static bool path_reap(struct verbs_lane *l, struct verbs_path *w)
 {
 	struct ibv_wc wc[CQ_BURST];
 	bool worked = false;
 	int n = CQ_BURST;
 
-	/* Where there is no other way, the connection ends, and takes what still comes. */
-	if (!w->cq || (l->nr_ways > 1 && atomic_load_explicit(&w->broken, memory_order_relaxed)))
+	/* Where there is no other path, the connection ends, and takes what still comes. */
+	if (!w->cq || (l->nr_paths > 1 && atomic_load_explicit(&w->broken, memory_order_relaxed)))
 		return false;
 	for (unsigned r = 0; r < CQ_ROUNDS && n == CQ_BURST && comp_room(l); r++) {
 		n = ibv_poll_cq(w->cq, CQ_BURST, wc);
@@ -459,7 +459,7 @@ static bool way_reap(struct verbs_lane *l, struct verbs_way *w)
 		worked |= n > 0;
 	}
 	if (n < 0)
-		verbs_way_broken(l, w);
+		verbs_path_broken(l, w);
 	return worked;
 }
 
@@ -485,8 +485,8 @@ bool cq_reap(struct verbs_lane *l)
 {
 	bool worked = false;
 
-	for (unsigned i = 0; i < l->nr_ways; i++)
-		worked |= way_reap(l, &l->way[i]);
+	for (unsigned i = 0; i < l->nr_paths; i++)
+		worked |= path_reap(l, &l->path[i]);
 	qps_watch(l);
 	for (; l->again; l->again &= l->again - 1) {
 		struct verbs_qp *q = &l->qp[__builtin_ctzll(l->again)];

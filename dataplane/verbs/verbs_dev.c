@@ -227,7 +227,7 @@ static int address_choose(struct verbs_dev *dev)
 }
 
 /* New connections take the address that there is now. Others look for theirs in the table: see
- * verbs_ways.c. */
+ * verbs_paths.c. */
 static void address_again(struct verbs_dev *dev)
 {
 	char was[VERBS_GID_TEXT_MAX], now[VERBS_GID_TEXT_MAX];
@@ -578,7 +578,7 @@ static bool gid_is_unicast(const uint8_t gid[16])
 	return gid[0] != 0xff && !IN6_IS_ADDR_UNSPECIFIED((const struct in6_addr *)gid);
 }
 
-static int way_ethernet(const struct verbs_dev *dev, const struct verbs_port *peer)
+static int path_ethernet(const struct verbs_dev *dev, const struct verbs_port *peer)
 {
 	char own[VERBS_GID_TEXT_MAX], other[VERBS_GID_TEXT_MAX];
 
@@ -600,7 +600,7 @@ static int way_ethernet(const struct verbs_dev *dev, const struct verbs_port *pe
 	return 0;
 }
 
-static int way_infiniband(const struct verbs_dev *dev, const struct verbs_port *peer)
+static int path_infiniband(const struct verbs_dev *dev, const struct verbs_port *peer)
 {
 	if (!peer->lid || peer->lid > LID_MAX)
 		return gx_fail(-EINVAL,
@@ -616,7 +616,7 @@ static int way_infiniband(const struct verbs_dev *dev, const struct verbs_port *
 }
 
 /* The peer's word is all there is: its device need not have the address of its sockets. */
-int verbs_way_check(const struct verbs_dev *dev, const struct verbs_port *peer)
+int verbs_path_check(const struct verbs_dev *dev, const struct verbs_port *peer)
 {
 	bool is_ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
 
@@ -625,12 +625,12 @@ int verbs_way_check(const struct verbs_dev *dev, const struct verbs_port *peer)
 			       "%s and the peer's device are on different networks (InfiniBand, "
 			       "Ethernet): name other devices",
 			       dev->name);
-	return is_ethernet ? way_ethernet(dev, peer) : way_infiniband(dev, peer);
+	return is_ethernet ? path_ethernet(dev, peer) : path_infiniband(dev, peer);
 }
 
-/* InfiniBand has no way between subnets without a router. The length of an Ethernet network's prefix
+/* InfiniBand has no path between subnets without a router. The length of an Ethernet network's prefix
  * is not known: addresses that share more are nearer, up to where hosts begin at the latest. */
-unsigned verbs_way_near(const struct verbs_dev *dev, const struct verbs_port *peer)
+unsigned verbs_path_near(const struct verbs_dev *dev, const struct verbs_port *peer)
 {
 	unsigned max = gid_is_ipv4(peer->gid) ? 120 : 64, n = 0;
 

@@ -64,7 +64,7 @@ static inline void op_clear(struct verbs_op *op)
 }
 
 static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struct gx_route *route,
-			   const struct verbs_region *r, bool is_inline, uint32_t ways)
+			   const struct verbs_region *r, bool is_inline, uint32_t paths)
 {
 	struct verbs_op *op;
 
@@ -76,7 +76,7 @@ static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struc
 	op_clear(op);
 	op_fill(op, user, route, r, reg_of(user->mem));
 	op->is_inline = is_inline;
-	op->ways = ways;
+	op->paths = paths;
 	l->nr_ops++;
 	l->core->comps_due += core_comps(op->flags);
 	if (op->deadline_ns)
@@ -89,15 +89,15 @@ int verbs_post(struct verbs_lane *l, const struct gx_op *user, struct gx_route *
 {
 	const struct verbs_region *r = region_find(l, user);
 	bool is_inline;
-	uint32_t ways;
+	uint32_t paths;
 
 	if (!r)
 		return -EOPNOTSUPP;
 	is_inline = op_inlines(l, user);
-	ways = ways_first(l, reg_of(user->mem), is_inline, r->rails);
-	if (gx_unlikely(!ways))
-		ways = ways_rest(l, reg_of(user->mem), is_inline, r->rails);
-	return gx_likely(ways) ? op_begin(l, user, route, r, is_inline, ways) : -EOPNOTSUPP;
+	paths = paths_first(l, reg_of(user->mem), is_inline, r->rails);
+	if (gx_unlikely(!paths))
+		paths = paths_rest(l, reg_of(user->mem), is_inline, r->rails);
+	return gx_likely(paths) ? op_begin(l, user, route, r, is_inline, paths) : -EOPNOTSUPP;
 }
 
 /* ---- A turn ---- */

@@ -5,8 +5,8 @@
  * verbs_op.c ends operations, verbs_tx.c makes work requests, verbs_cq.c takes completions and immediates.
  * verbs_qp.c and verbs_mend.c make queue pairs and make them anew, on the control thread.
  *
- * The queue pairs of a lane may go by several ways, each between a device of ours and one of the
- * peer's. A way has a window of its own, so one that is slow holds back its own bytes alone.
+ * The queue pairs of a lane may go by several paths, each between a device of ours and one of the
+ * peer's. A path has a window of its own, so one that is slow holds back its own bytes alone.
  */
 #ifndef GX_VERBS_LANE_H
 #define GX_VERBS_LANE_H
@@ -61,8 +61,8 @@ struct verbs_op {
 	const uint32_t *lkey, *rkey; /* by our rail, not read if inline; by the peer's */
 	uint64_t token;
 	uint64_t len, posted_b;
-	uint32_t ways; /* bit i: way i has keys of both ends, and works as far as is known;
-			  ops_ways() */
+	uint32_t paths; /* bit i: path i has keys of both ends, and works as far as is known;
+			  ops_paths() */
 	uint32_t data_out, imm_out; /* requests that are out, or wait to be sent again */
 	uint32_t data_redo;	/* of data_out, those that wait: the device has let go of them */
 	struct verbs_tell tell; /* with GX_OP_IMM alone */
@@ -84,15 +84,15 @@ struct verbs_region {
 	unsigned access; /* GX_ACCESS_*; 0: this entry is free */
 };
 
-/* What a way is proven by (verbs_conn.c). Frozen once the peer has told its part. */
+/* What a path is proven by (verbs_conn.c). Frozen once the peer has told its part. */
 struct verbs_probe {
 	uint64_t mine, theirs;
 	uint32_t lkey, rkey;
 	uint32_t len; /* the path's MTU; 0: the peer has no such memory, or not there */
 };
 
-/* A way of a lane: a device of ours, and one of the peer's. owner: as the lane's */
-struct verbs_way {
+/* A path of a lane: a device of ours, and one of the peer's. owner: as the lane's */
+struct verbs_path {
 	struct verbs_dev *dev; /* its number in the context is our rail */
 	uint8_t peer;	       /* the peer's rail */
 	struct ibv_cq *cq;     /* NULL: the lane has no queue pair here */
@@ -110,13 +110,13 @@ struct verbs_way {
 struct verbs_lane {
 	struct gx_core *core;
 	struct gx_ep *ep;
-	struct verbs_way way[VERBS_WAYS_MAX];
-	unsigned nr_ways;
-	uint8_t qp_way[VERBS_QPS_MAX]; /* of each queue pair to be opened */
-	_Atomic uint32_t lost;	       /* ctl: bit i: way i has carried nothing for long */
+	struct verbs_path path[VERBS_PATHS_MAX];
+	unsigned nr_paths;
+	uint8_t qp_path[VERBS_QPS_MAX]; /* of each queue pair to be opened */
+	_Atomic uint32_t lost;		/* ctl: bit i: path i has carried nothing for long */
 	uint32_t lost_seen;
 	uint32_t
-		away; /* bit i: lost_seen has way i, or none of its queue pairs is UP. One way: 0 */
+		away; /* bit i: lost_seen has path i, or none of its queue pairs is UP. One path: 0 */
 	uint8_t *slots;
 	size_t slots_b;
 	struct verbs_dev
@@ -145,13 +145,13 @@ struct verbs_lane {
 
 static inline struct verbs_dev *qp_dev(const struct verbs_lane *l, const struct verbs_qp *q)
 {
-	return l->way[q->way].dev;
+	return l->path[q->path].dev;
 }
 
 /* -- verbs_qp.c; control thread -- */
 
 /** verbs_qps_open() - Make a lane of @nr_qps queue pairs, which are DOWN. @l->core, ep, region,
- * nr_ways, dev and peer of each, and qp_way are set; chunk_b and windows before it is used.
+ * nr_paths, dev and peer of each, and qp_path are set; chunk_b and windows before it is used.
  * Return: 0, -errno with gx_error(). */
 int verbs_qps_open(struct verbs_lane *l, unsigned nr_qps);
 void verbs_qps_close(struct verbs_lane *l); /* accepts a half-open one */
@@ -161,12 +161,12 @@ bool verbs_qps_connect_due(const struct verbs_lane *l);
  * does not flush it. */
 void verbs_qps_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
 		     bool fatal);
-/** verbs_way_broken() - Completions of the way are lost: nothing of it can be known any more. If no
+/** verbs_path_broken() - Completions of the path are lost: nothing of it can be known any more. If no
  * other is left, the endpoint fails. Core, control thread. */
-void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w);
+void verbs_path_broken(struct verbs_lane *l, struct verbs_path *w);
 static inline uint8_t verbs_probes(const struct verbs_lane *l, const struct verbs_qp *q)
 {
-	return l->way[q->way].probe.len ? 3 : 1;
+	return l->path[q->path].probe.len ? 3 : 1;
 }
 
 /* -- verbs_lane.c; core -- */
@@ -191,9 +191,9 @@ void op_queue(struct verbs_lane *l, struct verbs_op *op); /* something is left t
 void op_try_end(struct verbs_lane *l, struct verbs_op *op);
 void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status);
 void ops_deadlines(struct verbs_lane *l, uint64_t now_ns);
-/** ops_ways() - A queue pair has failed or is UP: operations under way take the ways that work now for
- * all that is not posted. Those end that no way carries any more. Does nothing where there is one. */
-void ops_ways(struct verbs_lane *l);
+/** ops_paths() - A queue pair has failed or is UP: operations under way take the paths that work now for
+ * all that is not posted. Those end that no path carries any more. Does nothing where there is one. */
+void ops_paths(struct verbs_lane *l);
 void ops_lost(struct verbs_lane *l); /* the same when l->lost has changed */
 
 /* -- verbs_tx.c; core -- */

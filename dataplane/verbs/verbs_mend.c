@@ -10,7 +10,7 @@
  *     the peer's device has answered, it is UP, and the core sends again what was not acknowledged.
  *     An address that is not found fails this life too.
  *
- * Where other ways work meanwhile, a queue pair whose way does not is tried in the background for as
+ * Where other paths work meanwhile, a queue pair whose path does not is tried in the background for as
  * long as the connection lasts (side_holds()).
  *
  * The peer's message says that its end takes in nothing of the old life, and how many immediates it had
@@ -69,9 +69,9 @@ int verbs_mend_later(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 {
 	bool no_answer = verbs_dial_no_answer(err);
 
-	if (!no_answer && !l->way[q->way].addr_lost && !verbs_qp_is_in_error(l, q))
+	if (!no_answer && !l->path[q->path].addr_lost && !verbs_qp_is_in_error(l, q))
 		return err;
-	if (no_answer && (!s->vain++ || l->nr_ways == 1))
+	if (no_answer && (!s->vain++ || l->nr_paths == 1))
 		gx_info("%s does not find the address of the peer's device: %s: queue pair tries "
 			"again",
 			qp_dev(l, q)->name, strerror(-err));
@@ -93,22 +93,22 @@ static void side_connected(struct verbs_lane *l, struct verbs_qp *q, struct verb
 		ret = verbs_mend_later(l, q, s, ret);
 	if (!ret)
 		return;
-	/* The peer counts on it, and would wait for its immediates: so the way ends, or the connection. */
-	if (verbs_mend_has_other(l, q->way))
+	/* The peer counts on it, and would wait for its immediates: so the path ends, or the connection. */
+	if (verbs_mend_has_other(l, q->path))
 		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 	else
 		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
 }
 
 /* Is it too early to connect? While its port has no address or is down, or a life was in vain shortly
- * before; and then one queue pair of a way tries at a time, the first one. A connection of one way
+ * before; and then one queue pair of a path tries at a time, the first one. A connection of one path
  * tries at once, if its port has an address. */
 static bool side_holds(const struct verbs_lane *l, const struct verbs_qp *q,
 		       const struct verbs_side *s, uint64_t now_ns)
 {
-	if (l->way[q->way].addr_lost)
+	if (l->path[q->path].addr_lost)
 		return true;
-	if (l->nr_ways == 1)
+	if (l->nr_paths == 1)
 		return false;
 	if (qp_dev(l, q)->port_down)
 		return true;
@@ -117,7 +117,7 @@ static bool side_holds(const struct verbs_lane *l, const struct verbs_qp *q,
 	for (unsigned i = 0; i < q->index; i++) {
 		int state = qp_state(&l->qp[i]);
 
-		if (l->qp[i].way == q->way && state != VERBS_QP_UP && state != VERBS_QP_DEAD)
+		if (l->qp[i].path == q->path && state != VERBS_QP_UP && state != VERBS_QP_DEAD)
 			return true;
 	}
 	return now_ns - s->held_ns < MEND_HELD_NS;
@@ -174,7 +174,7 @@ bool verbs_mend_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 	taken = q->imms_taken;
 	s->vain += !atomic_load_explicit(&q->proven, memory_order_relaxed);
 	if (verbs_qp_reset(l, q, &s->own)) {
-		if (verbs_mend_has_other(l, q->way)) {
+		if (verbs_mend_has_other(l, q->path)) {
 			atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 			return false;
 		}
@@ -284,7 +284,7 @@ void verbs_mend_give_up(struct verbs_lane *l)
 
 /*
  * A queue pair that does not come back, because its device was removed or does not let go of it,
- * while other ways of its lane work. Both ends end theirs, and then its work moves to the others:
+ * while other paths of its lane work. Both ends end theirs, and then its work moves to the others:
  *
  *   - quit: the core leaves it, and takes no completion of it any more (has_quit).
  *   - It is destroyed: nothing can be sent or land there. DEAD, and the peer is told.
@@ -293,10 +293,10 @@ void verbs_mend_give_up(struct verbs_lane *l)
  * The peer's message says how many immediates it had taken, as that of a reset does.
  */
 
-bool verbs_mend_has_other(const struct verbs_lane *l, unsigned way)
+bool verbs_mend_has_other(const struct verbs_lane *l, unsigned path)
 {
 	for (unsigned i = 0; i < l->nr_qps; i++)
-		if (l->qp[i].way != way && qp_state(&l->qp[i]) == VERBS_QP_UP && !l->qp[i].sick)
+		if (l->qp[i].path != path && qp_state(&l->qp[i]) == VERBS_QP_UP && !l->qp[i].sick)
 			return true;
 	return false;
 }

@@ -19,10 +19,10 @@ struct verbs_side {
 	uint32_t peer_taken;	       /* peer_reset: see struct verbs_mend */
 	uint64_t down_ns;	       /* not UP since then; 0: it is UP */
 	unsigned vain; /* since then: addresses not found, and lives that were never UP */
-	/* READY and not connected: its way is given some time. Since when? */
+	/* READY and not connected: its path is given some time. Since when? */
 	bool held;
 	uint64_t held_ns;
-	uint8_t way;		  /* of the connection */
+	uint8_t path;		  /* of the connection */
 	bool own_gone, peer_gone; /* that end is no more; verbs_mend.c */
 	uint64_t stuck_ns;	  /* not 0: the life stuck_gen is in error since then */
 	uint32_t stuck_gen;
@@ -67,7 +67,7 @@ void verbs_mend_stopped(struct verbs_lane *l);
  * happens before the core has run verbs_lane_fail(). */
 void verbs_mend_give_up(struct verbs_lane *l);
 
-/* -- A queue pair that does not come back, while other ways of its lane work. Both ends know rails -- */
+/* -- A queue pair that does not come back, while other paths of its lane work. Both ends know rails -- */
 
 /** verbs_gone_step() - If it has quit, destroy it. True: send @m to the peer, as for
  * verbs_mend_step(). */
@@ -75,7 +75,7 @@ bool verbs_gone_step(struct verbs_lane *l, struct verbs_qp *q, struct verbs_side
 		     struct verbs_mend *m);
 /** verbs_gone_take() - The peer's end is no more: @m says so. */
 void verbs_gone_take(struct verbs_qp *q, struct verbs_side *s, const struct verbs_mend *m);
-/** verbs_mend_has_other() - Does a queue pair on another way than @way work? */
-bool verbs_mend_has_other(const struct verbs_lane *l, unsigned way);
+/** verbs_mend_has_other() - Does a queue pair on another path than @path work? */
+bool verbs_mend_has_other(const struct verbs_lane *l, unsigned path);
 
 #endif

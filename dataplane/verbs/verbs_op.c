@@ -65,22 +65,22 @@ void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status)
 	op_queue(l, op);
 }
 
-/* ---- Ways ---- */
+/* ---- Paths ---- */
 
-uint32_t ways_rest(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
-		   uint32_t theirs)
+uint32_t paths_rest(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
+		    uint32_t theirs)
 {
-	uint32_t keyed = ways_of(l, own_rails(reg, is_inline, false), theirs);
+	uint32_t keyed = paths_of(l, own_rails(reg, is_inline, false), theirs);
 
 	return keyed & ~l->away ? keyed & ~l->away : keyed & ~l->lost_seen;
 }
 
-uint32_t ways_take(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
-		   uint32_t theirs)
+uint32_t paths_take(const struct verbs_lane *l, const struct verbs_reg *reg, bool is_inline,
+		    uint32_t theirs)
 {
-	uint32_t ways = ways_first(l, reg, is_inline, theirs);
+	uint32_t paths = paths_first(l, reg, is_inline, theirs);
 
-	return ways ? ways : ways_rest(l, reg, is_inline, theirs);
+	return paths ? paths : paths_rest(l, reg, is_inline, theirs);
 }
 
 /* ---- Early ends ---- */
@@ -116,29 +116,29 @@ void ops_deadlines(struct verbs_lane *l, uint64_t now_ns)
 }
 
 /* While it has no status, the registration of its memory is there (verbs_drop()). */
-static uint32_t under_way_ways(const struct verbs_lane *l, const struct verbs_op *op)
+static uint32_t under_way_paths(const struct verbs_lane *l, const struct verbs_op *op)
 {
 	uint32_t theirs = l->region[op->token % GX_REGIONS_MAX].rails;
 
-	return ways_take(l, reg_of(op->mem), op->is_inline, theirs);
+	return paths_take(l, reg_of(op->mem), op->is_inline, theirs);
 }
 
-void ops_ways(struct verbs_lane *l)
+void ops_paths(struct verbs_lane *l)
 {
 	uint32_t up = 0;
 
-	if (l->nr_ways == 1 || l->fail_err)
+	if (l->nr_paths == 1 || l->fail_err)
 		return;
 	for (unsigned i = 0; i < l->nr_qps; i++)
-		up |= (uint32_t)(qp_state(&l->qp[i]) == VERBS_QP_UP) << l->qp[i].way;
+		up |= (uint32_t)(qp_state(&l->qp[i]) == VERBS_QP_UP) << l->qp[i].path;
 	l->away = l->lost_seen | ~up;
 	for (unsigned i = 0; l->nr_ops && i < VERBS_OPS; i++) {
 		struct verbs_op *op = &l->op[i];
 
 		if (!op->used || op->status)
 			continue;
-		op->ways = under_way_ways(l, op);
-		if (!op->ways)
+		op->paths = under_way_paths(l, op);
+		if (!op->paths)
 			op_set_status(l, op, -ENETUNREACH);
 	}
 }
@@ -146,7 +146,7 @@ void ops_ways(struct verbs_lane *l)
 void ops_lost(struct verbs_lane *l)
 {
 	l->lost_seen = atomic_load_explicit(&l->lost, memory_order_relaxed);
-	ops_ways(l);
+	ops_paths(l);
 }
 
 /* A request that is out cannot be taken back: the memory is held until it has come back. One that

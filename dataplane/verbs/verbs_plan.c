@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rails are paired, nearest first: each with another one, as long as there are such. The rest share.
- * Queue pairs follow the speeds; each way has one in each lane, if there are enough, so no lane
+ * Queue pairs follow the speeds; each path has one in each lane, if there are enough, so no lane
  * depends on one device.
  */
 #include "verbs/verbs_plan.h"
@@ -20,7 +20,7 @@ static uint32_t pair_mbps(const struct verbs_plan_in *in, unsigned own, unsigned
 
 /* Is it a better pair than the best so far? Nearest, then fastest, then the lowest numbers. */
 static bool pair_beats(const struct verbs_plan_in *in, unsigned own, unsigned peer,
-		       const struct verbs_plan_way *best)
+		       const struct verbs_plan_path *best)
 {
 	unsigned near = in->near[own][peer], best_near = in->near[best->own][best->peer];
 
@@ -29,7 +29,7 @@ static bool pair_beats(const struct verbs_plan_in *in, unsigned own, unsigned pe
 	return pair_mbps(in, own, peer) > best->mbps;
 }
 
-/* Neither rail, or (@shared) one of them, may have a way already. */
+/* Neither rail, or (@shared) one of them, may have a path already. */
 static bool pair_is_open(const struct pairing *g, unsigned own, unsigned peer, bool shared)
 {
 	if (!g->in->near[own][peer] || !pair_mbps(g->in, own, peer))
@@ -38,7 +38,7 @@ static bool pair_is_open(const struct pairing *g, unsigned own, unsigned peer, b
 		      : !g->own_uses[own] && !g->peer_uses[peer];
 }
 
-static bool pair_next(struct pairing *g, bool shared, struct verbs_plan_way *out)
+static bool pair_next(struct pairing *g, bool shared, struct verbs_plan_path *out)
 {
 	bool any = false;
 
@@ -48,8 +48,8 @@ static bool pair_next(struct pairing *g, bool shared, struct verbs_plan_way *out
 			    (any && !pair_beats(g->in, own, peer, out)))
 				continue;
 			any = true;
-			*out = (struct verbs_plan_way){(uint8_t)own, (uint8_t)peer,
-						       pair_mbps(g->in, own, peer)};
+			*out = (struct verbs_plan_path){(uint8_t)own, (uint8_t)peer,
+							pair_mbps(g->in, own, peer)};
 		}
 	if (any) {
 		g->own_uses[out->own]++;
@@ -58,11 +58,11 @@ static bool pair_next(struct pairing *g, bool shared, struct verbs_plan_way *out
 	return any;
 }
 
-/* A rail of several ways gives each a part. */
-static void ways_share(const struct pairing *g, struct verbs_plan *p)
+/* A rail of several paths gives each a part. */
+static void paths_share(const struct pairing *g, struct verbs_plan *p)
 {
-	for (unsigned i = 0; i < p->nr_ways; i++) {
-		struct verbs_plan_way *w = &p->way[i];
+	for (unsigned i = 0; i < p->nr_paths; i++) {
+		struct verbs_plan_path *w = &p->path[i];
 
 		w->mbps = GX_MIN(g->in->own_mbps[w->own] / g->own_uses[w->own],
 				 g->in->peer_mbps[w->peer] / g->peer_uses[w->peer]);
@@ -71,35 +71,35 @@ static void ways_share(const struct pairing *g, struct verbs_plan *p)
 }
 
 /* Few, and equal ones keep their order. */
-static void ways_sort(struct verbs_plan *p)
+static void paths_sort(struct verbs_plan *p)
 {
-	for (unsigned i = 1; i < p->nr_ways; i++)
-		for (unsigned k = i; k && p->way[k].mbps > p->way[k - 1].mbps; k--) {
-			struct verbs_plan_way w = p->way[k];
+	for (unsigned i = 1; i < p->nr_paths; i++)
+		for (unsigned k = i; k && p->path[k].mbps > p->path[k - 1].mbps; k--) {
+			struct verbs_plan_path w = p->path[k];
 
-			p->way[k] = p->way[k - 1];
-			p->way[k - 1] = w;
+			p->path[k] = p->path[k - 1];
+			p->path[k - 1] = w;
 		}
 }
 
-void verbs_plan_ways(const struct verbs_plan_in *in, struct verbs_plan *p)
+void verbs_plan_paths(const struct verbs_plan_in *in, struct verbs_plan *p)
 {
 	struct pairing g = {.in = in};
 
 	memset(p, 0, sizeof(*p));
-	while (p->nr_ways < VERBS_WAYS_MAX && pair_next(&g, false, &p->way[p->nr_ways]))
-		p->nr_ways++;
-	while (p->nr_ways < VERBS_WAYS_MAX && pair_next(&g, true, &p->way[p->nr_ways]))
-		p->nr_ways++;
-	ways_share(&g, p);
-	ways_sort(p);
+	while (p->nr_paths < VERBS_PATHS_MAX && pair_next(&g, false, &p->path[p->nr_paths]))
+		p->nr_paths++;
+	while (p->nr_paths < VERBS_PATHS_MAX && pair_next(&g, true, &p->path[p->nr_paths]))
+		p->nr_paths++;
+	paths_share(&g, p);
+	paths_sort(p);
 }
 
 /* ---- Queue pairs ---- */
 
 static unsigned qps_number(const struct verbs_plan *p, unsigned nr_lanes, unsigned asked)
 {
-	unsigned each = p->nr_ways * nr_lanes;
+	unsigned each = p->nr_paths * nr_lanes;
 
 	if (asked)
 		return GX_MAX(asked, nr_lanes); /* one a lane at least */
@@ -108,15 +108,15 @@ static unsigned qps_number(const struct verbs_plan *p, unsigned nr_lanes, unsign
 	return GX_MAX(each, (unsigned)VERBS_QPS);
 }
 
-/* The way for one more queue pair. @mine: of this lane; @all: of all lanes. */
+/* The path for one more queue pair. @mine: of this lane; @all: of all lanes. */
 static unsigned qp_next(const struct verbs_plan *p, uint32_t far, const unsigned mine[],
 			const unsigned all[])
 {
 	unsigned best = 0;
 
-	for (unsigned w = 1; w < p->nr_ways; w++) {
-		uint64_t mbps = 2ull * p->way[w].mbps >> (far >> w & 1);
-		uint64_t best_mbps = 2ull * p->way[best].mbps >> (far >> best & 1);
+	for (unsigned w = 1; w < p->nr_paths; w++) {
+		uint64_t mbps = 2ull * p->path[w].mbps >> (far >> w & 1);
+		uint64_t best_mbps = 2ull * p->path[best].mbps >> (far >> best & 1);
 		bool is_new = !mine[w], best_is_new = !mine[best];
 		const unsigned *of = is_new ? all : mine;
 
@@ -131,33 +131,33 @@ static unsigned qp_next(const struct verbs_plan *p, uint32_t far, const unsigned
 	return best;
 }
 
-/* Leave out ways without a queue pair: of few, a fast but far one may have none. */
-static void ways_pack(struct verbs_plan *p, const unsigned all[])
+/* Leave out paths without a queue pair: of few, a fast but far one may have none. */
+static void paths_pack(struct verbs_plan *p, const unsigned all[])
 {
-	uint8_t to[VERBS_WAYS_MAX] = {0};
+	uint8_t to[VERBS_PATHS_MAX] = {0};
 	unsigned n = 0;
 
-	for (unsigned w = 0; w < p->nr_ways; w++) {
+	for (unsigned w = 0; w < p->nr_paths; w++) {
 		to[w] = (uint8_t)n;
-		p->way[n] = p->way[w];
+		p->path[n] = p->path[w];
 		n += all[w] != 0;
 	}
 	for (unsigned k = 0; k < p->nr_qps && k < VERBS_QPS_MAX; k++)
-		p->qp_way[k] = to[p->qp_way[k]];
-	p->nr_ways = n;
+		p->qp_path[k] = to[p->qp_path[k]];
+	p->nr_paths = n;
 }
 
 void verbs_plan_qps(struct verbs_plan *p, unsigned nr_lanes, unsigned asked, const uint32_t far[])
 {
-	unsigned mine[GX_HELLO_LANES][VERBS_WAYS_MAX] = {0}, all[VERBS_WAYS_MAX] = {0};
+	unsigned mine[GX_HELLO_LANES][VERBS_PATHS_MAX] = {0}, all[VERBS_PATHS_MAX] = {0};
 
 	p->nr_qps = qps_number(p, nr_lanes, asked);
 	for (unsigned k = 0; k < p->nr_qps && k < VERBS_QPS_MAX; k++) {
 		unsigned lane = k % nr_lanes, w = qp_next(p, far[lane], mine[lane], all);
 
-		p->qp_way[k] = (uint8_t)w;
+		p->qp_path[k] = (uint8_t)w;
 		mine[lane][w]++;
 		all[w]++;
 	}
-	ways_pack(p, all);
+	paths_pack(p, all);
 }

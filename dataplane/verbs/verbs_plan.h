@@ -17,22 +17,22 @@ struct verbs_plan_in {
 	unsigned near[VERBS_RAILS_MAX][VERBS_RAILS_MAX];
 };
 
-struct verbs_plan_way {
+struct verbs_plan_path {
 	uint8_t own, peer;
 	uint32_t mbps; /* its part of the slower port */
 };
 
 struct verbs_plan {
-	unsigned nr_ways, nr_qps;
-	struct verbs_plan_way way[VERBS_WAYS_MAX]; /* the fastest first */
-	uint8_t qp_way[VERBS_QPS_MAX];
+	unsigned nr_paths, nr_qps;
+	struct verbs_plan_path path[VERBS_PATHS_MAX]; /* the fastest first */
+	uint8_t qp_path[VERBS_QPS_MAX];
 };
 
-/** verbs_plan_ways() - Pair the rails. Each that reaches any has a way. 0 ways: none does. */
-void verbs_plan_ways(const struct verbs_plan_in *in, struct verbs_plan *p);
-/** verbs_plan_qps() - Give queue pairs to lanes and ways; queue pair k is of lane k mod @nr_lanes.
- * @asked: 0: as many as serve. @far: for each lane the ways, as bits, whose device is far from its
- * core: these count half. Ways that get no queue pair are dropped. */
+/** verbs_plan_paths() - Pair the rails. Each that reaches any has a path. 0 paths: none does. */
+void verbs_plan_paths(const struct verbs_plan_in *in, struct verbs_plan *p);
+/** verbs_plan_qps() - Give queue pairs to lanes and paths; queue pair k is of lane k mod @nr_lanes.
+ * @asked: 0: as many as serve. @far: for each lane the paths, as bits, whose device is far from its
+ * core: these count half. Paths that get no queue pair are dropped. */
 void verbs_plan_qps(struct verbs_plan *p, unsigned nr_lanes, unsigned asked, const uint32_t far[]);
 
 #endif

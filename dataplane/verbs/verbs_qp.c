@@ -46,7 +46,7 @@ bool qp_goto(struct verbs_qp *q, int from, int to)
 static int qp_make(struct verbs_lane *l, struct verbs_qp *q)
 {
 	static const uint32_t inlines[] = {256, 64, 0};
-	const struct verbs_way *w = &l->way[q->way];
+	const struct verbs_path *w = &l->path[q->path];
 	struct ibv_qp_init_attr attr;
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(inlines) && !q->qp; i++) {
@@ -79,15 +79,15 @@ static int slots_make(struct verbs_lane *l, unsigned nr_qps)
 	memset(l->slots, 0, l->slots_b);
 	for (unsigned i = 0; i < nr_qps; i++) {
 		l->qp[i].index = (uint8_t)i;
-		l->qp[i].way = l->qp_way[i];
+		l->qp[i].path = l->qp_path[i];
 		l->qp[i].send_slots = l->slots + i * each;
 		l->qp[i].recv_slots = l->qp[i].send_slots + (size_t)VERBS_SQ * VERBS_SLOT_B;
 	}
 	return 0;
 }
 
-/* The completion queue of the @nr_qps queue pairs of a way, and their immediates. */
-static int way_open(struct verbs_lane *l, struct verbs_way *w, unsigned nr_qps)
+/* The completion queue of the @nr_qps queue pairs of a path, and their immediates. */
+static int path_open(struct verbs_lane *l, struct verbs_path *w, unsigned nr_qps)
 {
 	int cqes = (int)nr_qps * (VERBS_SQ + VERBS_RQ);
 	struct verbs_dev *dev = w->dev;
@@ -122,7 +122,7 @@ static void lane_init(struct verbs_lane *l)
 
 int verbs_qps_open(struct verbs_lane *l, unsigned nr_qps)
 {
-	unsigned of_way[VERBS_WAYS_MAX] = {0};
+	unsigned of_path[VERBS_PATHS_MAX] = {0};
 	int ret;
 
 	lane_init(l);
@@ -133,10 +133,10 @@ int verbs_qps_open(struct verbs_lane *l, unsigned nr_qps)
 		return gx_fail(-ENOMEM, "no memory for queue pairs");
 	ret = slots_make(l, nr_qps);
 	for (unsigned i = 0; i < nr_qps; i++)
-		of_way[l->qp_way[i]]++;
-	for (unsigned i = 0; !ret && i < l->nr_ways; i++) {
-		ret = way_open(l, &l->way[i], of_way[i]);
-		l->lost_seen |= (uint32_t)!of_way[i] << i; /* nothing waits for it */
+		of_path[l->qp_path[i]]++;
+	for (unsigned i = 0; !ret && i < l->nr_paths; i++) {
+		ret = path_open(l, &l->path[i], of_path[i]);
+		l->lost_seen |= (uint32_t)!of_path[i] << i; /* nothing waits for it */
 	}
 	l->away = l->lost_seen;
 	atomic_store_explicit(&l->lost, l->lost_seen, memory_order_relaxed);
@@ -145,7 +145,7 @@ int verbs_qps_open(struct verbs_lane *l, unsigned nr_qps)
 	return ret;
 }
 
-/* The device of the way that kept them frees them; any, if several did. */
+/* The device of the path that kept them frees them; any, if several did. */
 static void slots_free(struct verbs_lane *l)
 {
 	if (l->slots_by)
@@ -170,7 +170,7 @@ int verbs_qp_end(struct verbs_lane *l, struct verbs_qp *q)
 	return verbs_end_err(qp_dev(l, q), qp_dev(l, q)->api->destroy_qp(q->qp));
 }
 
-static void way_close(struct verbs_lane *l, struct verbs_way *w)
+static void path_close(struct verbs_lane *l, struct verbs_path *w)
 {
 	if (w->cq)
 		w->cq->cq_context = NULL;
@@ -188,8 +188,8 @@ void verbs_qps_close(struct verbs_lane *l)
 	for (unsigned i = 0; i < l->nr_qps; i++)
 		if (l->qp[i].qp)
 			end_say(l, qp_dev(l, &l->qp[i]), "queue pair", verbs_qp_end(l, &l->qp[i]));
-	for (unsigned i = 0; i < l->nr_ways; i++)
-		way_close(l, &l->way[i]);
+	for (unsigned i = 0; i < l->nr_paths; i++)
+		path_close(l, &l->path[i]);
 	slots_free(l);
 	free(l->qp);
 	l->nr_qps = 0;
@@ -223,7 +223,7 @@ static int qp_recv_all(struct verbs_lane *l, struct verbs_qp *q)
 	for (uint32_t first = 0; first < VERBS_RQ; first += VERBS_BATCH) {
 		for (uint32_t i = 0; i < VERBS_BATCH; i++)
 			slots[i] = first + i;
-		if (verbs_recv(q, slots, VERBS_BATCH, l->way[q->way].slots_mr->lkey))
+		if (verbs_recv(q, slots, VERBS_BATCH, l->path[q->path].slots_mr->lkey))
 			return -EIO;
 	}
 	return 0;
@@ -268,11 +268,12 @@ bool verbs_qp_is_in_error(const struct verbs_lane *l, struct verbs_qp *q)
 	       (attr.qp_state == IBV_QPS_ERR || attr.qp_state == IBV_QPS_SQE);
 }
 
-void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w)
+void verbs_path_broken(struct verbs_lane *l, struct verbs_path *w)
 {
 	atomic_store_explicit(&w->broken, true, memory_order_relaxed);
-	for (unsigned i = 0; i < l->nr_ways; i++)
-		if (l->way[i].cq && !atomic_load_explicit(&l->way[i].broken, memory_order_relaxed))
+	for (unsigned i = 0; i < l->nr_paths; i++)
+		if (l->path[i].cq &&
+		    !atomic_load_explicit(&l->path[i].broken, memory_order_relaxed))
 			return;
 	atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
 }
@@ -280,9 +281,9 @@ void verbs_way_broken(struct verbs_lane *l, struct verbs_way *w)
 void verbs_qps_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
 		     bool fatal)
 {
-	for (unsigned i = 0; !qp && i < l->nr_ways; i++)
-		if (l->way[i].cq == cq)
-			verbs_way_broken(l, &l->way[i]);
+	for (unsigned i = 0; !qp && i < l->nr_paths; i++)
+		if (l->path[i].cq == cq)
+			verbs_path_broken(l, &l->path[i]);
 	for (unsigned i = 0; i < l->nr_qps; i++) {
 		struct verbs_qp *q = &l->qp[i];
 
@@ -311,7 +312,7 @@ int verbs_qp_mark(struct verbs_qp *q)
 
 int verbs_qp_probe(struct verbs_lane *l, struct verbs_qp *q)
 {
-	const struct verbs_probe *p = &l->way[q->way].probe;
+	const struct verbs_probe *p = &l->path[q->path].probe;
 	struct ibv_sge sge = {p->mine, p->len, p->lkey};
 	struct ibv_send_wr wr[3] = {0}, *bad;
 	unsigned n = verbs_probes(l, q);
@@ -374,7 +375,7 @@ void verbs_port_fill(const struct verbs_dev *dev, struct verbs_port *p)
 				: dev->speed_mbps;
 }
 
-static struct ibv_ah_attr qp_way(const struct verbs_way *w, const struct verbs_port *h)
+static struct ibv_ah_attr qp_path(const struct verbs_path *w, const struct verbs_port *h)
 {
 	const struct verbs_dev *dev = w->dev;
 	struct ibv_ah_attr ah = {.dlid = h->lid, .sl = dev->sl, .port_num = dev->port};
@@ -424,7 +425,7 @@ static void qp_attrs(struct verbs_lane *l, struct verbs_qp *q, const struct verb
 				      .rq_psn = say->psn,
 				      .max_dest_rd_atomic = reads_max(dev->attr.max_qp_rd_atom),
 				      .min_rnr_timer = QP_RNR_TIMER,
-				      .ah_attr = qp_way(&l->way[q->way], h)};
+				      .ah_attr = qp_path(&l->path[q->path], h)};
 	q->rts = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTS,
 		.timeout = QP_TIMEOUT,

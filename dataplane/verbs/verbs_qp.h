@@ -9,8 +9,8 @@
  *   FAILED, DRAINED -> DEAD      its device is gone, and others are left (verbs_mend.c)
  *
  * The word below a state is the owner of struct verbs_qp. READY takes immediates, and the core sends
- * nothing yet: the control thread posts requests that prove the way (verbs_qp_probe()), and the core
- * makes the queue pair UP when the peer's device has answered them. So one is UP only over a way that
+ * nothing yet: the control thread posts requests that prove the path (verbs_qp_probe()), and the core
+ * makes the queue pair UP when the peer's device has answered them. So one is UP only over a path that
  * works. (While a connection is set up, its client does that for all of them: verbs_conn_prove().)
  * The core leaves both when it sees an error, and FAILED when every work request has come back. The
  * control thread resets the queue pair then, and hands it back when the peer has reset its end too
@@ -74,7 +74,7 @@ struct verbs_qp {
 	_Atomic bool want_err; /* core: the device refused requests: have it flush the others. ctl
 				  takes it */
 	_Atomic int status;    /* core: enum ibv_wc_status of the first error; for people */
-	uint8_t way;	       /* of the lane. Frozen */
+	uint8_t path;	       /* of the lane. Frozen */
 	/* verbs_mend.c, each set once: ctl: it ends; core: and looks at no completion of it any more;
 	 * ctl: DEAD, and the peer's end takes nothing of it in any more */
 	_Atomic bool quit, has_quit, settled;

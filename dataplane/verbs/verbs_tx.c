@@ -21,19 +21,19 @@ static bool qp_takes(const struct verbs_qp *q, const struct verbs_qp *redo_of)
 	return qp_room(q) && (q->redo_head == q->redo_tail || q == redo_of);
 }
 
-static bool way_takes(const struct verbs_way *w, uint64_t len)
+static bool path_takes(const struct verbs_path *w, uint64_t len)
 {
 	return !w->under_b || w->under_b + len <= w->window_b;
 }
 
-/* Those of @ways whose window has room for @len bytes. */
-static uint32_t ways_open(const struct verbs_lane *l, uint64_t len, uint32_t ways)
+/* Those of @paths whose window has room for @len bytes. */
+static uint32_t paths_open(const struct verbs_lane *l, uint64_t len, uint32_t paths)
 {
 	uint32_t open = 0;
 
-	for (unsigned i = 0; i < l->nr_ways; i++)
-		open |= (uint32_t)way_takes(&l->way[i], len) << i;
-	return open & ways;
+	for (unsigned i = 0; i < l->nr_paths; i++)
+		open |= (uint32_t)path_takes(&l->path[i], len) << i;
+	return open & paths;
 }
 
 static struct verbs_qp *qp_picked(struct verbs_lane *l, unsigned i, uint64_t len)
@@ -47,28 +47,28 @@ static struct verbs_qp *qp_picked(struct verbs_lane *l, unsigned i, uint64_t len
 /* Each operation that waits asks in each turn: while all windows are full, no queue pair is looked
  * at. */
 static __attribute__((noinline)) struct verbs_qp *lane_search(struct verbs_lane *l, uint64_t len,
-							      uint32_t ways,
+							      uint32_t paths,
 							      const struct verbs_qp *redo_of)
 {
-	ways = ways_open(l, len, ways);
-	if (!ways)
+	paths = paths_open(l, len, paths);
+	if (!paths)
 		return NULL;
 	for (unsigned k = 0, i = l->next; k < l->nr_qps; k++, i = i + 1 < l->nr_qps ? i + 1 : 0)
-		if (ways >> l->qp[i].way & 1 && qp_takes(&l->qp[i], redo_of))
+		if (paths >> l->qp[i].path & 1 && qp_takes(&l->qp[i], redo_of))
 			return qp_picked(l, i, len);
 	return NULL;
 }
 
-/* The next queue pair for a request of @len bytes, on one of @ways. NULL: wait. */
-static inline struct verbs_qp *lane_pick(struct verbs_lane *l, uint64_t len, uint32_t ways,
+/* The next queue pair for a request of @len bytes, on one of @paths. NULL: wait. */
+static inline struct verbs_qp *lane_pick(struct verbs_lane *l, uint64_t len, uint32_t paths,
 					 const struct verbs_qp *redo_of)
 {
 	const struct verbs_qp *q = &l->qp[l->next];
 
-	if (gx_likely(ways >> q->way & 1 && way_takes(&l->way[q->way], len) &&
+	if (gx_likely(paths >> q->path & 1 && path_takes(&l->path[q->path], len) &&
 		      qp_takes(q, redo_of)))
 		return qp_picked(l, l->next, len);
-	return lane_search(l, len, ways, redo_of);
+	return lane_search(l, len, paths, redo_of);
 }
 
 /* The last @n requests, which the device has not taken: nobody will complete them. */
@@ -145,7 +145,7 @@ static inline void data_add(struct verbs_lane *l, struct verbs_qp *q, struct ver
 {
 	struct ibv_send_wr *wr = wr_new(l, q);
 	uint32_t number = q->head - 1;
-	struct verbs_way *w = &l->way[q->way];
+	struct verbs_path *w = &l->path[q->path];
 
 	q->sent[number % VERBS_SQ] = (struct verbs_wr){.off = off,
 						       .len = len,
@@ -178,7 +178,7 @@ static void imm_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_imm *
 	n->taken = q->imms_told = q->imms_taken;
 	verbs_imm_put(slot, n);
 	*wr->sg_list =
-		(struct ibv_sge){(uintptr_t)slot, VERBS_IMM_B, l->way[q->way].slots_mr->lkey};
+		(struct ibv_sge){(uintptr_t)slot, VERBS_IMM_B, l->path[q->path].slots_mr->lkey};
 	wr->opcode = IBV_WR_SEND;
 	wr->send_flags = l->inline_b >= VERBS_IMM_B ? IBV_SEND_INLINE : 0;
 }
@@ -260,7 +260,7 @@ static bool op_seq(struct verbs_lane *l, struct verbs_op *op)
 }
 
 /* Post what @op has left. Return: nothing is left. Twice in the program: a new operation is posted by
- * the shortest way. */
+ * the shortest path. */
 static inline __attribute__((always_inline)) bool op_send(struct verbs_lane *l, struct verbs_op *op)
 {
 	if (op->status)
@@ -269,7 +269,7 @@ static inline __attribute__((always_inline)) bool op_send(struct verbs_lane *l, 
 		return false;
 	while (op->posted_b < op->len) {
 		uint32_t n = (uint32_t)GX_MIN(op->len - op->posted_b, (uint64_t)l->chunk_b);
-		struct verbs_qp *q = lane_pick(l, n, op->ways, NULL);
+		struct verbs_qp *q = lane_pick(l, n, op->paths, NULL);
 
 		if (!q)
 			return false;
@@ -326,14 +326,14 @@ static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct 
 	op_queue(l, op);
 }
 
-/* The queue pair to send a request of @of again. If none of the operation's ways takes it, @of itself:
- * its way had the keys. Else two that work could each wait for the other's way, for ever. */
+/* The queue pair to send a request of @of again. If none of the operation's paths takes it, @of itself:
+ * its path had the keys. Else two that work could each wait for the other's path, for ever. */
 static struct verbs_qp *redo_qp(struct verbs_lane *l, struct verbs_qp *of,
 				const struct verbs_op *op, uint32_t len)
 {
-	struct verbs_qp *q = lane_pick(l, len, op->ways, of);
+	struct verbs_qp *q = lane_pick(l, len, op->paths, of);
 
-	return !q && qp_room(of) && way_takes(&l->way[of->way], len) ? of : q;
+	return !q && qp_room(of) && path_takes(&l->path[of->path], len) ? of : q;
 }
 
 /* Return: the request has gone, out again or for good. */
@@ -397,7 +397,7 @@ bool tx_redo(struct verbs_lane *l)
 	return worked;
 }
 
-/* Tell peers whose immediates come one way how many were taken. */
+/* Tell peers whose immediates come in one direction how many were taken. */
 void tx_credit(struct verbs_lane *l)
 {
 	for (uint64_t left = l->owes; left; left &= left - 1) {

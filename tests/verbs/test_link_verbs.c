@@ -27,7 +27,7 @@
 #include "packet/pkt.h"
 #include "verbs/verbs_rig.h"
 
-/* Peer time-out of ends whose way is cut: a quarter of the time in which they give it up. Where this
+/* Peer time-out of ends whose path is cut: a quarter of the time in which they give it up. Where this
  * program has no CPU for so long, its cores have not seen that a queue pair failed in vain, and the
  * reason is another one. */
 #define CUT_NS 1250000000
@@ -89,7 +89,7 @@ static void connect__refusals(void **state)
 
 /* No packet gets from one device to the other: the connection never says UP, and both ends hear
  * why. */
-static void connect__way_is_cut(void **state)
+static void connect__path_is_cut(void **state)
 {
 	struct rig *r = rig_new("script0", "script1");
 
@@ -140,7 +140,7 @@ static void post__takes_ops_max(void **state)
 }
 
 /* It breaks later: the connection ends after four peer time-outs, with the reason. */
-static void device__way_is_cut(void **state)
+static void device__path_is_cut(void **state)
 {
 	struct rig *r = rig_up_within(2, CUT_NS);
 	struct gx_op op = op_to(&r->client, GX_OP_PUT, KV_B);
@@ -551,7 +551,7 @@ static void unanswered(unsigned devices)
 	script.look_ms = LOOK_MS;
 }
 
-/* The server finds none of the client: one look for all queue pairs of a way, all ways at a time, and
+/* The server finds none of the client: one look for all queue pairs of a path, all paths at a time, and
  * the client hears why. */
 static void look__in_vain_at_set_up(void **state)
 {
@@ -600,8 +600,8 @@ static void look__in_vain_again_and_again(void **state)
 	rig_free(r);
 }
 
-/* A way is cut, whose queue pairs are tried again and again: those of the other are mended meanwhile. */
-static void look__in_vain_of_one_way(void **state)
+/* A path is cut, whose queue pairs are tried again and again: those of the other are mended meanwhile. */
+static void look__in_vain_of_one_path(void **state)
 {
 	uint64_t until_ns;
 	struct gx_op op;
@@ -632,8 +632,8 @@ static void look__in_vain_of_one_way(void **state)
 	rig_free(r);
 }
 
-/* The only way, at both ends: the connection ends with the patience. */
-static void look__in_vain_of_the_only_way(void **state)
+/* The only path, at both ends: the connection ends with the patience. */
+static void look__in_vain_of_the_only_path(void **state)
 {
 	struct rig *r = rig_up_within(8, CUT_NS);
 	struct gx_conn_info info = GX_INIT(info);
@@ -875,10 +875,10 @@ int main(void)
 		cmocka_unit_test(connect__takes_it),
 		cmocka_unit_test(describe__key),
 		cmocka_unit_test(connect__refusals),
-		cmocka_unit_test(connect__way_is_cut),
+		cmocka_unit_test(connect__path_is_cut),
 		cmocka_unit_test(connect__is_refused_otherwise),
 		cmocka_unit_test(post__takes_ops_max),
-		cmocka_unit_test(device__way_is_cut),
+		cmocka_unit_test(device__path_is_cut),
 		cmocka_unit_test(device__gets_another_gid),
 		cmocka_unit_test(device__finds_no_address),
 		cmocka_unit_test(open__no_device),
@@ -898,8 +898,8 @@ int main(void)
 		cmocka_unit_test(fork__child_keeps_no_device),
 		cmocka_unit_test(look__in_vain_at_set_up),
 		cmocka_unit_test(look__in_vain_again_and_again),
-		cmocka_unit_test(look__in_vain_of_one_way),
-		cmocka_unit_test(look__in_vain_of_the_only_way),
+		cmocka_unit_test(look__in_vain_of_one_path),
+		cmocka_unit_test(look__in_vain_of_the_only_path),
 		cmocka_unit_test(look__and_the_end),
 		cmocka_unit_test(look__and_the_peer_begins_anew),
 		cmocka_unit_test(device__is_slow),

@@ -108,8 +108,8 @@ static void end_open(struct end *e, const char *device, unsigned nr_qps)
 	e->ep.access = CORE_ACCESS;
 	e->lane->core = e->core;
 	e->lane->ep = &e->ep;
-	e->lane->nr_ways = 1;
-	e->lane->way[0] = (struct verbs_way){.dev = e->dev, .window_b = 16 * CHUNK_B};
+	e->lane->nr_paths = 1;
+	e->lane->path[0] = (struct verbs_path){.dev = e->dev, .window_b = 16 * CHUNK_B};
 	e->lane->region = e->region;
 	assert_int_equal(verbs_qps_open(e->lane, nr_qps), 0);
 	verbs_port_fill(e->dev, &e->hello);
@@ -234,7 +234,7 @@ static void end_close(struct end *e)
 {
 	assert_int_equal(e->lane->nr_ops, 0);
 	assert_int_equal(e->lane->nr_free, VERBS_OPS);
-	assert_int_equal(e->lane->way[0].under_b, 0);
+	assert_int_equal(e->lane->path[0].under_b, 0);
 	for (unsigned i = 0; i < VERBS_OPS; i++)
 		assert_int_equal(e->lane->op[i].data_redo, 0);
 	assert_int_equal(e->core->comps_due, 0);
@@ -502,7 +502,7 @@ static void put__waits_behind_others(void **state)
 	struct gx_op large = op_of(&r->a, GX_OP_PUT, 0, MEM_B), op = op_of(&r->a, GX_OP_PUT, 0, 8);
 	uint32_t sent;
 
-	r->a.lane->way[0].window_b += 8;
+	r->a.lane->path[0].window_b += 8;
 	post(&r->a, &large);
 	sent = r->a.lane->qp[0].head;
 	assert_int_equal(verbs_post(r->a.lane, &op, NULL), 0);
@@ -517,7 +517,7 @@ static void put__window(void **state)
 	struct gx_op op = op_of(&r->a, GX_OP_PUT, 0, MEM_B);
 
 	post(&r->a, &op);
-	assert_int_equal(r->a.lane->way[0].under_b, r->a.lane->way[0].window_b);
+	assert_int_equal(r->a.lane->path[0].under_b, r->a.lane->path[0].window_b);
 	UNTIL(r, r->a.nr_done == 1);
 	rig_free(r);
 }
@@ -647,7 +647,7 @@ static void put__local(void **state)
 
 /* ---- Queue pairs that fail ---- */
 
-/* Each kind of error of the way, on each queue pair, early and late in a transfer. */
+/* Each kind of error of the path, on each queue pair, early and late in a transfer. */
 static void qp__fails(void **state)
 {
 	static const enum ibv_wc_status errors[] = {IBV_WC_RETRY_EXC_ERR,  IBV_WC_RNR_RETRY_EXC_ERR,
@@ -956,8 +956,8 @@ static void qp__poisoned_imm(void **state)
 	rig_free(r);
 }
 
-/* The way is cut: it is never UP again before packets get through. */
-static void qp__way_is_cut(void **state)
+/* The path is cut: it is never UP again before packets get through. */
+static void qp__path_is_cut(void **state)
 {
 	struct rig *r = rig_new(2);
 	struct gx_op op = put_imm(&r->a, 0, 8 * CHUNK_B, 3);
@@ -1228,7 +1228,7 @@ static void event(struct rig *r, enum ibv_event_type type)
 
 	e->event_type = type;
 	if (type == IBV_EVENT_CQ_ERR)
-		e->element.cq = r->a.lane->way[0].cq;
+		e->element.cq = r->a.lane->path[0].cq;
 	else if (type < IBV_EVENT_DEVICE_FATAL)
 		e->element.qp = r->a.lane->qp[1].qp;
 	else
@@ -1400,18 +1400,18 @@ static void mend__waits_for_the_budget(void **state)
 }
 
 /* The kernel does not find the peer's address at once: the life fails, and the next one works. What
- * says nothing of the way ends the connection. */
+ * says nothing of the path ends the connection. */
 static void mend__finds_no_address(void **state)
 {
-	static const int way[] = {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENODATA};
+	static const int path[] = {ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENODATA};
 
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(way); i++) {
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(path); i++) {
 		struct rig *r = rig_new(2);
 		struct gx_op op = put_imm(&r->a, 0, 16 * CHUNK_B, 9);
 
 		fill(r->a.mem.addr, 16 * CHUNK_B, i);
 		script.refuse_rtr = i + 1;
-		script.rtr_err = way[i];
+		script.rtr_err = path[i];
 		plan(&r->a, 0, 1, IBV_WC_RETRY_EXC_ERR);
 		post(&r->a, &op);
 		UNTIL(r, r->a.nr_done == 1 && r->b.nr_notify == 1);
@@ -1494,8 +1494,8 @@ static bool open_fails(unsigned i)
 	script.plan = 1ull << i;
 	failed = named_open("script0", &dev) != 0;
 	if (!failed) {
-		l->nr_ways = 1;
-		l->way[0].dev = dev;
+		l->nr_paths = 1;
+		l->path[0].dev = dev;
 		failed = !reg_both(dev, &mem, GX_ACCESS_PUT) || verbs_qps_open(l, 2);
 		verbs_qps_close(l);
 		verbs_reg_put(dev, &mem);
@@ -1599,7 +1599,7 @@ static void ib__one_end_names_a_gid(void **state)
 }
 
 /* Of the packets of the end that names them. */
-static void way__has_a_class(void **state)
+static void path__has_a_class(void **state)
 {
 	char text[256];
 
@@ -1608,9 +1608,9 @@ static void way__has_a_class(void **state)
 
 		script.infiniband = ib;
 		r = rig_new_of("script0", "script1:2,tc=106,sl=3", 1);
-		assert_int_equal(script.way.sl, 3); /* it connects last */
-		assert_int_equal(script.way.grh.traffic_class, 106);
-		assert_int_equal(script.way.is_global, 1);
+		assert_int_equal(script.path.sl, 3); /* it connects last */
+		assert_int_equal(script.path.grh.traffic_class, 106);
+		assert_int_equal(script.path.is_global, 1);
 		assert_int_equal(r->a.dev->sl + r->a.dev->traffic_class, 0);
 		assert_true(verbs_dev_text(r->b.dev, text, sizeof(text)) > 0);
 		assert_non_null(strstr(text, "service level 3, traffic class 106"));
@@ -1654,16 +1654,16 @@ static void ib__no_such_gid(void **state)
 }
 
 /* What @peer says of its device is refused, and the text has @what. */
-static void way_is_refused(const struct rig *r, const char *gid, struct verbs_port peer,
-			   const char *what)
+static void path_is_refused(const struct rig *r, const char *gid, struct verbs_port peer,
+			    const char *what)
 {
 	if (gid)
 		assert_int_equal(inet_pton(AF_INET6, gid, peer.gid), 1);
-	assert_true(verbs_way_check(r->a.dev, &peer) < 0);
+	assert_true(verbs_path_check(r->a.dev, &peer) < 0);
 	assert_non_null(strstr(gx_error(), what));
 }
 
-static void way__of_a_peer_that_lies(void **state)
+static void path__of_a_peer_that_lies(void **state)
 {
 	static const char *const bad[] = {"::",
 					  "ff02::1",
@@ -1675,20 +1675,20 @@ static void way__of_a_peer_that_lies(void **state)
 	struct rig *r = rig_new(1);
 	struct verbs_port h = r->b.hello;
 
-	assert_int_equal(verbs_way_check(r->a.dev, &h), 0);
+	assert_int_equal(verbs_path_check(r->a.dev, &h), 0);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++)
-		way_is_refused(r, bad[i], h, bad[i]);
-	way_is_refused(r, "fe80::2", h, "fe80::2: name two of IPv4");
+		path_is_refused(r, bad[i], h, bad[i]);
+	path_is_refused(r, "fe80::2", h, "fe80::2: name two of IPv4");
 	h.gid_type = VERBS_GID_V1;
-	way_is_refused(r, NULL, h, "::ffff:10.0.0.2 of v1");
+	path_is_refused(r, NULL, h, "::ffff:10.0.0.2 of v1");
 	h.gid_type = VERBS_GID_UNKNOWN;
-	assert_int_equal(verbs_way_check(r->a.dev, &h), 0);
+	assert_int_equal(verbs_path_check(r->a.dev, &h), 0);
 	h.is_ethernet = 0;
-	way_is_refused(r, NULL, h, "different networks");
+	path_is_refused(r, NULL, h, "different networks");
 	rig_free(r);
 }
 
-static void way__infiniband(void **state)
+static void path__infiniband(void **state)
 {
 	struct verbs_port h;
 	struct rig *r;
@@ -1697,14 +1697,14 @@ static void way__infiniband(void **state)
 	r = rig_new(1);
 	h = r->b.hello;
 	h.lid = 0;
-	way_is_refused(r, NULL, h, "LID 0");
+	path_is_refused(r, NULL, h, "LID 0");
 	h.lid = 0xc000;
-	way_is_refused(r, NULL, h, "LID 49152");
+	path_is_refused(r, NULL, h, "LID 49152");
 	h.lid = 0xbfff;
-	assert_int_equal(verbs_way_check(r->a.dev, &h), 0);
+	assert_int_equal(verbs_path_check(r->a.dev, &h), 0);
 	h.wants_grh = 1;
-	way_is_refused(r, "::", h, "the peer's device has none");
-	assert_int_equal(verbs_way_check(r->a.dev, &h), 0);
+	path_is_refused(r, "::", h, "the peer's device has none");
+	assert_int_equal(verbs_path_check(r->a.dev, &h), 0);
 	rig_free(r);
 }
 
@@ -1966,8 +1966,8 @@ static void lane__is_not_ended(void **state)
 	assert_non_null(l);
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(keep); i++) {
 		memset(l, 0, sizeof(*l));
-		l->nr_ways = 1;
-		l->way[0].dev = dev;
+		l->nr_paths = 1;
+		l->path[0].dev = dev;
 		assert_int_equal(verbs_qps_open(l, 2), 0);
 		log_watch("does not end a");
 		*keep[i] = 1;
@@ -2185,7 +2185,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(qp__all_fail_once),
 	cmocka_unit_test(qp__all_lose_their_imm),
 	cmocka_unit_test(qp__poisoned_imm),
-	cmocka_unit_test(qp__way_is_cut),
+	cmocka_unit_test(qp__path_is_cut),
 	cmocka_unit_test(qp__refuses_posts),
 	cmocka_unit_test(qp__refused_before_imm),
 	cmocka_unit_test(qp__poison),
@@ -2216,9 +2216,9 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(open__level_of_ethernet),
 	cmocka_unit_test(ib__one_end_names_a_gid),
 	cmocka_unit_test(ib__no_such_gid),
-	cmocka_unit_test(way__has_a_class),
-	cmocka_unit_test(way__of_a_peer_that_lies),
-	cmocka_unit_test(way__infiniband),
+	cmocka_unit_test(path__has_a_class),
+	cmocka_unit_test(path__of_a_peer_that_lies),
+	cmocka_unit_test(path__infiniband),
 	cmocka_unit_test(script__masks),
 	cmocka_unit_test(reg__by_id),
 	cmocka_unit_test(reg__by_dmabuf),

@@ -52,8 +52,8 @@ struct script_qp {
 	struct ibv_qp qp; /* first */
 	enum ibv_qp_state state;
 	uint32_t dest, psn, life;
-	struct ibv_ah_attr way; /* to dest */
-	bool looks;		/* a thread waits in modify_qp() for its peer's address */
+	struct ibv_ah_attr path; /* to dest */
+	bool looks;		 /* a thread waits in modify_qp() for its peer's address */
 	struct script_write *lazy, **lazy_end;
 	struct script_wr sq[WQ_MAX];
 	struct script_recv rq[WQ_MAX];
@@ -576,21 +576,21 @@ static bool init_is_good(const struct ibv_qp_attr *a)
 		       (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 }
 
-/* Ethernet knows no way without a GID, InfiniBand none without a LID. */
-static bool way_is_good(struct ibv_context *ctx, const struct ibv_ah_attr *way)
+/* Ethernet knows no path without a GID, InfiniBand none without a LID. */
+static bool path_is_good(struct ibv_context *ctx, const struct ibv_ah_attr *path)
 {
 	static const union ibv_gid zero;
 	union ibv_gid own;
 
-	if (way->port_num != PORT || way->sl > (script.infiniband ? 15 : 7))
+	if (path->port_num != PORT || path->sl > (script.infiniband ? 15 : 7))
 		return false;
-	if (script.infiniband && (!way->dlid || way->dlid >= 0xc000))
+	if (script.infiniband && (!path->dlid || path->dlid >= 0xc000))
 		return false;
-	if (!way->is_global)
+	if (!path->is_global)
 		return script.infiniband && !(script.grh_required >> device_of(ctx) & 1);
-	query_gid(ctx, PORT, way->grh.sgid_index, &own);
-	return memcmp(&own, &zero, sizeof(own)) && memcmp(&way->grh.dgid, &zero, sizeof(zero)) &&
-	       way->grh.hop_limit;
+	query_gid(ctx, PORT, path->grh.sgid_index, &own);
+	return memcmp(&own, &zero, sizeof(own)) && memcmp(&path->grh.dgid, &zero, sizeof(zero)) &&
+	       path->grh.hop_limit;
 }
 
 static bool rtr_is_good(struct ibv_context *ctx, const struct ibv_qp_attr *a)
@@ -598,7 +598,7 @@ static bool rtr_is_good(struct ibv_context *ctx, const struct ibv_qp_attr *a)
 	return a->path_mtu >= IBV_MTU_256 && a->path_mtu <= MTU && a->dest_qp_num >= QPN_MIN &&
 	       a->dest_qp_num < 0xffffff && a->rq_psn <= 0xffffff &&
 	       a->max_dest_rd_atomic <= READS && a->min_rnr_timer <= 31 &&
-	       way_is_good(ctx, &a->ah_attr);
+	       path_is_good(ctx, &a->ah_attr);
 }
 
 static bool rts_is_good(const struct ibv_qp_attr *a)
@@ -653,9 +653,9 @@ static int qp_to(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	if (to == IBV_QPS_RTR) {
 		q->dest = attr->dest_qp_num;
 		q->psn = attr->rq_psn;
-		q->way = attr->ah_attr;
+		q->path = attr->ah_attr;
 		script.nr_rtr++;
-		script.way = attr->ah_attr;
+		script.path = attr->ah_attr;
 	}
 	q->state = to;
 	return 0;
@@ -814,7 +814,7 @@ static void lazy_keep(struct script_qp *to, uint64_t addr, const void *from, uin
 	to->lazy_end = &w->next;
 }
 
-/* It proves a way, as gx names it: plans and counters of requests with bytes are not about it. */
+/* It proves a path, as gx names it: plans and counters of requests with bytes are not about it. */
 static bool is_probe(const struct script_wr *s)
 {
 	return s->wr.wr_id >> 54 & 1;
@@ -874,9 +874,9 @@ static bool is_deaf(const struct ibv_context *ctx)
 }
 
 /* Do packets of @q come to the device of @to, where somebody waits for such packets? */
-static bool way_meets(const struct script_qp *q, const struct script_qp *to)
+static bool path_meets(const struct script_qp *q, const struct script_qp *to)
 {
-	const struct ibv_ah_attr *way = &q->way, *back = &to->way;
+	const struct ibv_ah_attr *path = &q->path, *back = &to->path;
 	struct ibv_gid_entry own = {0}, other = {0};
 	union ibv_gid gid;
 
@@ -885,21 +885,21 @@ static bool way_meets(const struct script_qp *q, const struct script_qp *to)
 	if (script.apart &&
 	    script.net[device_of(q->qp.context)] != script.net[device_of(to->qp.context)])
 		return false;
-	if (script.infiniband && way->dlid != lid_of(to->qp.context))
+	if (script.infiniband && path->dlid != lid_of(to->qp.context))
 		return false;
-	if (way->is_global != back->is_global)
+	if (path->is_global != back->is_global)
 		return false;
-	if (!way->is_global)
+	if (!path->is_global)
 		return true;
 	query_gid(to->qp.context, PORT, back->grh.sgid_index, &gid);
-	query_gid_ex(q->qp.context, PORT, way->grh.sgid_index, &own, 0, sizeof(own));
+	query_gid_ex(q->qp.context, PORT, path->grh.sgid_index, &own, 0, sizeof(own));
 	query_gid_ex(to->qp.context, PORT, back->grh.sgid_index, &other, 0, sizeof(other));
-	return !memcmp(&gid, &way->grh.dgid, sizeof(gid)) && own.gid_type == other.gid_type;
+	return !memcmp(&gid, &path->grh.dgid, sizeof(gid)) && own.gid_type == other.gid_type;
 }
 
 /* Does the path take the packets of the bytes? */
-static bool way_has_room(const struct script_qp *q, const struct script_qp *to,
-			 const struct script_wr *s)
+static bool path_has_room(const struct script_qp *q, const struct script_qp *to,
+			  const struct script_wr *s)
 {
 	const struct script_qp *from = s->wr.opcode == IBV_WR_RDMA_READ ? to : q;
 	uint32_t hole_b = script.hole_b[device_of(from->qp.context)];
@@ -914,7 +914,7 @@ static enum ibv_wc_status wr_run(struct script_qp *q, struct script_wr *s)
 	void *mine = is_inline ? (void *)s->data : (void *)(uintptr_t)s->sge.addr;
 	enum ibv_wc_status status;
 
-	if (script.lossy || !way_meets(q, to) || !way_has_room(q, to, s))
+	if (script.lossy || !path_meets(q, to) || !path_has_room(q, to, s))
 		return IBV_WC_RETRY_EXC_ERR;
 	if (!s->wr.num_sge) /* a write of no bytes needs no key */
 		return script.mark_status;

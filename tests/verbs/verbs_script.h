@@ -38,7 +38,7 @@ struct script {
 	unsigned mute;	       /* bit i: no packet comes from or to device i */
 	unsigned paused;       /* bit i: device i carries nothing out for now */
 	unsigned no_reg;       /* bit i: device i registers no 1 MiB and more */
-	bool infiniband;       /* link layer: ways go by LID; else Ethernet, by GID */
+	bool infiniband;       /* link layer: paths go by LID; else Ethernet, by GID */
 	unsigned grh_required; /* InfiniBand, bit i: device i sends nothing without a GID */
 	/* So many calls that end something are refused, and end nothing. */
 	unsigned keep_mr, keep_qp, keep_cq, keep_pd;
@@ -74,7 +74,7 @@ struct script {
 	unsigned nr_qps, nr_mrs, nr_cqs, nr_pds, nr_open; /* made and not yet ended */
 	unsigned nr_dmabufs;				  /* registered */
 	unsigned nr_rtr;
-	struct ibv_ah_attr way; /* of the last of these */
+	struct ibv_ah_attr path; /* of the last of these */
 
 	_Atomic unsigned nr_looks, looks_now; /* in vain, by unanswered; at this time */
 	unsigned nr_rnr;		      /* sends that found no receive */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections of link verbs over several ways: both ends' halves (verbs_conn.c, verbs_ways.c) and one
+ * Connections of link verbs over several paths: both ends' halves (verbs_conn.c, verbs_paths.c) and one
  * lane of each, in one thread, over scripted devices (verbs_script.h). What the control threads send
  * arrives at once. A fixture ends with nothing made or owed.
  */
@@ -127,7 +127,7 @@ static void lane_open(struct end *e)
 	e->ep.access = CORE_ACCESS;
 	l->ep = &e->ep;
 	l->region = v->region;
-	conn_lane_ways(e->conn, 0, l);
+	verbs_paths_lane(e->conn, 0, l);
 	assert_int_equal(verbs_qps_open(l, v->nr_qps), 0);
 	v->lane[0] = l;
 	for (unsigned i = 0; i < l->nr_qps; i++)
@@ -147,11 +147,11 @@ static void lane_connect(struct end *e)
 	struct verbs_lane *l = e->lane;
 
 	l->chunk_b = CHUNK_B;
-	for (unsigned w = 0; w < l->nr_ways; w++)
-		l->way[w].window_b =
-			(uint64_t)WINDOW * CHUNK_B * v->plan.way[w].mbps / v->plan.way[0].mbps;
+	for (unsigned w = 0; w < l->nr_paths; w++)
+		l->path[w].window_b =
+			(uint64_t)WINDOW * CHUNK_B * v->plan.path[w].mbps / v->plan.path[0].mbps;
 	for (unsigned i = 0; i < l->nr_qps; i++)
-		verbs_qp_connect(l, &l->qp[i], &v->peer.port[l->way[l->qp[i].way].peer],
+		verbs_qp_connect(l, &l->qp[i], &v->peer.port[l->path[l->qp[i].path].peer],
 				 &v->side[i].own, &v->peer.qp[i], false);
 	dials_wait(e);
 	for (unsigned i = 0; i < l->nr_qps; i++)
@@ -268,8 +268,8 @@ static struct rig *rig_up(const char *client, const char *server, unsigned nr_qp
 static void end_close(struct end *e)
 {
 	assert_int_equal(e->lane->nr_ops, 0);
-	for (unsigned w = 0; w < e->lane->nr_ways; w++)
-		assert_int_equal(e->lane->way[w].under_b, 0);
+	for (unsigned w = 0; w < e->lane->nr_paths; w++)
+		assert_int_equal(e->lane->path[w].under_b, 0);
 	verbs_qps_close(e->lane);
 	verbs_conn_close(e->conn);
 	verbs_mem_put(verbs_rails_of(e->gx), &e->mem);
@@ -336,20 +336,20 @@ static bool is_faulty(const struct end *e)
 	return atomic_load(&e->ep.fault) != 0;
 }
 
-static unsigned qps_in(const struct end *e, unsigned way, int state)
+static unsigned qps_in(const struct end *e, unsigned path, int state)
 {
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < e->lane->nr_qps; i++)
-		n += e->lane->qp[i].way == way && qp_state(&e->lane->qp[i]) == state;
+		n += e->lane->qp[i].path == path && qp_state(&e->lane->qp[i]) == state;
 	return n;
 }
 
-/* Both ends, by the client's number of the way. With two ways they number them alike. */
-static bool way_is_up(const struct rig *r, unsigned way, unsigned nr_qps)
+/* Both ends, by the client's number of the path. With two paths they number them alike. */
+static bool path_is_up(const struct rig *r, unsigned path, unsigned nr_qps)
 {
-	return qps_in(&r->client, way, VERBS_QP_UP) == nr_qps &&
-	       qps_in(&r->server, way, VERBS_QP_UP) == nr_qps;
+	return qps_in(&r->client, path, VERBS_QP_UP) == nr_qps &&
+	       qps_in(&r->server, path, VERBS_QP_UP) == nr_qps;
 }
 
 /* ---- Chosen ---- */
@@ -360,12 +360,12 @@ static struct rig *rig_two(unsigned nr_qps)
 	return rig_up("script0+script1", "script2+script3", nr_qps);
 }
 
-static void ways__share(void **state)
+static void paths__share(void **state)
 {
 	struct rig *r = rig_two(4);
 	unsigned done;
 
-	assert_true(way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	assert_true(path_is_up(r, 0, 2) && path_is_up(r, 1, 2));
 	put_all(r, 1);
 	assert_int_equal(script.bytes_of[0], MEM_B / 2);
 	assert_int_equal(script.bytes_of[1], MEM_B / 2);
@@ -377,7 +377,7 @@ static void ways__share(void **state)
 	rig_free(r);
 }
 
-static void ways__text(void **state)
+static void paths__text(void **state)
 {
 	struct rig *r = rig_two(4);
 	char text[4096];
@@ -387,26 +387,26 @@ static void ways__text(void **state)
 	assert_non_null(strstr(text, "\nverbs    script1 port 2"));
 	verbs_conn_text(r->client.conn, text, sizeof(text));
 	assert_non_null(strstr(text, "script1 to its rail 1: 2 queue pairs"));
-	verbs_conn_way(r->client.conn, text, sizeof(text));
+	verbs_conn_path(r->client.conn, text, sizeof(text));
 	assert_non_null(strstr(text, "from script0 (GID ::ffff:10.0.0.1)"));
 	assert_non_null(strstr(text, "nor from script1 (GID ::ffff:10.0.0.2)"));
 	rig_free(r);
 }
 
-static void ways__by_speed(void **state)
+static void paths__by_speed(void **state)
 {
 	struct rig *r;
 
 	memcpy(script.speed, (uint8_t[]){128, 32, 128, 32}, 4); /* 100 and 25 Gb/s */
 	r = rig_two(5);
-	assert_true(way_is_up(r, 0, 4) && way_is_up(r, 1, 1));
-	assert_int_equal(r->client.lane->way[1].window_b * 4, r->client.lane->way[0].window_b);
+	assert_true(path_is_up(r, 0, 4) && path_is_up(r, 1, 1));
+	assert_int_equal(r->client.lane->path[1].window_b * 4, r->client.lane->path[0].window_b);
 	put_all(r, 1);
 	rig_free(r);
 }
 
 /* A device that carries nothing for now holds back the bytes of its own window, and no more. */
-static void way__is_slow(void **state)
+static void path__is_slow(void **state)
 {
 	struct rig *r = rig_two(4);
 	unsigned of_slow = WINDOW;
@@ -421,25 +421,25 @@ static void way__is_slow(void **state)
 	rig_free(r);
 }
 
-static void ways__one_and_two(void **state)
+static void paths__one_and_two(void **state)
 {
 	struct rig *r;
 
 	script.more = 2;
 	r = rig_up("script0", "script2+script3", 4);
-	assert_true(way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	assert_true(path_is_up(r, 0, 2) && path_is_up(r, 1, 2));
 	put_all(r, 1);
 	rig_free(r);
 	script.more = 2;
 	r = rig_up("script0+script1", "script2", 4);
-	assert_true(way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	assert_true(path_is_up(r, 0, 2) && path_is_up(r, 1, 2));
 	put_all(r, 2);
 	assert_int_equal(script.bytes_of[0], script.bytes_of[1]);
 	rig_free(r);
 }
 
 /* By their networks, not by their numbers. */
-static void ways__nets(void **state)
+static void paths__nets(void **state)
 {
 	struct rig *r;
 
@@ -453,7 +453,7 @@ static void ways__nets(void **state)
 
 /* One pair does not reach each other: the connection comes up by the other one, and that one is
  * tried again. */
-static void way__is_cut_from_the_start(void **state)
+static void path__is_cut_from_the_start(void **state)
 {
 	struct rig *r;
 
@@ -464,7 +464,7 @@ static void way__is_cut_from_the_start(void **state)
 	put_all(r, 1);
 	assert_int_equal(script.bytes_of[1], 0);
 	script.apart = false;
-	UNTIL(r, way_is_up(r, 1, 2));
+	UNTIL(r, path_is_up(r, 1, 2));
 	put_all(r, 2);
 	assert_true(script.bytes_of[1]);
 	rig_free(r);
@@ -472,7 +472,7 @@ static void way__is_cut_from_the_start(void **state)
 
 /* It carries small packets alone, here or back: the others carry the connection, and one without
  * others does not come up. The text names the MTU. */
-static void way__loses_large_packets_from_the_start(void **state)
+static void path__loses_large_packets_from_the_start(void **state)
 {
 	char text[256];
 
@@ -487,7 +487,7 @@ static void way__loses_large_packets_from_the_start(void **state)
 		put_all(r, 1);
 		assert_int_equal(script.bytes_of[0], 0);
 		script.hole_b[device] = 0;
-		UNTIL(r, way_is_up(r, 0, 2));
+		UNTIL(r, path_is_up(r, 0, 2));
 		assert_int_equal(conn_hole_b(r->client.conn, 0), 0);
 		rig_free(r);
 		script.hole_b[device] = 1500;
@@ -496,7 +496,7 @@ static void way__loses_large_packets_from_the_start(void **state)
 		rig_connect(r, 2);
 		assert_int_equal(r->proven, -ENETUNREACH);
 		assert_non_null(strstr(gx_error(), "no packet of 4096 bytes gets from script0"));
-		verbs_conn_way(r->client.conn, text, sizeof(text));
+		verbs_conn_path(r->client.conn, text, sizeof(text));
 		assert_non_null(strstr(text, "MTU of the path"));
 		rig_free(r);
 	}
@@ -525,7 +525,7 @@ static void put_whole(struct rig *r)
 }
 
 /* Its port goes down in mid-transfer, and comes back after the patience of a single device. */
-static void way__goes_down(unsigned device, bool with_event)
+static void path__goes_down(unsigned device, bool with_event)
 {
 	struct rig *r = rig_two(4);
 	uint64_t before;
@@ -542,7 +542,7 @@ static void way__goes_down(unsigned device, bool with_event)
 	script.mute = 0;
 	if (with_event)
 		script_port(device, true);
-	UNTIL(r, way_is_up(r, 0, 2));
+	UNTIL(r, path_is_up(r, 0, 2));
 	turn(r);
 	assert_int_equal(atomic_load(&r->client.lane->lost), 0);
 	before = script.bytes_of[0];
@@ -551,20 +551,20 @@ static void way__goes_down(unsigned device, bool with_event)
 	rig_free(r);
 }
 
-static void way__port_down(void **state)
+static void path__port_down(void **state)
 {
-	way__goes_down(0, true);
-	way__goes_down(2, true);
+	path__goes_down(0, true);
+	path__goes_down(2, true);
 }
 
-static void way__cable_cut(void **state)
+static void path__cable_cut(void **state)
 {
-	way__goes_down(0, false);
-	way__goes_down(2, false);
+	path__goes_down(0, false);
+	path__goes_down(2, false);
 }
 
 /* It fails once, and carries nothing until large packets pass again. */
-static void way__begins_to_lose_large_packets(void **state)
+static void path__begins_to_lose_large_packets(void **state)
 {
 	for (unsigned device = 0; device < 4; device += 2) {
 		struct rig *r = rig_two(4);
@@ -581,14 +581,14 @@ static void way__begins_to_lose_large_packets(void **state)
 		put_all(r, 2);
 		assert_int_equal(script.bytes_of[0], before);
 		script.hole_b[device] = 0;
-		UNTIL(r, way_is_up(r, 0, 2));
+		UNTIL(r, path_is_up(r, 0, 2));
 		put_all(r, 3);
 		assert_true(script.bytes_of[0] > before);
 		rig_free(r);
 	}
 }
 
-static void way__loses_large_packets_and_is_the_only_one(void **state)
+static void path__loses_large_packets_and_is_the_only_one(void **state)
 {
 	struct rig *r = rig_up("script0", "script1", 2);
 	char text[256];
@@ -597,14 +597,14 @@ static void way__loses_large_packets_and_is_the_only_one(void **state)
 	script.hole_b[0] = 1500;
 	UNTIL(r, is_faulty(&r->client));
 	assert_int_equal(atomic_load(&r->client.ep.fault), -ENETUNREACH);
-	verbs_conn_way(r->client.conn, text, sizeof(text));
+	verbs_conn_path(r->client.conn, text, sizeof(text));
 	assert_non_null(strstr(text, "no packet of 4096 bytes gets from script0"));
 	rig_free(r);
 }
 
 /* ---- Addresses ---- */
 
-/* Its GID is another one now: the other way goes on, and new connections take the new GID. The first
+/* Its GID is another one now: the other path goes on, and new connections take the new GID. The first
  * one works again when it has that back. */
 static void gid__changes(void **state)
 {
@@ -624,19 +624,19 @@ static void gid__changes(void **state)
 		assert_false(is_faulty(&r->client) || is_faulty(&r->server));
 		verbs_port_fill(verbs_rails_of(e->gx)->dev[0], &port);
 		assert_int_equal(port.gid[15], 1 + device + 9);
-		verbs_conn_way(e->conn, text, sizeof(text));
+		verbs_conn_path(e->conn, text, sizeof(text));
 		assert_non_null(strstr(text, device ? "10.0.0.3, which its port has lost)"
 						    : "10.0.0.1, which its port has lost)"));
 		put_all(r, 2);
 		script.host[device] = 0;
 		script_address(device);
-		UNTIL(r, way_is_up(r, 0, 2));
+		UNTIL(r, path_is_up(r, 0, 2));
 		put_all(r, 3);
 		rig_free(r);
 	}
 }
 
-static void gid__of_the_only_way_changes(void **state)
+static void gid__of_the_only_path_changes(void **state)
 {
 	for (unsigned device = 0; device < 2; device++) {
 		struct rig *r = rig_up("script0", "script1", 2);
@@ -648,7 +648,7 @@ static void gid__of_the_only_way_changes(void **state)
 		script_address(device);
 		UNTIL(r, is_faulty(e));
 		assert_int_equal(atomic_load(&e->ep.fault), -ENETUNREACH);
-		verbs_conn_way(e->conn, text, sizeof(text));
+		verbs_conn_path(e->conn, text, sizeof(text));
 		assert_non_null(
 			strstr(text, device ? "GID ::ffff:10.0.0.2, which its port has lost"
 					    : "GID ::ffff:10.0.0.1, which its port has lost"));
@@ -701,7 +701,7 @@ static void gid__moves(void **state)
 	script_address(0);
 	script_address(1);
 	put_all(r, 2);
-	assert_int_equal(r->client.lane->way[0].gid_index, 3);
+	assert_int_equal(r->client.lane->path[0].gid_index, 3);
 	assert_false(is_faulty(&r->client) || is_faulty(&r->server));
 	rig_free(r);
 }
@@ -726,7 +726,7 @@ static void gid__none_is_left(void **state)
 	script.no_gid = 0;
 	script_address(0);
 	script_address(1);
-	UNTIL(r, way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	UNTIL(r, path_is_up(r, 0, 2) && path_is_up(r, 1, 2));
 	assert_null(verbs_offered(gx));
 	put_all(r, 1);
 	rig_free(r);
@@ -758,14 +758,14 @@ static void lid__changes(void **state)
 	script.host[0] = 9;
 	script_address(0);
 	UNTIL(r, is_faulty(&r->client));
-	verbs_conn_way(r->client.conn, text, sizeof(text));
+	verbs_conn_path(r->client.conn, text, sizeof(text));
 	assert_non_null(strstr(text, "script0 (LID 17, which its port has lost)"));
 	rig_free(r);
 }
 
-/* A put that began while one way was lost: its bytes that are not posted take that way when it works
+/* A put that began while one path was lost: its bytes that are not posted take that path when it works
  * again. */
-static void way__comes_back_to_operations(void **state)
+static void path__comes_back_to_operations(void **state)
 {
 	struct rig *r = rig_two(4);
 
@@ -877,7 +877,7 @@ static void mend__waits_for_the_budget(void **state)
 	rig_free(r);
 }
 
-/* After the patience with a way that was cut has ended, too, the peer gets time to answer. */
+/* After the patience with a path that was cut has ended, too, the peer gets time to answer. */
 static void device__removed_long_after_a_cut(void **state)
 {
 	struct rig *r = rig_two(4);
@@ -964,8 +964,8 @@ static void device__removed_with_the_only_key(void **state)
 	rig_free(r);
 }
 
-/* All ways are cut: the connection ends when the patience does. */
-static void ways__all_cut(void **state)
+/* All paths are cut: the connection ends when the patience does. */
+static void paths__all_cut(void **state)
 {
 	struct rig *r = rig_two(4);
 
@@ -1008,7 +1008,7 @@ static void gpu__near(void **state)
 	struct gx_mem host = r->client.mem, *mem = &r->client.mem;
 	uint64_t before;
 
-	r->client.conn->agreed.peer_timeout_ns = WAIT_NS; /* so no way is lost for good */
+	r->client.conn->agreed.peer_timeout_ns = WAIT_NS; /* so no path is lost for good */
 	r->server.conn->agreed.peer_timeout_ns = WAIT_NS;
 	mem->kind = GX_MEM_CUDA;
 	mem->gpu = &gpu;
@@ -1031,7 +1031,7 @@ static void gpu__near(void **state)
 	put_all(r, 2);
 	assert_int_equal(script.bytes_of[0], before + MEM_B);
 	script_port(1, true);
-	UNTIL(r, way_is_up(r, 1, 2));
+	UNTIL(r, path_is_up(r, 1, 2));
 	put_all(r, 3);
 	assert_int_equal(script.bytes_of[0], before + MEM_B);
 	verbs_mem_put(verbs_rails_of(r->client.gx), mem);
@@ -1051,7 +1051,7 @@ static struct gx_op put_of(struct gx_mem *mem, uint64_t off)
 			      .token = TOKEN};
 }
 
-/* Both ways fail. Bytes of two GPUs, each near the device of the other way, have to go again. The ways
+/* Both paths fail. Bytes of two GPUs, each near the device of the other path, have to go again. The paths
  * work again at the same time. */
 static void gpu__near_crosswise(void **state)
 {
@@ -1067,7 +1067,7 @@ static void gpu__near_crosswise(void **state)
 	verbs_mem_keep(verbs_rails_of(r->client.gx), other.link[GX_LINK_VERBS]);
 	fill(&r->client, 1);
 	script.paused = 3;
-	verbs_reg_of(a.mem)->near = 1 << 0; /* as if the other way had been down then */
+	verbs_reg_of(a.mem)->near = 1 << 0; /* as if the other path had been down then */
 	verbs_reg_of(b.mem)->near = 1 << 1;
 	assert_int_equal(verbs_post(r->client.lane, &a, NULL), 0);
 	assert_int_equal(verbs_post(r->client.lane, &b, NULL), 0);
@@ -1106,8 +1106,8 @@ static void reg__refused_crosswise(void **state)
 	rig_free(r);
 }
 
-/* Only the other way of the connection, where this lane has no queue pair, has the memory. */
-static void lane__without_a_way(void **state)
+/* Only the other path of the connection, where this lane has no queue pair, has the memory. */
+static void lane__without_a_path(void **state)
 {
 	struct verbs_lane *l = calloc(1, sizeof(*l));
 	struct gx_op op = {.kind = GX_OP_PUT, .len = MEM_B, .token = TOKEN};
@@ -1119,8 +1119,8 @@ static void lane__without_a_way(void **state)
 	l->core = r->client.core;
 	l->ep = &r->client.ep;
 	l->region = verbs_conn_of(r->client.conn)->region;
-	conn_lane_ways(r->client.conn, 0, l);
-	l->qp_way[0] = l->qp_way[1] = 1;
+	verbs_paths_lane(r->client.conn, 0, l);
+	l->qp_path[0] = l->qp_path[1] = 1;
 	assert_int_equal(verbs_qps_open(l, 2), 0);
 	op.mem = &r->client.mem;
 	assert_int_equal(verbs_post(l, &op, NULL), -EOPNOTSUPP);
@@ -1138,7 +1138,7 @@ static void key__wrong(void **state)
 	assert_int_equal(post(&r->client, GX_OP_PUT, 0, MEM_B), 0);
 	UNTIL(r, r->client.nr_done == 1);
 	assert_int_equal(r->client.status, -ESTALE);
-	UNTIL(r, way_is_up(r, 0, 2) && way_is_up(r, 1, 2));
+	UNTIL(r, path_is_up(r, 0, 2) && path_is_up(r, 1, 2));
 	rig_free(r);
 }
 
@@ -1174,11 +1174,11 @@ static void hello__lies(void **state)
 	assert_int_equal(hear(r, &h), -EINVAL);
 	h.port[1].gid[12] = 10;
 	assert_int_equal(hear(r, &h), 0);
-	assert_int_equal(r->client.lane->way[0].probe.len, 4096);
-	h.probe_key[r->client.lane->way[0].peer] = 0; /* it has none there */
+	assert_int_equal(r->client.lane->path[0].probe.len, 4096);
+	h.probe_key[r->client.lane->path[0].peer] = 0; /* it has none there */
 	assert_int_equal(hear(r, &h), 0);
-	assert_int_equal(r->client.lane->way[0].probe.len, 0);
-	assert_int_equal(r->client.lane->way[1].probe.len, 4096);
+	assert_int_equal(r->client.lane->path[0].probe.len, 0);
+	assert_int_equal(r->client.lane->path[1].probe.len, 4096);
 	rig_free(r);
 }
 
@@ -1198,7 +1198,7 @@ static void hello__names_no_device(void **state)
 	rig_free(r);
 }
 
-/* It says that an end is no more, which it may: that of one way, and each once. */
+/* It says that an end is no more, which it may: that of one path, and each once. */
 static void mend__gone_of_all(void **state)
 {
 	struct rig *r = rig_two(4);
@@ -1217,27 +1217,27 @@ static void mend__gone_of_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ways__share),
-		cmocka_unit_test(ways__text),
-		cmocka_unit_test(ways__by_speed),
-		cmocka_unit_test(way__is_slow),
-		cmocka_unit_test(ways__one_and_two),
-		cmocka_unit_test(ways__nets),
-		cmocka_unit_test(way__is_cut_from_the_start),
-		cmocka_unit_test(way__loses_large_packets_from_the_start),
-		cmocka_unit_test(way__port_down),
-		cmocka_unit_test(way__cable_cut),
-		cmocka_unit_test(way__begins_to_lose_large_packets),
-		cmocka_unit_test(way__loses_large_packets_and_is_the_only_one),
+		cmocka_unit_test(paths__share),
+		cmocka_unit_test(paths__text),
+		cmocka_unit_test(paths__by_speed),
+		cmocka_unit_test(path__is_slow),
+		cmocka_unit_test(paths__one_and_two),
+		cmocka_unit_test(paths__nets),
+		cmocka_unit_test(path__is_cut_from_the_start),
+		cmocka_unit_test(path__loses_large_packets_from_the_start),
+		cmocka_unit_test(path__port_down),
+		cmocka_unit_test(path__cable_cut),
+		cmocka_unit_test(path__begins_to_lose_large_packets),
+		cmocka_unit_test(path__loses_large_packets_and_is_the_only_one),
 		cmocka_unit_test(gid__changes),
-		cmocka_unit_test(gid__of_the_only_way_changes),
+		cmocka_unit_test(gid__of_the_only_path_changes),
 		cmocka_unit_test(gid__is_asked_for_again),
 		cmocka_unit_test(gid__comes_back),
 		cmocka_unit_test(gid__moves),
 		cmocka_unit_test(gid__none_is_left),
 		cmocka_unit_test(gid__of_others),
 		cmocka_unit_test(lid__changes),
-		cmocka_unit_test(way__comes_back_to_operations),
+		cmocka_unit_test(path__comes_back_to_operations),
 		cmocka_unit_test(device__removed),
 		cmocka_unit_test(device__removed_and_the_peer_is_slow),
 		cmocka_unit_test(device__removed_while_its_port_was_down),
@@ -1246,12 +1246,12 @@ int main(void)
 		cmocka_unit_test(device__does_not_flush),
 		cmocka_unit_test(device__removed_among_imms),
 		cmocka_unit_test(device__removed_with_the_only_key),
-		cmocka_unit_test(ways__all_cut),
+		cmocka_unit_test(paths__all_cut),
 		cmocka_unit_test(reg__refused_by_one),
 		cmocka_unit_test(gpu__near),
 		cmocka_unit_test(gpu__near_crosswise),
 		cmocka_unit_test(reg__refused_crosswise),
-		cmocka_unit_test(lane__without_a_way),
+		cmocka_unit_test(lane__without_a_path),
 		cmocka_unit_test(key__wrong),
 		cmocka_unit_test(hello__lies),
 		cmocka_unit_test(hello__names_no_device),

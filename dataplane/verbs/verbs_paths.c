@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ways of a connection: chosen when it is made, and watched while it is up. One that fails
+ * The paths of a connection: chosen when it is made, and watched while it is up. One that fails
  * leaves its work to the others, and is tried again in the background; the connection ends when a
  * lane has none left. Control thread.
  */
@@ -13,7 +13,7 @@
 
 #define NODES_MAX 64
 #define CONN_PATIENCE                                                                              \
-	4 /* peer time-outs until one that is not made anew ends its way, or the connection */
+	4 /* peer time-outs until one that is not made anew ends its path, or the connection */
 
 /* ---- The plan ---- */
 
@@ -25,34 +25,34 @@ static bool dev_serves(const struct verbs_dev *dev)
 /* The NUMA node of a lane's core. -1: not known, or the core is not pinned. */
 static int core_node(const struct gx *gx, unsigned core)
 {
-	char path[96];
+	char name[96];
 
 	for (int node = 0; gx->cpus[core] >= 0 && node < NODES_MAX; node++) {
-		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/node%d", gx->cpus[core],
+		snprintf(name, sizeof(name), "/sys/devices/system/cpu/cpu%d/node%d", gx->cpus[core],
 			 node);
-		if (!access(path, F_OK))
+		if (!access(name, F_OK))
 			return node;
 	}
 	return -1;
 }
 
-/* The ways whose device is of another node than the core of lane @i, as bits. */
+/* The paths whose device is of another node than the core of lane @i, as bits. */
 static uint32_t lane_far(const struct gx *gx, unsigned i, const struct verbs_plan *p)
 {
 	int node = core_node(gx, i);
 	uint32_t far = 0;
 
-	for (unsigned w = 0; w < p->nr_ways && node >= 0; w++) {
-		int own = verbs_rails_of(gx)->dev[p->way[w].own]->place.numa;
+	for (unsigned w = 0; w < p->nr_paths && node >= 0; w++) {
+		int own = verbs_rails_of(gx)->dev[p->path[w].own]->place.numa;
 
 		far |= (uint32_t)(own >= 0 && own != node) << w;
 	}
 	return far;
 }
 
-/* Return: 0; -errno with gx_error(), which says why the last pair that was looked at has no way. */
-static int plan_ways(struct verbs_plan *p, const struct verbs_rails *rails,
-		     const struct verbs_port port[], unsigned nr_ports)
+/* Return: 0; -errno with gx_error(), which says why the last pair that was looked at has no path. */
+static int plan_paths(struct verbs_plan *p, const struct verbs_rails *rails,
+		      const struct verbs_port port[], unsigned nr_ports)
 {
 	struct verbs_plan_in in = {.nr_own = rails->nr, .nr_peer = nr_ports};
 	int ret =
@@ -65,17 +65,18 @@ static int plan_ways(struct verbs_plan *p, const struct verbs_rails *rails,
 
 		in.own_mbps[i] = dev_serves(dev) ? dev->speed_mbps : 0;
 		for (unsigned k = 0; k < nr_ports; k++) {
-			int err = in.own_mbps[i] && in.peer_mbps[k] ? verbs_way_check(dev, &port[k])
-								    : -ENODEV;
+			int err = in.own_mbps[i] && in.peer_mbps[k]
+					  ? verbs_path_check(dev, &port[k])
+					  : -ENODEV;
 
 			if (!err)
-				in.near[i][k] = 1 + verbs_way_near(dev, &port[k]);
+				in.near[i][k] = 1 + verbs_path_near(dev, &port[k]);
 			else if (in.own_mbps[i] && in.peer_mbps[k])
 				ret = err;
 		}
 	}
-	verbs_plan_ways(&in, p);
-	return p->nr_ways ? 0 : ret;
+	verbs_plan_paths(&in, p);
+	return p->nr_paths ? 0 : ret;
 }
 
 /* The client decides, by what the server says in its HELLO. */
@@ -89,7 +90,7 @@ static int plan_make(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps)
 
 	if (n < 0)
 		return gx_fail(n, "malformed description of the server's RDMA devices");
-	ret = plan_ways(&v->plan, rails, port, (unsigned)n);
+	ret = plan_paths(&v->plan, rails, port, (unsigned)n);
 	if (ret)
 		return ret;
 	for (unsigned i = 0; i < nr_lanes; i++)
@@ -98,17 +99,17 @@ static int plan_make(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps)
 	return 0;
 }
 
-/* @own, @peer: of this end. Return: the way, -EPROTO: there are too many. */
-static int plan_way(struct verbs_plan *p, uint8_t own, uint8_t peer)
+/* @own, @peer: of this end. Return: the path, -EPROTO: there are too many. */
+static int plan_path(struct verbs_plan *p, uint8_t own, uint8_t peer)
 {
 	unsigned w = 0;
 
-	while (w < p->nr_ways && (p->way[w].own != own || p->way[w].peer != peer))
+	while (w < p->nr_paths && (p->path[w].own != own || p->path[w].peer != peer))
 		w++;
-	if (w == VERBS_WAYS_MAX)
+	if (w == VERBS_PATHS_MAX)
 		return -EPROTO;
-	if (w == p->nr_ways)
-		p->way[p->nr_ways++] = (struct verbs_plan_way){own, peer, 1};
+	if (w == p->nr_paths)
+		p->path[p->nr_paths++] = (struct verbs_plan_path){own, peer, 1};
 	return (int)w;
 }
 
@@ -116,10 +117,10 @@ static void plan_speeds(struct gx_conn *c, const struct verbs_hello *h)
 {
 	struct verbs_plan *p = &verbs_conn_of(c)->plan;
 
-	for (unsigned w = 0; w < p->nr_ways; w++)
-		p->way[w].mbps =
-			GX_MAX(GX_MIN(verbs_rails_of(c->gx)->dev[p->way[w].own]->speed_mbps,
-				      h->port[p->way[w].peer].speed_mbps),
+	for (unsigned w = 0; w < p->nr_paths; w++)
+		p->path[w].mbps =
+			GX_MAX(GX_MIN(verbs_rails_of(c->gx)->dev[p->path[w].own]->speed_mbps,
+				      h->port[p->path[w].peer].speed_mbps),
 			       1u);
 }
 
@@ -135,45 +136,46 @@ static int plan_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	v->plan.nr_qps = h->nr_qps;
 	for (uint32_t k = 0; k < h->nr_qps; k++) {
 		uint8_t own = h->peer[k];
-		int way = own < rails->nr ? plan_way(&v->plan, own, h->own[k]) : -EPROTO;
+		int path = own < rails->nr ? plan_path(&v->plan, own, h->own[k]) : -EPROTO;
 
-		if (way < 0)
-			return gx_fail(way, "the client names an RDMA device that is none");
+		if (path < 0)
+			return gx_fail(path, "the client names an RDMA device that is none");
 		if (rails->dev[own]->failed)
 			return gx_fail(-ENODEV, "%s has failed, or is gone", rails->dev[own]->name);
 		if (rails->dev[own]->no_gid)
 			return gx_fail(-ENODEV,
 				       "%s has lost its GID: give its interface an address",
 				       rails->dev[own]->name);
-		v->plan.qp_way[k] = (uint8_t)way;
+		v->plan.qp_path[k] = (uint8_t)path;
 	}
 	plan_speeds(c, h);
 	return 0;
 }
 
-int conn_plan(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b, uint32_t len)
+int verbs_paths_plan(struct gx_conn *c, unsigned nr_lanes, unsigned nr_qps, const uint8_t *b,
+		     uint32_t len)
 {
 	int ret = b ? plan_take(c, b, len) : plan_make(c, nr_lanes, nr_qps);
 
 	for (unsigned k = 0; !ret && k < VERBS_QPS_MAX; k++)
-		verbs_conn_of(c)->side[k].way = verbs_conn_of(c)->plan.qp_way[k];
+		verbs_conn_of(c)->side[k].path = verbs_conn_of(c)->plan.qp_path[k];
 	return ret;
 }
 
-void conn_lane_ways(const struct gx_conn *c, unsigned i, struct verbs_lane *l)
+void verbs_paths_lane(const struct gx_conn *c, unsigned i, struct verbs_lane *l)
 {
 	const struct verbs_conn *v = verbs_conn_of(c);
 
-	l->nr_ways = v->plan.nr_ways;
-	for (unsigned w = 0; w < l->nr_ways; w++) {
-		l->way[w].dev = verbs_rails_of(c->gx)->dev[v->plan.way[w].own];
-		l->way[w].peer = v->plan.way[w].peer;
+	l->nr_paths = v->plan.nr_paths;
+	for (unsigned w = 0; w < l->nr_paths; w++) {
+		l->path[w].dev = verbs_rails_of(c->gx)->dev[v->plan.path[w].own];
+		l->path[w].peer = v->plan.path[w].peer;
 	}
 	for (unsigned k = i; k < v->nr_qps; k += v->nr_lanes)
-		l->qp_way[k / v->nr_lanes] = v->plan.qp_way[k];
+		l->qp_path[k / v->nr_lanes] = v->plan.qp_path[k];
 }
 
-int conn_ways_check(const struct gx_conn *c)
+int verbs_paths_check(const struct gx_conn *c)
 {
 	const struct verbs_conn *v = verbs_conn_of(c);
 	const struct verbs_hello *h = &v->peer;
@@ -182,15 +184,15 @@ int conn_ways_check(const struct gx_conn *c)
 	if (h->nr_qps != v->nr_qps)
 		return gx_fail(-EPROTO, "malformed numbers of queue pairs");
 	for (uint32_t k = 0; k < h->nr_qps; k++) {
-		const struct verbs_plan_way *w = &v->plan.way[v->plan.qp_way[k]];
+		const struct verbs_plan_path *w = &v->plan.path[v->plan.qp_path[k]];
 
 		if (h->own[k] != w->peer || h->peer[k] != w->own)
 			return gx_fail(-EPROTO, "queue pair %u is between other RDMA devices", k);
 	}
-	for (unsigned w = 0; w < v->plan.nr_ways && !ret; w++)
-		ret = v->plan.way[w].peer < h->nr_ports
-			      ? verbs_way_check(verbs_rails_of(c->gx)->dev[v->plan.way[w].own],
-						&h->port[v->plan.way[w].peer])
+	for (unsigned w = 0; w < v->plan.nr_paths && !ret; w++)
+		ret = v->plan.path[w].peer < h->nr_ports
+			      ? verbs_path_check(verbs_rails_of(c->gx)->dev[v->plan.path[w].own],
+						 &h->port[v->plan.path[w].peer])
 			      : gx_fail(-EPROTO, "an RDMA device that the peer does not have");
 	return ret;
 }
@@ -198,15 +200,15 @@ int conn_ways_check(const struct gx_conn *c)
 /* ---- Addresses ---- */
 
 /*
- * Ways whose port has lost the address that the peer knows: its GID, or its LID on InfiniBand. Their
+ * Paths whose port has lost the address that the peer knows: its GID, or its LID on InfiniBand. Their
  * queue pairs end at once, and are held until it is back, maybe at another place of the table. So
- * other ways carry the connection, or it ends with the patience of any way that is cut. New
+ * other paths carry the connection, or it ends with the patience of any path that is cut. New
  * connections take the address that there is (verbs_dev.c).
  */
 
-static struct verbs_dev *way_dev(const struct gx_conn *c, unsigned w)
+static struct verbs_dev *path_dev(const struct gx_conn *c, unsigned w)
 {
-	return verbs_rails_of(c->gx)->dev[verbs_conn_of(c)->plan.way[w].own];
+	return verbs_rails_of(c->gx)->dev[verbs_conn_of(c)->plan.path[w].own];
 }
 
 static void lanes_set(struct verbs_conn *v, unsigned w, bool addr_lost, int gid_index)
@@ -214,18 +216,18 @@ static void lanes_set(struct verbs_conn *v, unsigned w, bool addr_lost, int gid_
 	for (unsigned i = 0; i < v->nr_lanes; i++) {
 		if (!v->lane[i])
 			continue;
-		v->lane[i]->way[w].addr_lost = addr_lost;
-		v->lane[i]->way[w].gid_index = gid_index;
+		v->lane[i]->path[w].addr_lost = addr_lost;
+		v->lane[i]->path[w].gid_index = gid_index;
 	}
 	v->addr_lost = addr_lost ? v->addr_lost | 1u << w : v->addr_lost & ~(1u << w);
 }
 
-void conn_said(const struct gx_conn *c)
+void verbs_paths_said(const struct gx_conn *c)
 {
 	struct verbs_conn *v = verbs_conn_of(c);
 
-	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
-		const struct verbs_dev *dev = way_dev(c, w);
+	for (unsigned w = 0; w < v->plan.nr_paths; w++) {
+		const struct verbs_dev *dev = path_dev(c, w);
 
 		verbs_port_fill(dev, &v->said[w]);
 		v->said_gen[w] = dev->address_gen;
@@ -233,18 +235,18 @@ void conn_said(const struct gx_conn *c)
 	}
 }
 
-static void way_say(const struct gx_conn *c, unsigned w, bool addr_lost)
+static void path_say(const struct gx_conn *c, unsigned w, bool addr_lost)
 {
 	const struct verbs_port *said = &verbs_conn_of(c)->said[w];
 	char gid[VERBS_GID_TEXT_MAX], lid[48] = "";
 
 	if (!said->is_ethernet)
 		snprintf(lid, sizeof(lid), "LID %u, or ", said->lid);
-	gx_warn("peer %s: %s port %u has %s %sGID %s%s", c->peer_name, way_dev(c, w)->name,
-		way_dev(c, w)->port, addr_lost ? "no longer" : "again", lid,
+	gx_warn("peer %s: %s port %u has %s %sGID %s%s", c->peer_name, path_dev(c, w)->name,
+		path_dev(c, w)->port, addr_lost ? "no longer" : "again", lid,
 		verbs_gid_text(said->gid, gid),
 		!addr_lost ? ""
-		: verbs_conn_of(c)->plan.nr_ways == 1
+		: verbs_conn_of(c)->plan.nr_paths == 1
 			? ": the connection ends unless it comes back soon"
 			: ": other ways go on");
 }
@@ -253,11 +255,11 @@ static void conn_addresses_watch(struct gx_conn *c)
 {
 	struct verbs_conn *v = verbs_conn_of(c);
 
-	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
-		const struct verbs_dev *dev = way_dev(c, w);
+	for (unsigned w = 0; w < v->plan.nr_paths; w++) {
+		const struct verbs_dev *dev = path_dev(c, w);
 		const struct verbs_port *said = &v->said[w];
 		bool by_gid = said->is_ethernet || said->wants_grh ||
-			      v->peer.port[v->plan.way[w].peer].wants_grh;
+			      v->peer.port[v->plan.path[w].peer].wants_grh;
 		bool addr_lost, was = v->addr_lost >> w & 1;
 		int index = dev->gid_index;
 
@@ -267,7 +269,7 @@ static void conn_addresses_watch(struct gx_conn *c)
 		addr_lost = !verbs_dev_has(dev, said, by_gid, &index);
 		lanes_set(v, w, addr_lost, index);
 		if (addr_lost != was)
-			way_say(c, w, addr_lost);
+			path_say(c, w, addr_lost);
 	}
 }
 
@@ -279,7 +281,7 @@ static void lane_fault(struct verbs_lane *l, int err)
 }
 
 /* Is there no use in waiting for its queue pairs? */
-static bool way_is_gone(const struct verbs_way *w)
+static bool path_is_gone(const struct verbs_path *w)
 {
 	return w->dev->removed || atomic_load_explicit(&w->broken, memory_order_relaxed);
 }
@@ -303,19 +305,19 @@ static bool side_is_stuck(const struct gx_conn *c, const struct verbs_qp *q, str
 	return now_ns - s->stuck_ns > patience_ns(c);
 }
 
-/* A device that does not flush it, a peer that does not reset its end, or a way that is cut would
+/* A device that does not flush it, a peer that does not reset its end, or a path that is cut would
  * hold operations for ever, and their memory. A core that its program pauses is no reason. */
 static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct verbs_qp *q,
 		       struct verbs_side *s, uint64_t now_ns)
 {
-	bool has_other = verbs_mend_has_other(l, q->way), addr_lost = l->way[q->way].addr_lost,
+	bool has_other = verbs_mend_has_other(l, q->path), addr_lost = l->path[q->path].addr_lost,
 	     late;
 	bool stuck = side_is_stuck(c, q, s, now_ns);
 	int state = qp_state(q);
 
 	if (state == VERBS_QP_UP && (addr_lost || (has_other && qp_dev(l, q)->port_down)))
 		verbs_qp_error(l, q); /* at once: it would try in vain for a second */
-	if (state == VERBS_QP_UP && !q->sick && !way_is_gone(&l->way[q->way])) {
+	if (state == VERBS_QP_UP && !q->sick && !path_is_gone(&l->path[q->path])) {
 		s->down_ns = s->vain = 0;
 		return;
 	}
@@ -326,11 +328,11 @@ static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct ver
 		/* READY: connected, and its proof has no answer yet, not even that there is none. */
 		lane_fault(l, s->vain || addr_lost || state == VERBS_QP_READY ? -ENETUNREACH
 									      : -ENODEV);
-	else if (has_other && (stuck || way_is_gone(&l->way[q->way])))
+	else if (has_other && (stuck || path_is_gone(&l->path[q->path])))
 		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 }
 
-/* The ways that carry something, or may soon, as bits. */
+/* The paths that carry something, or may soon, as bits. */
 static uint32_t lane_hopes(const struct gx_conn *c, struct verbs_lane *l, unsigned lane,
 			   uint64_t now_ns)
 {
@@ -342,21 +344,21 @@ static uint32_t lane_hopes(const struct gx_conn *c, struct verbs_lane *l, unsign
 		bool late = s->down_ns && now_ns - s->down_ns > patience_ns(c);
 
 		if (qp_state(&l->qp[i]) != VERBS_QP_DEAD && !late &&
-		    !way_is_gone(&l->way[l->qp[i].way]))
-			hopes |= 1u << l->qp[i].way;
+		    !path_is_gone(&l->path[l->qp[i].path]))
+			hopes |= 1u << l->qp[i].path;
 	}
 	return hopes;
 }
 
-static void ways_say(struct gx_conn *c, uint32_t lost)
+static void paths_say(struct gx_conn *c, uint32_t lost)
 {
 	struct verbs_conn *v = verbs_conn_of(c);
 
-	for (unsigned w = 0; w < v->plan.nr_ways; w++) {
+	for (unsigned w = 0; w < v->plan.nr_paths; w++) {
 		if (!((lost ^ v->lost) >> w & 1))
 			continue;
 		gx_warn("peer %s: the way by %s %s", c->peer_name,
-			verbs_rails_of(c->gx)->dev[v->plan.way[w].own]->name,
+			verbs_rails_of(c->gx)->dev[v->plan.path[w].own]->name,
 			!(lost >> w & 1) ? "works again"
 			: conn_hole_b(c, w)
 				? "carries small packets alone (is its MTU that of the ports?): "
@@ -366,10 +368,10 @@ static void ways_say(struct gx_conn *c, uint32_t lost)
 	v->lost = lost;
 }
 
-void conn_ways_watch(struct gx_conn *c, uint64_t now_ns)
+void verbs_paths_watch(struct gx_conn *c, uint64_t now_ns)
 {
 	struct verbs_conn *v = verbs_conn_of(c);
-	uint32_t all = (1u << v->plan.nr_ways) - 1, hopes = 0;
+	uint32_t all = (1u << v->plan.nr_paths) - 1, hopes = 0;
 
 	conn_addresses_watch(c);
 	for (unsigned k = 0; k < v->nr_qps; k++) {
@@ -380,7 +382,7 @@ void conn_ways_watch(struct gx_conn *c, uint64_t now_ns)
 		if (q && (qp_state(q) != VERBS_QP_DEAD || !v->side[k].peer_gone))
 			side_watch(c, l, q, &v->side[k], now_ns);
 	}
-	if (v->plan.nr_ways == 1)
+	if (v->plan.nr_paths == 1)
 		return;
 	for (unsigned i = 0; i < v->nr_lanes; i++) {
 		uint32_t own = v->lane[i] ? lane_hopes(c, v->lane[i], i, now_ns) : all;
@@ -391,5 +393,5 @@ void conn_ways_watch(struct gx_conn *c, uint64_t now_ns)
 		if (!own)
 			lane_fault(v->lane[i], -ENETUNREACH);
 	}
-	ways_say(c, all & ~hopes);
+	paths_say(c, all & ~hopes);
 }
