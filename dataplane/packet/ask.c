@@ -122,7 +122,8 @@ static bool ask_send_one(struct pkt_ep *e, struct pkt_ask *a, uint32_t i, struct
 	return true;
 }
 
-/* The operation of @a, if its packets may go out now. Else give it up, or begin its message again
+/* The operation of @a, if its packets may go out now. Otherwise give it up, or begin its message
+ * again
  * with the quantum that the path carries now. */
 static uint32_t ask_op_ready(struct pkt_ep *e, const struct pkt_ask *a)
 {

@@ -528,7 +528,7 @@ void in_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	const struct msg_shape *shape;
 	int err = 0, full = 0;
 
-	/* Else an OPEN with AGAIN could take a slot from its message without taking it over. */
+	/* Otherwise an OPEN with AGAIN could take a slot from its message without taking it over. */
 	if (!(rec->flags & GX_REC_SLOT) != !(rec->open.token & PKT_SLOT_BIT)) {
 		rx_fault(e, -EPROTO);
 		return;

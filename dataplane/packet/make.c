@@ -61,8 +61,8 @@ uint32_t make_ack_bound(const struct pkt_ep *e)
 	       8 * (GX_WIRE_DONE_WORDS - (uint32_t)__builtin_popcount(e->rx.done_used));
 }
 
-/* Where ACKs are lost, each one tells all words, so the next one makes up for a lost one. Else an
- * ACK tells only words that are new. */
+/* Where ACKs are lost, each one tells all words, so the next one makes up for a lost one. Otherwise
+ * an ACK tells only words that are new. */
 static void make_ack_done(struct pkt_ep *e, struct gx_wire_ack *ack)
 {
 	uint32_t which = e->lossless ? e->rx.done_due : e->rx.done_used;

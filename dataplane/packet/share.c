@@ -8,7 +8,7 @@
  * pool, divided by the number of endpoints that want some. The last quarter is for the first credit
  * of idle peers, and for peers that come later. Nobody can take credit back from a peer, which may
  * be stopped, slow or hostile. So credit lapses here instead: its buffers go to others. A packet
- * that comes on lapsed credit is taken if there is a buffer. Else it is dropped, as a network
+ * that comes on lapsed credit is taken if there is a buffer. Otherwise it is dropped, as a network
  * would, and sent again. Credit lapses only while some endpoint wants more than there is for it.
  * Credit above a share lapses after a few looks. All credit of a peer lapses that uses nothing for
  * longer; such a peer has no share until it uses something. So nobody waits for such a peer,

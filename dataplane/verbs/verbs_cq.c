@@ -213,7 +213,7 @@ void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status)
 {
 	int state = qp_state(q);
 
-	/* Else it is flushed because the connection ends. The core may see that before it hears why. */
+	/* Otherwise it is flushed because the connection ends. The core may see that before it hears why. */
 	if (!l->fail_err && !atomic_load_explicit(&l->ending, memory_order_relaxed)) {
 		l->nr_lost++;
 		gx_stat_add(&l->core->loop.stats, GX_STAT_VERBS_QPS_LOST, 1);

@@ -49,7 +49,7 @@ void verbs_dials_init(struct verbs_dials *ds);
 void verbs_dials_close(struct verbs_dials *ds);
 /** verbs_dial() - Have @d run, whose .to and .run are set. It stays until it is no longer out. */
 void verbs_dial(struct verbs_dials *ds, struct verbs_dial *d);
-/** verbs_dial_cancel() - If it has not begun, it is done. Else nothing happens. */
+/** verbs_dial_cancel() - If it has not begun, it is done; otherwise nothing happens. */
 void verbs_dial_cancel(struct verbs_dials *ds, struct verbs_dial *d);
 /** verbs_dial_take() - What has it said? Told once; 0 where there is nothing. It is not out. */
 int verbs_dial_take(struct verbs_dial *d);

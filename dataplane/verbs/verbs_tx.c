@@ -327,7 +327,7 @@ static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct 
 }
 
 /* The queue pair to send a request of @of again. If none of the operation's paths takes it, @of itself:
- * its path had the keys. Else two that work could each wait for the other's path, for ever. */
+ * its path had the keys. Otherwise two queue pairs that work could each wait for the other's path, for ever. */
 static struct verbs_qp *redo_qp(struct verbs_lane *l, struct verbs_qp *of,
 				const struct verbs_op *op, uint32_t len)
 {
