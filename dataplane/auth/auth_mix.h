@@ -36,7 +36,8 @@ struct auth_tick {
 /** auth_rings_tick() - Make the keys of a lane or socket that are due, and ask and answer. Return: 0;
  * -EKEYEXPIRED: the peer has not answered for long; -EPROTO: it has broken the exchange. */
 int auth_rings_tick(struct auth_ring *tx, struct auth_ring *rx, const struct auth_tick *t);
-/** auth_rings_take() - The peer's word about a lane or socket. Return: 0; -EPROTO: not now, or not so. */
+/** auth_rings_take() - The peer's word about a lane or socket. Return: 0; -EPROTO: not now, or not
+ * so. */
 int auth_rings_take(struct auth_ring *tx, struct auth_ring *rx, const struct auth_word *w);
 
 #endif

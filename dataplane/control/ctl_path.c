@@ -52,7 +52,8 @@ int ctl_path_port_find(const struct gx_hello *h, const char *name)
 
 /* ---- Several ports ---- */
 
-/* Is pair of ports @b like @a, at both ends? The lanes share one quantum, and the guarantees of one port. */
+/* Is pair of ports @b like @a, at both ends? The lanes share one quantum, and the guarantees of one
+ * port. */
 static bool pair_is_alike(const struct ctl_conn *cc, const struct gx_hello_pair *a,
 			  const struct gx_hello_pair *b)
 {

@@ -21,8 +21,8 @@
 #define WAKE_LOOK_NS 100000000
 
 /* When each turn looks at the port: while packets come at least so often, and with more endpoints
- * than so many to ask. Otherwise the port has a look after a part of the quiet time so far, so the first
- * packet waits for that part of its distance from the one before. */
+ * than so many to ask. Otherwise the port has a look after a part of the quiet time so far, so the
+ * first packet waits for that part of its distance from the one before. */
 #define WAKE_HEARD_NS	 1000000
 #define WAKE_FEW	 16
 #define WAKE_QUIET_SHIFT 6 /* a 64th */

@@ -181,8 +181,8 @@ static int verbs_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	return gx_link_pkt_ops.ep_open(ep, local);
 }
 
-/* The fastest path has the window that was agreed. Another one has less: as many bytes as pass in the
- * same time, so the last chunks of an operation do not wait there. */
+/* The fastest path has the window that was agreed. Another one has less: as many bytes as pass in
+ * the same time, so the last chunks of an operation do not wait there. */
 static void lane_sizes(struct verbs_lane *l, const struct verbs_conn *v,
 		       const struct gx_hello_lanes *agreed)
 {

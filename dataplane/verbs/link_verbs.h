@@ -28,8 +28,8 @@ struct verbs_conn {
 						    k % nr_lanes */
 	struct verbs_plan plan;			 /* its paths and queue pairs */
 	uint32_t lost; /* bit i: the log says that path i carries nothing */
-	/* Of each path: what the peer was told of our port, and the device's address_gen when it was
-	 * last looked at. Bit i of addr_lost: the port of path i has lost its address */
+	/* Of each path: what the peer was told of our port, and the device's address_gen when it
+	 * was last looked at. Bit i of addr_lost: the port of path i has lost its address */
 	struct verbs_port said[VERBS_PATHS_MAX];
 	uint32_t said_gen[VERBS_PATHS_MAX];
 	uint32_t addr_lost;

@@ -210,8 +210,8 @@ int verbs_conn_hear(struct gx_conn *c, const uint8_t *b, uint32_t len);
  * something else than 0. The first call waits a part of a millisecond. Return: 1: yes; 0: not
  * yet; -ENETUNREACH, -EIO, -ENODEV, -EPROTO, -ETIMEDOUT with gx_error(). */
 int verbs_conn_prove(struct gx_conn *c);
-/** verbs_conn_path() - That no packet gets through between the devices, with their names and what to
- * do, for people. */
+/** verbs_conn_path() - That no packet gets through between the devices, with their names and what
+ * to do, for people. */
 void verbs_conn_path(const struct gx_conn *c, char *buf, size_t room);
 /** verbs_conn_text() - Its paths and their queue pairs, for people. */
 void verbs_conn_text(const struct gx_conn *c, char *buf, size_t room);

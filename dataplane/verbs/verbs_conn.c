@@ -474,8 +474,8 @@ static int prove_begin(struct verbs_conn *v)
 	return ret;
 }
 
-/* Is nothing to be waited for? Each lane needs a path that works; one that has a single path, all of
- * its queue pairs. Return: 1: it is proven; 0: not yet; -1: it is not, and will not be. */
+/* Is nothing to be waited for? Each lane needs a path that works; one that has a single path, all
+ * of its queue pairs. Return: 1: it is proven; 0: not yet; -1: it is not, and will not be. */
 static int prove_state(const struct verbs_conn *v)
 {
 	bool works[GX_HELLO_LANES] = {false};

@@ -16,9 +16,9 @@
 /* ---- Immediates ---- */
 
 /* A put with GX_OP_IMM sends an immediate after its chunks on each queue pair that has some; the
- * receiver notifies its user when it has them all. A queue pair delivers a send after the writes before it, so
- * the bytes are in place then. An immediate that was sent twice, because its first acknowledgement was lost,
- * counts once. */
+ * receiver notifies its user when it has them all. A queue pair delivers a send after the writes
+ * before it, so the bytes are in place then. An immediate that was sent twice, because its first
+ * acknowledgement was lost, counts once. */
 void verbs_imm_put(uint8_t b[VERBS_IMM_B], const struct verbs_imm *n)
 {
 	memset(b, 0, VERBS_IMM_B);
@@ -192,8 +192,8 @@ static void wr_refused(struct verbs_lane *l, struct verbs_qp *q, const struct ve
 /* ---- Queue pairs ---- */
 
 /* Errors in which the device blames the request: others of the same operation would fail, too. It
- * gives the other statuses also for faults of the path: soft RoCE says LOC_QP_OP_ERR when the network
- * interface goes down or there is no room for a packet, and a peer's device REM_OP_ERR or
+ * gives the other statuses also for faults of the path: soft RoCE says LOC_QP_OP_ERR when the
+ * network interface goes down or there is no room for a packet, and a peer's device REM_OP_ERR or
  * REM_INV_REQ_ERR for its own queue pair. These are tried again, VERBS_TRIES times at most. */
 int verbs_wc_errno(int status)
 {
@@ -213,7 +213,8 @@ void qp_fail(struct verbs_lane *l, struct verbs_qp *q, int status)
 {
 	int state = qp_state(q);
 
-	/* Otherwise it is flushed because the connection ends. The core may see that before it hears why. */
+	/* Otherwise it is flushed because the connection ends. The core may see that before it
+	 * hears why. */
 	if (!l->fail_err && !atomic_load_explicit(&l->ending, memory_order_relaxed)) {
 		l->nr_lost++;
 		gx_stat_add(&l->core->loop.stats, GX_STAT_VERBS_QPS_LOST, 1);
@@ -237,8 +238,8 @@ void qp_try_drained(struct verbs_qp *q)
 }
 
 /* How many queue pairs have failed with this request? One outage of a path fails all of them, each
- * with another request, and that says nothing of the operation. An immediate is made anew each time, so
- * its put counts how often one of its immediates failed that had failed before. */
+ * with another request, and that says nothing of the operation. An immediate is made anew each
+ * time, so its put counts how often one of its immediates failed that had failed before. */
 static unsigned wr_tries(struct verbs_lane *l, struct verbs_wr *wr)
 {
 	struct verbs_tell *t = &l->op[wr->op].tell;

@@ -628,8 +628,8 @@ int verbs_path_check(const struct verbs_dev *dev, const struct verbs_port *peer)
 	return is_ethernet ? path_ethernet(dev, peer) : path_infiniband(dev, peer);
 }
 
-/* InfiniBand has no path between subnets without a router. The length of an Ethernet network's prefix
- * is not known: addresses that share more are nearer, up to where hosts begin at the latest. */
+/* InfiniBand has no path between subnets without a router. The length of an Ethernet network's
+ * prefix is not known: addresses that share more are nearer, up to where hosts begin at the latest. */
 unsigned verbs_path_near(const struct verbs_dev *dev, const struct verbs_port *peer)
 {
 	unsigned max = gid_is_ipv4(peer->gid) ? 120 : 64, n = 0;

@@ -104,8 +104,8 @@ const char *verbs_gid_text(const uint8_t gid[16], char text[VERBS_GID_TEXT_MAX])
 /** verbs_path_check() - Can packets go between @dev and the device of @peer? Return: 0, -EINVAL,
  * -EOPNOTSUPP with gx_error(). */
 int verbs_path_check(const struct verbs_dev *dev, const struct verbs_port *peer);
-/** verbs_path_near() - Of two paths that pass verbs_path_check(), which one stays in its own network,
- * as far as GIDs tell? Higher is better. */
+/** verbs_path_near() - Of two paths that pass verbs_path_check(), which one stays in its own
+ * network, as far as GIDs tell? Higher is better. */
 unsigned verbs_path_near(const struct verbs_dev *dev, const struct verbs_port *peer);
 
 /* -- verbs_rails.c; any thread -- */

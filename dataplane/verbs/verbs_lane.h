@@ -126,8 +126,8 @@ struct verbs_lane {
 	const struct verbs_region *region; /* GX_REGIONS_MAX, of the connection */
 	uint32_t chunk_b, inline_b;	   /* most bytes of a request; of one that needs no key */
 	unsigned next;			   /* queue pair to look at first */
-	/* Bit i: queue pair i has nr_pend; nr_again, perhaps; requests of redo; immediates taken that the
-	 * peer has yet to hear of, perhaps. So a turn looks at these queue pairs alone. */
+	/* Bit i: queue pair i has nr_pend; nr_again, perhaps; requests of redo; immediates taken
+	 * that the peer has yet to hear of, perhaps. So a turn looks at these queue pairs alone. */
 	uint64_t pend, again, redo, owes;
 	unsigned nr_ops, nr_free;
 	uint64_t deadline_ns; /* earliest; UINT64_MAX: none */
@@ -161,8 +161,8 @@ bool verbs_qps_connect_due(const struct verbs_lane *l);
  * does not flush it. */
 void verbs_qps_event(struct verbs_lane *l, const struct ibv_cq *cq, const struct ibv_qp *qp,
 		     bool fatal);
-/** verbs_path_broken() - Completions of the path are lost: nothing of it can be known any more. If no
- * other is left, the endpoint fails. Core, control thread. */
+/** verbs_path_broken() - Completions of the path are lost: nothing of it can be known any more. If
+ * no other is left, the endpoint fails. Core, control thread. */
 void verbs_path_broken(struct verbs_lane *l, struct verbs_path *w);
 static inline uint8_t verbs_probes(const struct verbs_lane *l, const struct verbs_qp *q)
 {
@@ -191,8 +191,9 @@ void op_queue(struct verbs_lane *l, struct verbs_op *op); /* something is left t
 void op_try_end(struct verbs_lane *l, struct verbs_op *op);
 void op_set_status(struct verbs_lane *l, struct verbs_op *op, int status);
 void ops_deadlines(struct verbs_lane *l, uint64_t now_ns);
-/** ops_paths() - A queue pair has failed or is UP: operations under way take the paths that work now for
- * all that is not posted. Those end that no path carries any more. Does nothing where there is one. */
+/** ops_paths() - A queue pair has failed or is UP: operations under way take the paths that work
+ * now for all that is not posted. Those end that no path carries any more. Does nothing where there
+ * is one. */
 void ops_paths(struct verbs_lane *l);
 void ops_lost(struct verbs_lane *l); /* the same when l->lost has changed */
 

@@ -93,16 +93,17 @@ static void side_connected(struct verbs_lane *l, struct verbs_qp *q, struct verb
 		ret = verbs_mend_later(l, q, s, ret);
 	if (!ret)
 		return;
-	/* The peer counts on it, and would wait for its immediates: so the path ends, or the connection. */
+	/* The peer counts on it, and would wait for its immediates: so the path ends, or the
+	 * connection. */
 	if (verbs_mend_has_other(l, q->path))
 		atomic_store_explicit(&q->quit, true, memory_order_relaxed);
 	else
 		atomic_store_explicit(&l->ep->fault, -ENODEV, memory_order_release);
 }
 
-/* Is it too early to connect? While its port has no address or is down, or a life was in vain shortly
- * before; and then one queue pair of a path tries at a time, the first one. A connection of one path
- * tries at once, if its port has an address. */
+/* Is it too early to connect? While its port has no address or is down, or a life was in vain
+ * shortly before; and then one queue pair of a path tries at a time, the first one. A connection of
+ * one path tries at once, if its port has an address. */
 static bool side_holds(const struct verbs_lane *l, const struct verbs_qp *q,
 		       const struct verbs_side *s, uint64_t now_ns)
 {

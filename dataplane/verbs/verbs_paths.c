@@ -322,7 +322,8 @@ static void side_watch(const struct gx_conn *c, struct verbs_lane *l, struct ver
 		return;
 	}
 	s->down_ns = s->down_ns ? s->down_ns : now_ns;
-	/* The end whose port has lost its address knows why: it gives up one time-out before the peer. */
+	/* The end whose port has lost its address knows why: it gives up one time-out before the
+	 * peer. */
 	late = now_ns - s->down_ns + (addr_lost ? c->agreed.peer_timeout_ns : 0) > patience_ns(c);
 	if (late && (!has_other || state == VERBS_QP_DEAD)) /* dead: the peer does not answer */
 		/* READY: connected, and its proof has no answer yet, not even that there is none. */

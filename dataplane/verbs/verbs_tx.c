@@ -86,8 +86,8 @@ static void qp_flush(struct verbs_lane *l, struct verbs_qp *q)
 	if (!n)
 		return;
 	q->nr_pend = 0;
-	/* It failed after they were made. What was before them is lost, so an immediate among them would
-	 * come too early. */
+	/* It failed after they were made. What was before them is lost, so an immediate among them
+	 * would come too early. */
 	if (qp_state(q) != VERBS_QP_UP) {
 		qp_unsend(l, q, n);
 		qp_try_drained(q);
@@ -183,8 +183,8 @@ static void imm_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_imm *
 	wr->send_flags = l->inline_b >= VERBS_IMM_B ? IBV_SEND_INLINE : 0;
 }
 
-/* The queue pair for immediate @part. In order behind the bytes: that of the bytes themselves. If one of
- * these failed, any, when all bytes have been acknowledged. NULL: wait. */
+/* The queue pair for immediate @part. In order behind the bytes: that of the bytes themselves. If
+ * one of these failed, any, when all bytes have been acknowledged. NULL: wait. */
 static struct verbs_qp *imm_qp(struct verbs_lane *l, struct verbs_op *op, unsigned part)
 {
 	struct verbs_qp *q = &l->qp[part];
@@ -310,8 +310,8 @@ bool tx_queue(struct verbs_lane *l)
 
 /* ---- Again ---- */
 
-/* It is not sent again as it was: it has landed, its operation ends early, or it is an immediate, which
- * has to wait for the bytes of its put. tx_queue() goes on with the operation. */
+/* It is not sent again as it was: it has landed, its operation ends early, or it is an immediate,
+ * which has to wait for the bytes of its put. tx_queue() goes on with the operation. */
 static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct verbs_wr *wr,
 			bool over)
 {
@@ -326,8 +326,9 @@ static void redo_settle(struct verbs_lane *l, struct verbs_op *op, const struct 
 	op_queue(l, op);
 }
 
-/* The queue pair to send a request of @of again. If none of the operation's paths takes it, @of itself:
- * its path had the keys. Otherwise two queue pairs that work could each wait for the other's path, for ever. */
+/* The queue pair to send a request of @of again. If none of the operation's paths takes it, @of
+ * itself: its path had the keys. Otherwise two queue pairs that work could each wait for the
+ * other's path, for ever. */
 static struct verbs_qp *redo_qp(struct verbs_lane *l, struct verbs_qp *of,
 				const struct verbs_op *op, uint32_t len)
 {

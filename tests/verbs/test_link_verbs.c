@@ -27,9 +27,9 @@
 #include "packet/pkt.h"
 #include "verbs/verbs_rig.h"
 
-/* Peer time-out of ends whose path is cut: a quarter of the time in which they give it up. Where this
- * program has no CPU for so long, its cores have not seen that a queue pair failed in vain, and the
- * reason is another one. */
+/* Peer time-out of ends whose path is cut: a quarter of the time in which they give it up. Where
+ * this program has no CPU for so long, its cores have not seen that a queue pair failed in vain,
+ * and the reason is another one. */
 #define CUT_NS 1250000000
 
 /* ---- Tests ---- */
@@ -551,8 +551,8 @@ static void unanswered(unsigned devices)
 	script.look_ms = LOOK_MS;
 }
 
-/* The server finds none of the client: one look for all queue pairs of a path, all paths at a time, and
- * the client hears why. */
+/* The server finds none of the client: one look for all queue pairs of a path, all paths at a time,
+ * and the client hears why. */
 static void look__in_vain_at_set_up(void **state)
 {
 	static const char *const of[][2] = {{"script0", "script2"},
@@ -600,7 +600,8 @@ static void look__in_vain_again_and_again(void **state)
 	rig_free(r);
 }
 
-/* A path is cut, whose queue pairs are tried again and again: those of the other are mended meanwhile. */
+/* A path is cut, whose queue pairs are tried again and again: those of the other are mended
+ * meanwhile. */
 static void look__in_vain_of_one_path(void **state)
 {
 	uint64_t until_ns;

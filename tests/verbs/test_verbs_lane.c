@@ -716,8 +716,8 @@ static void qp__fails_landed(void **state)
 	}
 }
 
-/* The put had landed with its immediate when the queue pair failed, and nobody has told the sender so. The
- * receiver was notified: the bytes are its own again, and nobody writes them a second time. */
+/* The put had landed with its immediate when the queue pair failed, and nobody has told the sender
+ * so. The receiver was notified: the bytes are its own again, and nobody writes them a second time. */
 static void landed_is_not_sent_again(uint32_t imms)
 {
 	struct rig *r = rig_new(2);
@@ -754,8 +754,8 @@ static void qp__landed_is_not_sent_again(void **state)
 	landed_is_not_sent_again(UINT32_MAX); /* the number of immediates wraps with this one */
 }
 
-/* An immediate was taken behind a read whose answer may be lost: the write between them is not sent again,
- * the read is. */
+/* An immediate was taken behind a read whose answer may be lost: the write between them is not sent
+ * again, the read is. */
 static void qp__read_before_an_imm(void **state)
 {
 	struct rig *r = rig_new(1);
@@ -993,8 +993,9 @@ static void qp__refuses_posts(void **state)
 	rig_free(r);
 }
 
-/* The device takes the first chunk of a list of sixteen, and refuses the others. Their immediate does not
- * go before they have gone, and the first one, which asked for no completion, is not waited for. */
+/* The device takes the first chunk of a list of sixteen, and refuses the others. Their immediate
+ * does not go before they have gone, and the first one, which asked for no completion, is not
+ * waited for. */
 static void qp__refused_before_imm(void **state)
 {
 	struct rig *r = rig_new(1);
@@ -1955,8 +1956,8 @@ static void reg__is_refused_with_eio(void **state)
 	rig_free(r);
 }
 
-/* The device may still write immediates: their memory is not used for something else before the device
- * is closed. */
+/* The device may still write immediates: their memory is not used for something else before the
+ * device is closed. */
 static void lane__is_not_ended(void **state)
 {
 	unsigned *const keep[] = {&script.keep_qp, &script.keep_cq, &script.keep_mr};

@@ -604,8 +604,8 @@ static void path__loses_large_packets_and_is_the_only_one(void **state)
 
 /* ---- Addresses ---- */
 
-/* Its GID is another one now: the other path goes on, and new connections take the new GID. The first
- * one works again when it has that back. */
+/* Its GID is another one now: the other path goes on, and new connections take the new GID. The
+ * first one works again when it has that back. */
 static void gid__changes(void **state)
 {
 	char text[512];
@@ -763,8 +763,8 @@ static void lid__changes(void **state)
 	rig_free(r);
 }
 
-/* A put that began while one path was lost: its bytes that are not posted take that path when it works
- * again. */
+/* A put that began while one path was lost: its bytes that are not posted take that path when it
+ * works again. */
 static void path__comes_back_to_operations(void **state)
 {
 	struct rig *r = rig_two(4);
@@ -822,8 +822,8 @@ static void post_box_open(struct rig *r)
 	post_box.n = 0;
 }
 
-/* What it had under way does not go by the other one before the peer has ended its own queue pairs: a
- * late packet could still land there. */
+/* What it had under way does not go by the other one before the peer has ended its own queue pairs:
+ * a late packet could still land there. */
 static void device__removed_and_the_peer_is_slow(void **state)
 {
 	struct rig *r = rig_two(4);
@@ -842,8 +842,8 @@ static void device__removed_and_the_peer_is_slow(void **state)
 	rig_free(r);
 }
 
-/* Its queue pairs wait for its port, which comes up as it goes. The core leaves them now, so the control
- * thread does not connect them. */
+/* Its queue pairs wait for its port, which comes up as it goes. The core leaves them now, so the
+ * control thread does not connect them. */
 static void device__removed_while_its_port_was_down(void **state)
 {
 	struct rig *r = rig_two(4);
@@ -919,8 +919,8 @@ static void device__does_not_flush(void **state)
 	}
 }
 
-/* Immediates that the peer has not heard of do not count twice, nor are they lost: of many small puts,
- * each is told once. */
+/* Immediates that the peer has not heard of do not count twice, nor are they lost: of many small
+ * puts, each is told once. */
 static void device__removed_among_imms(void **state)
 {
 	enum { N = 200 };
@@ -1051,8 +1051,8 @@ static struct gx_op put_of(struct gx_mem *mem, uint64_t off)
 			      .token = TOKEN};
 }
 
-/* Both paths fail. Bytes of two GPUs, each near the device of the other path, have to go again. The paths
- * work again at the same time. */
+/* Both paths fail. Bytes of two GPUs, each near the device of the other path, have to go again. The
+ * paths work again at the same time. */
 static void gpu__near_crosswise(void **state)
 {
 	struct rig *r = rig_two(2);
