@@ -44,8 +44,8 @@ struct log_last {
 static _Atomic int log_level = GX_LOG_WARN;
 static _Atomic int log_format = GX_LOG_TEXT;
 static const char *_Atomic log_name = "gx";
-static _Atomic uint64_t log_drops; /* lines dropped so far */
-static uint64_t log_told;	   /* of these, the log has reported so many; under log_lock */
+static _Atomic uint64_t log_drops;		/* lines dropped so far */
+static uint64_t log_reported;			/* of these; under log_lock */
 static struct log_last log_lasts[LOG_LAST_MAX]; /* under log_lock */
 static struct log_last
 	log_kinds[LOG_LAST_MAX]; /* the last of each kind about peers; under log_lock */
@@ -289,20 +289,20 @@ static bool log_line(int level, const char *line, uint64_t more)
 	o.len = 0;
 	put = !fstat(STDERR_FILENO, &st);
 	o.journal = put && log_journal(&st);
-	if (drops != log_told && log_format == GX_LOG_TEXT && !o.journal) {
+	if (drops != log_reported && log_format == GX_LOG_TEXT && !o.journal) {
 		out_say(&o, "gx: %" PRIu64 " lines of this log were dropped: nobody read it\n",
-			drops - log_told);
-	} else if (drops != log_told) {
+			drops - log_reported);
+	} else if (drops != log_reported) {
 		char text[64];
 
 		snprintf(text, sizeof(text), "%" PRIu64 " lines of this log were dropped",
-			 drops - log_told);
+			 drops - log_reported);
 		out_line(&o, GX_LOG_WARN, text, 0);
 	}
 	out_line(&o, level, line, more);
 	put = put && log_put(&st, o.buf, o.len);
 	if (put)
-		log_told = drops;
+		log_reported = drops;
 	else
 		atomic_fetch_add_explicit(&log_drops, 1, memory_order_relaxed);
 	return put;

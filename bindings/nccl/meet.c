@@ -124,9 +124,9 @@ static void close_take(struct peer *p, const struct msg *m)
 
 static bool ask_first_wrong(void)
 {
-	bool first = !plug.wrong_token_told;
+	bool first = !plug.wrong_token_said;
 
-	plug.wrong_token_told = true;
+	plug.wrong_token_said = true;
 	return first;
 }
 

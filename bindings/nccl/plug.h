@@ -310,7 +310,7 @@ struct plug {
 	unsigned first_core; /* that the next connection begins with: peers may have fewer cores */
 	struct stray stray[STRAYS_MAX];
 	unsigned nr_strays;
-	bool wrong_token_told;
+	bool wrong_token_said;
 	bool keeps;	/* the keeper runs, ... */
 	bool keep_due;	/* ... has something to do at once, ... */
 	bool keep_ends; /* ... or is to end */

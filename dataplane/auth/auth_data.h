@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Keys of data: what the packets of a lane, and the records of a data socket, are sealed with. The
- * bootstrap's TLS and an exchange beside it give a secret for each direction (gx_conn.secret). The
+ * bootstrap's TLS and an exchange of gx's own give a secret for each direction (gx_conn.secret). The
  * control thread makes a key of it, and the secret of the next phase (docs/wire.md). Control path, but for what a core does with
  * a finished key.
  */

@@ -79,7 +79,7 @@ int auth_key_check(struct gx_auth_key *key)
 	return 0;
 }
 
-/* The words of a file; each takes the text behind the blank. Return: NULL, or what is wrong. */
+/* The words of a file; each takes the text after the blank. Return: NULL, or what is wrong. */
 static const char *name_take(struct gx_auth_key *k, const char *text)
 {
 	if (strlen(text) >= sizeof(k->name))

@@ -10,7 +10,7 @@
 #include "auth/auth_data.h"
 
 #define AUTH_TLS_NAME_MAX  33	/* of a key's name, with AUTH_TLS_BOUND and the final 0 */
-#define AUTH_TLS_BOUND	   '+'	/* behind it: the secret is that of the key and the server's name */
+#define AUTH_TLS_BOUND	   '+'	/* after it: the secret is that of the key and the server's name */
 #define AUTH_TLS_FIRST_MAX 1024 /* bytes of a client's first record */
 #define AUTH_TLS_ALERT_B   7
 

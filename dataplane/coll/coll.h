@@ -15,7 +15,7 @@
 #include <pthread.h>
 
 /* A peer may be one depth ahead of the newest collective posted here. This rank's oldest may be one
- * depth behind that. */
+ * depth after that. */
 #define COLL_RING     (2 * GX_COLL_DEPTH)
 #define COLL_COPIES   4 /* parts of own shards under way */
 #define COLL_ADDR_MAX 64

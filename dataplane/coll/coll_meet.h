@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The messages of ranks beside the data path: while they meet, and when one fails. Private to
+ * The messages of ranks over TCP, apart from the data path: while they meet, and when one fails. Private to
  * coll_fail.c, coll_meet.c and coll_group.c.
  *
  * Each rank connects to rank 0 and sends its number and its address (NAME). Rank 0 sends all
  * addresses to all ranks (TABLE). Each rank connects to those below it and reports (MESHED). When
- * all have reported, rank 0 lets them begin (GO). These connections stay; the messages go beside
+ * all have reported, rank 0 lets them begin (GO). These connections stay; the messages go next to
  * the data path.
  */
 #ifndef GX_COLL_MEET_H

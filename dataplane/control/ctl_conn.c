@@ -118,7 +118,7 @@ void ctl_conn_closed_check(struct ctl_conn *cc)
 	conn_buffers_free(cc);
 }
 
-/* What the set-up has under way beside this socket ends. */
+/* What the set-up has under way, other than this socket, ends. */
 static void conn_forget(struct ctl_conn *cc)
 {
 	if (cc->pass)

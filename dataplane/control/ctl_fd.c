@@ -54,7 +54,7 @@ struct ctl_pass {
 	unsigned nr_fds;
 };
 
-_Static_assert(CTL_FDS_MAX <= GX_FDS_MAX, "room beside a message");
+_Static_assert(CTL_FDS_MAX <= GX_FDS_MAX, "room next to a message");
 
 static void pass_free(struct ctl_pass *p)
 {
@@ -339,7 +339,7 @@ static void prove_refused(struct ctl_pass *p, uint32_t len)
 		pass_fail(p, refuse_answer());
 	else if (!cc->tls && !p->ctl->gx->opts.insecure)
 		pass_fail(p, gx_refuse(e.reason, e.err, "%s", e.text));
-	else { /* only memory is not shared; behind the colon is what to do */
+	else { /* only memory is not shared; after the colon is what to do */
 		pass_close(p);
 		prove_without(cc, "%.*s", (int)strcspn(e.text, ":"), e.text);
 	}
@@ -446,7 +446,7 @@ int ctl_fd_prove(struct ctl_conn *cc)
 /* ---- Client: descriptors ---- */
 
 /* Linux looks into the queue, then, under another lock, whether the peer has closed. A server that
- * sends and closes between the two looks leaves its message behind an end-of-file. A server that
+ * sends and closes between the two looks leaves its message after an end-of-file. A server that
  * closes with a message of ours unread leaves a reset before its own message. */
 static void client_recv_done(struct gx_io *io, int res)
 {

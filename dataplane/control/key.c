@@ -70,7 +70,7 @@ static int key_check(const struct gx_key *key, uint64_t owner, const char *whose
 
 /* ---- At the owner ---- */
 
-/* A free place behind the named ones. The next one after the last, so that a place rests for as long
+/* A free place after the named ones. The next one after the last, so that a place rests for as long
  * as can be. */
 static int key_place(struct gx *gx)
 {

@@ -111,7 +111,7 @@ unsigned block_room(const struct block_q *q)
 	/* Each fragment may be too far from the base of the block before. */
 	if (!q->src_base)
 		return BLOCK_DEPTH - 1 - used + !s->nr_refs;
-	/* Each block behind the one being filled takes at least 256 fragments, whatever their
+	/* Each block after the one being filled takes at least 256 fragments, whatever their
 	 * segments. */
 	return (BLOCK_DEPTH - 1 - used) * GX_BLOCK_SEGS_MAX +
 	       GX_MIN(GX_BLOCK_SEGS_MAX - s->b.nr_seg, GX_BLOCK_DESCS_MAX - s->nr_refs);

@@ -324,7 +324,7 @@ static bool stream_has_room(const struct dma_stream *s)
 	return s->queued - s->done < DMA_OUT_MAX;
 }
 
-/* Spread short copies over the streams behind the first, so that several are under way at once. */
+/* Spread short copies over the streams after the first, so that several are under way at once. */
 static struct dma_stream *stream_choose(struct dma *d, uint64_t len)
 {
 	if (len > DMA_BULK_B)

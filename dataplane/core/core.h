@@ -170,12 +170,12 @@ struct gx_core {
 	uint64_t now_ns;    /* time of this turn */
 	struct submit_core *submit; /* submit.c's part */
 	struct {
-		struct note_in *head, **end; /* told, and not given back */
+		struct note_in *head, **end; /* given to the program, and not given back */
 		uint32_t odd;		/* how many; and places of .comps that such ones left */
 		uint32_t taken;		/* of .head, by the last gx_poll() */
 		struct notes *turn;	/* those that a turn looks after */
 		struct note_sink *sink; /* of a queue that takes them; NULL: none */
-		struct note_in *back;	/* that another queue had: told again, first */
+		struct note_in *back;	/* that another queue had: given again, first */
 		bool polled;		/* their poller is in the loop */
 	} notes;
 	struct help_board help; /* pieces of copies that other threads may do */
@@ -434,7 +434,7 @@ int op_check(const struct gx_op *op);
 	(1ull << 63) /* links local, verbs: in the token of an immediate: hidden */
 /* In gx_op.flags, of gx itself. */
 #define OP_HIDDEN (1u << 16) /* .imm is for core_note() */
-#define OP_MANY	  (1u << 17) /* it is one of many, which begin one behind the other */
+#define OP_MANY	  (1u << 17) /* it is one of many, which begin one after the other */
 
 /** core_token() - A token: the place in gx->region[], whether it is memory of a GPU, and 46 random
  * bits that keep guesses and former owners of that place out. Bit 63 is the links', for slots. */

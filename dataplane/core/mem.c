@@ -300,7 +300,7 @@ void gx_arena_unmap(struct gx_arena *a, void *ptr, size_t len)
 
 /* ---- Room in memory ---- */
 
-/* Read the number behind @key in a file of lines "key value", or a file that is one number (@key
+/* Read the number after @key in a file of lines "key value", or a file that is one number (@key
  * NULL). Return: false: no such file or number ("max" is none). */
 static bool file_number(const char *path, const char *key, uint64_t *out)
 {

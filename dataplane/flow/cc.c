@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 #define CC_Q		20 /* fraction bits of byte_ns_q */
-#define CC_BURST_PKTS	2  /* the pacer may be so far behind, at least */
+#define CC_BURST_PKTS	2  /* the pacer may be so late, at least */
 #define CC_BURST_B	65536
 #define CC_BURST_NS	CC_MS
 #define CC_LATE_PART	4 /* of the least round trip: a turn that comes later is late */
@@ -93,7 +93,7 @@ static uint64_t core_late_ns(const struct cc *c)
 	return c->rtt_min_ns == CC_NEVER ? 0 : c->rtt_min_ns / CC_LATE_PART;
 }
 
-/* How far may the pacer be behind? A turn comes now and then, so a few packets leave at once: 1 ms
+/* How late may the pacer be? A turn comes now and then, so a few packets leave at once: 1 ms
  * of the rate, 64 KiB at most (draft-ietf-ccwg-bbr, 5.6.3), or two packets. A core that was starved,
  * so that the path is not full, makes up for more of it: a quarter of a round trip, which the queue
  * of any sound path holds, as it does when the rate is probed. */

@@ -68,7 +68,7 @@ void cc_ack_end(struct cc *c, uint64_t now_ns);
 void cc_timeout(struct cc *c, uint64_t now_ns);
 
 struct cc_state {
-	enum cc_kind kind;	/* swift turns into rate beside a stream that fills the queue */
+	enum cc_kind kind;	/* swift turns into rate next to a stream that fills the queue */
 	const char *phase;	/* of the controller */
 	uint64_t in_flight_b;	/* bytes under way */
 	uint32_t in_flight;	/* packets under way */

@@ -166,7 +166,7 @@ struct cc {
 	/* sums, modulo 2^32 */
 	uint32_t delivered_b, lost_b, sent_b;
 	uint64_t delivered_ns, first_ns;
-	bool limited; /* until packets are told of that left after the first limited_b bytes */
+	bool limited; /* until packets are acknowledged that left after the first limited_b bytes */
 	uint32_t limited_b;
 	/* Likewise a sum, apart from the others: four in a row are read as one, just after one of them
 	 * was written, which waits for the write. */
@@ -182,7 +182,7 @@ struct cc {
 	/* pacer */
 	uint64_t byte_ns_q; /* ns for a byte << CC_Q */
 	uint64_t next_ns;   /* when the next packet may leave */
-	uint64_t debt_ns;   /* so far it may be behind, as of the last cc_room() */
+	uint64_t debt_ns;   /* so late it may be, as of the last cc_room() */
 	uint64_t asked_ns;  /* last cc_room(); 0: nothing waits */
 	bool held;	    /* by the pacer, then */
 

@@ -32,7 +32,7 @@
 #define RATE_MARK_PCT	  50 /* of what is told: too much under way */
 #define RATE_MARK_ROUNDS  2  /* of startup above it: the pipe is full */
 #define RATE_HEADROOM_PCT 85 /* of inflight_hi while cruising (2.7), ... */
-#define RATE_YIELD_PCT	  70 /* gx: ... beside others: what cubic keeps after a loss (RFC 9438, 4.6) */
+#define RATE_YIELD_PCT	  70 /* gx: ... with others: what cubic keeps after a loss (RFC 9438, 4.6) */
 #define RATE_MIN_PKTS	  4  /* window (2.9) */
 #define RATE_RENO_ROUNDS  63 /* between probes at most (5.3.3.5.1) */
 #define RATE_FEW_ROUNDS	  16 /* gx: and at least, or a path of few packets would always be probing */
@@ -104,7 +104,7 @@ static uint64_t inflight_of(const struct cc *c, uint64_t b_s, uint32_t pct)
 	return c->rate.phase == RATE_UP ? b + 2ull * c->packet_b : b;
 }
 
-/* gx: a probe beside others ends when they have lost packets, too. Cubic keeps 0.7 of its window; 0.85
+/* gx: a probe next to others ends when they have lost packets, too. Cubic keeps 0.7 of its window; 0.85
  * would take the rest from it, probe by probe. Alone the model's bytes and lumps are not cut: after a
  * start that a queue of a quarter ended, a sixth of the link would be idle until the next probe. */
 static uint64_t inflight_headroom(const struct cc *c)
@@ -214,7 +214,7 @@ static void up_start(struct cc *c, uint64_t now_ns, const struct cc_sample *s)
 	up_raise_slope(c);
 }
 
-/* gx: beside others whose windows grow the next probe waits, or cubic would lose again before it has
+/* gx: next to others whose windows grow the next probe waits, or cubic would lose again before it has
  * what it had. At 1 Gb/s and 10 ms that takes 9 s, not 63 round trips. Connections of gx become equal
  * the faster for probing. Who met no queue and no loss is alone, and his packets come late. */
 static bool others_grow(const struct cc *c, uint64_t now_ns)
@@ -541,7 +541,7 @@ static void signals_advance(struct cc_rate *r, const struct cc_sample *s)
 
 /* ---- Startup and drain (5.3.1, 5.3.2) ---- */
 
-/* gx: a window that still grows again behind a time-out says nothing. */
+/* gx: a window that still grows again after a time-out says nothing. */
 static void full_look(struct cc *c, const struct cc_sample *s)
 {
 	struct cc_rate *r = &c->rate;

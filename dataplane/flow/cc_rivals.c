@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Congestion control beside streams whose windows grow bit by bit, as cubic's and Reno's do: is there
+ * Congestion control next to streams whose windows grow bit by bit, as cubic's and Reno's do: is there
  * one, and how long does it need after a loss? Runs on the polling core.
  *
  * A window that grows makes rounds longer, span by span, and most of all from the first to the last.
  * Another connection of gx holds still or probes. A probe makes a short peak of the queue, which is one
  * span; then its window is another one, a step, or the same. So all pairs of spans are compared, as in
- * Kendall's rank correlation: where a window grows nearly all go up, behind a step three of four, and
+ * Kendall's rank correlation: where a window grows nearly all go up, after a step three of four, and
  * else half of them. A stream that nears what it had grows slowly, and the times of rounds jitter: once
  * seen, it is believed down to fewer pairs.
  */

@@ -65,7 +65,7 @@ void msg_win_set(struct msg_win *w, uint64_t pkt)
 	} else {
 		w->words[(pkt & w->mask) / 64] |= 1ull << (pkt & 63);
 	}
-	/* Move base over the bits that are set, and clear them behind it. */
+	/* Move base over the bits that are set, and clear them after it. */
 	while (w->base < w->nr_pkts) {
 		uint64_t *word = &w->words[(w->base & w->mask) / 64];
 		uint64_t rest = ~(*word >> (w->base & 63));

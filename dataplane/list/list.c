@@ -24,7 +24,7 @@ static int seg_check(const struct gx_seg *s, unsigned i)
 	return 0;
 }
 
-/* Add a segment to @list: to its last one, or behind. */
+/* Add a segment to @list: to its last one, or after it. */
 static void list_add(struct gx_list *list, const struct gx_seg *s, unsigned i)
 {
 	struct gx_link_seg *last = list->nr ? &list->seg[list->nr - 1] : NULL;

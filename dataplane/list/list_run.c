@@ -2,7 +2,7 @@
 /*
  * Lists, run by the core that owns the endpoint. A run never has more parts under way than half of
  * the endpoint's room, so that single operations pass. A put with a note is a run, too, of one segment
- * or none. The note goes beside the data of one segment, else behind them; list/note.h has the rest.
+ * or none. The note goes with the data of one segment, after those of several; list/note.h has the rest.
  */
 #include "list/list.h"
 
@@ -13,7 +13,7 @@
 
 #define LIST_RUNS    256	 /* under way on a core, of all its endpoints */
 #define LIST_PARTS   1024	 /* the same for parts */
-#define LIST_OWN     16		 /* runs that each endpoint has beside these */
+#define LIST_OWN     16		 /* runs that each endpoint has besides these */
 #define LIST_OWN_P   64		 /* the same for parts */
 #define LIST_BURST   64		 /* parts that a run begins in a turn */
 #define LIST_BURST_B (1u << 20)	 /* bytes of host memory after which it begins no other */
@@ -42,7 +42,7 @@ struct list_run {
 	struct gx_link_seg one; /* without a list */
 	uint32_t note, word;	/* its number; a short one */
 	uint8_t due;		/* halves of it to send: enum note_bit */
-	bool beside;		/* the data bring their half of it */
+	bool with_note;		/* the data bring their half of it */
 	uint32_t at;		/* segment to begin next */
 	uint32_t out;		/* parts under way */
 	uint32_t first;
@@ -225,7 +225,7 @@ static void note_begin(struct list_run *run)
 
 	run->note = n->number++;
 	run->due = NOTE_WHOLE;
-	run->beside = run->nr == 1 && run->len;
+	run->with_note = run->nr == 1 && run->len;
 	if (note_is_long(run)) {
 		n->busy |= 1ull << run->note % NOTES;
 		memcpy(note_out_at(n, run->note), run->op.note, run->op.note_len);
@@ -234,7 +234,7 @@ static void note_begin(struct list_run *run)
 	}
 }
 
-/* The segment of a run whose note goes beside it. */
+/* The segment of a run whose note goes with it. */
 static int note_data(struct list_run *run, struct gx_op *op)
 {
 	unsigned bits = note_is_long(run) ? NOTE_DATA : NOTE_WHOLE;
@@ -257,7 +257,7 @@ static bool note_send(struct list_run *run)
 	bool bytes = bits & NOTE_BYTES && note_is_long(run);
 	int ret;
 
-	if (!bits || (!no && run->at < run->nr) || ((no || !run->beside) && run->out))
+	if (!bits || (!no && run->at < run->nr) || ((no || !run->with_note) && run->out))
 		return false;
 	if (bytes && no)
 		n->busy &= ~(1ull << run->note % NOTES);
@@ -285,7 +285,7 @@ static unsigned run_room(const struct list_run *run)
 /* Have the link copy what it can at once. Return: has it room for more in this turn? */
 static bool run_copy(struct list_run *run, uint64_t *room_b)
 {
-	if (run->beside) /* its note goes with it */
+	if (run->with_note) /* its note goes with it */
 		return true;
 	run->at += run->ep->ops->copy(run->ep, run->op.kind == GX_OP_PUT, &run->seg[run->at],
 				      run->nr - run->at, room_b);
@@ -317,8 +317,9 @@ static unsigned run_feed(struct list_run *run, uint64_t copy_b)
 		if (!run_copy(run, &copy_b) || run->at == run->nr || *run_out(run) >= room)
 			break;
 		op = part_op(run, &run->seg[run->at]);
-		took = run->beside ? note_data(run, &op)
-				   : part_post(run, &op, run->at, run->nr - run->at - 1, 0, false);
+		took = run->with_note
+			       ? note_data(run, &op)
+			       : part_post(run, &op, run->at, run->nr - run->at - 1, 0, false);
 		for (; took > 0; took--)
 			bytes += seg_core_b(&run->seg[run->at++]);
 		if (took < 0)

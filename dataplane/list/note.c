@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Notes that come in: pairs them with their data, tells the program in the order of their numbers, by
+ * Notes that come in: pairs them with their data, gives them to the program in the order of their numbers, by
  * the core's queue or by one that takes the notes of all cores (struct note_sink),
  * and gives credit to the peer for those that the program has given back. So a program that does not
  * poll holds up its peer, and NOTES places are enough.
@@ -91,13 +91,13 @@ void core_notes_close(struct gx_core *core)
 int note_sink_open(struct note_sink *s, struct gx_sleep *sleep)
 {
 	s->sleep = sleep;
-	return gx_ring_open(NOTES_TOLD, &s->told) ?: gx_ring_open(NOTES_TOLD, &s->given);
+	return gx_ring_open(NOTES_OUT, &s->to_queue) ?: gx_ring_open(NOTES_OUT, &s->to_core);
 }
 
 void note_sink_close(struct note_sink *s)
 {
-	gx_ring_close(s->told);
-	gx_ring_close(s->given);
+	gx_ring_close(s->to_queue);
+	gx_ring_close(s->to_core);
 }
 
 bool notes_away(const struct gx_ep *ep)
@@ -111,7 +111,7 @@ bool notes_away(const struct gx_ep *ep)
 static bool notes_deliver(struct notes *n);
 static void note_give(struct gx_core *core, struct note_in *in);
 
-/* Return: nothing is left to tell the peer. */
+/* Return: the peer has all credit. */
 static bool notes_credit(struct notes *n)
 {
 	struct gx_op op = {.kind = GX_OP_PUT,
@@ -119,7 +119,7 @@ static bool notes_credit(struct notes *n)
 			   .token = CORE_TOKEN_NOTES,
 			   .imm = note_word(n->freed, 0, 0, 0)};
 
-	if (n->over || n->freed - n->told < NOTES / 4)
+	if (n->over || n->freed - n->credited < NOTES / 4)
 		return true;
 	if (n->telling)
 		return false;
@@ -128,14 +128,14 @@ static bool notes_credit(struct notes *n)
 		n->telling = false;
 		return false;
 	}
-	n->told = n->freed;
+	n->credited = n->freed;
 	n->ep->ops->kick(n->ep);
 	return true;
 }
 
 static bool place_for_note(const struct gx_core *core)
 {
-	return core->notes.sink ? core->notes.sink->out < NOTES_TOLD : core_comp_room(core);
+	return core->notes.sink ? core->notes.sink->out < NOTES_OUT : core_comp_room(core);
 }
 
 static bool notes_turn(void *arg, uint64_t now_ns)
@@ -209,7 +209,7 @@ static void notes_free(struct gx_core *core, struct notes *n)
 		in->free = false;
 		n->freed++;
 	}
-	if (!n->over && n->freed - n->told >= NOTES / 4)
+	if (!n->over && n->freed - n->credited >= NOTES / 4)
 		turn_add(core, n);
 }
 
@@ -234,7 +234,7 @@ static void note_hold(struct note_in *in)
 	in->away = true;
 }
 
-/* Take back what lies in the core's queue, which perhaps nobody polls: it is told again, first. */
+/* Take back what lies in the core's queue, which perhaps nobody polls: it is given again, first. */
 static void notes_withdraw(struct gx_core *core)
 {
 	uint32_t tail = atomic_load_explicit(&core->comp_tail, memory_order_relaxed);
@@ -273,7 +273,7 @@ bool core_sink_turn(struct gx_core *core)
 	bool worked = false;
 	void *item;
 
-	while (gx_ring_get(s->given, &item, 1)) {
+	while (gx_ring_get(s->to_core, &item, 1)) {
 		s->out--;
 		note_given(core, item);
 		worked = true;
@@ -293,7 +293,7 @@ void core_sink_end(struct gx_core *core)
 		next = in->next;
 		note_given(core, in);
 	}
-	while (gx_ring_get(s->told, &item, 1)) {
+	while (gx_ring_get(s->to_queue, &item, 1)) {
 		*end = item;
 		end = &(*end)->next;
 	}
@@ -341,7 +341,7 @@ static void sink_put(struct note_sink *s, struct note_in *in)
 
 	note_hold(in);
 	s->out++;
-	gx_ring_put(s->told, &item, 1);
+	gx_ring_put(s->to_queue, &item, 1);
 	gx_sleep_wake(s->sleep);
 }
 
@@ -381,7 +381,7 @@ static bool notes_deliver(struct notes *n)
 		if ((in->got & NOTE_WHOLE) != NOTE_WHOLE)
 			break;
 		in->free = in->got & NOTE_VOID;
-		/* Those that are told again come before all others. */
+		/* Those that are given again come before all others. */
 		room = in->free || (!core->notes.back && place_for_note(core));
 		if (!room)
 			break;

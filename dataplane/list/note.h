@@ -2,7 +2,7 @@
 /*
  * Notes of an endpoint: the bytes of GX_OP_NOTE. They go to the peer by puts with a hidden
  * immediate, so no link knows of them. A put of the bytes lands in memory of the peer that
- * CORE_TOKEN_NOTES names; the data are a put beside it; both have the note's number in their
+ * CORE_TOKEN_NOTES names; the data are another put; both have the note's number in their
  * immediate, and the receiver pairs them. list/list_run.c sends; note.c receives, and gives
  * credit. Private to dataplane/. owner: core, unless a field says otherwise.
  */
@@ -17,7 +17,7 @@
 
 #define NOTES	    64	 /* of an endpoint that the peer's program has not given back, at most */
 #define NOTE_WORD_B 4	 /* so many bytes need no put of their own */
-#define NOTES_TOLD  1024 /* of a core that a queue has not given back, at most */
+#define NOTES_OUT   1024 /* of a core that a queue has not given back, at most */
 
 /* The hidden immediate: u16 number, 3 bits of these, 13 bits length, the bytes of a short note. No
  * bit: credit; the number is that of notes that the sender's program has given back, in all. */
@@ -57,19 +57,20 @@ struct notes {
 	/* in */
 	struct gx_mem mem; /* CORE_TOKEN_NOTES */
 	struct note_in in[NOTES];
-	uint32_t next, freed, told; /* number to deliver; given back in all; the peer knows */
-	struct gx_route route;	    /* of the credit */
-	bool telling;		    /* it is under way */
-	struct notes *turn_next;    /* in gx_core.notes.turn */
+	uint32_t next, freed,
+		credited;	 /* number to deliver; given back in all; of these the peer knows */
+	struct gx_route route;	 /* of the credit */
+	bool telling;		 /* it is under way */
+	struct notes *turn_next; /* in gx_core.notes.turn */
 	bool turns;
 };
 
-/* From a core to the queue that takes its notes, and back. Both rings have room for NOTES_TOLD. */
+/* From a core to the queue that takes its notes, and back. Both rings have room for NOTES_OUT. */
 struct note_sink {
-	struct gx_ring *told, *given; /* struct note_in */
-	struct gx_sleep *sleep;	      /* of the queue; frozen */
-	uint32_t out;		      /* core: told, and not given back */
-	struct note_in *taken;	      /* queue's thread: the program may read these */
+	struct gx_ring *to_queue, *to_core; /* struct note_in */
+	struct gx_sleep *sleep;		    /* of the queue; frozen */
+	uint32_t out;			    /* core: given to the queue, and not given back */
+	struct note_in *taken;		    /* queue's thread: the program may read these */
 };
 
 static inline char *note_out_at(const struct notes *n, uint32_t number)
@@ -104,7 +105,7 @@ void core_notes_close(struct gx_core *core);
 
 /* -- poll core -- */
 
-void notes_fail(struct gx_ep *ep); /* notes that the program was not told of are dropped */
+void notes_fail(struct gx_ep *ep); /* notes that the program has not been given are dropped */
 /** core_sink_begin() - A queue takes the notes, also those that lie in the core's own.
  * core_sink_turn(): take what it gives back. Return: there was some. core_sink_end(): it is no more;
  * what it has not taken goes to the core's own. */

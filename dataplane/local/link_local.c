@@ -146,7 +146,7 @@ static void local_fail(struct gx_ep *ep, int err)
 	e->fail_err = err ? err : -ECONNRESET;
 	if (e->made_due)
 		local_made_tell(e);
-	/* A peer may close right behind a put that is done: what its ring holds is the user's. A peer
+	/* A peer may close right after a put that is done: what its ring holds is the user's. A peer
 	 * that writes on, though it has ended, is not waited for. */
 	for (unsigned i = 0; i < LOCAL_IMMS && e->rx && local_imms_take(e); i++)
 		;
@@ -472,7 +472,7 @@ static const struct gx_link_mem_ops mem_ops = {
 	.holder = local_holder,
 };
 
-/* What each end has copied, in both directions, beside the packets. */
+/* What each end has copied, in both directions, apart from the packets. */
 static void local_look(const struct gx_conn *c, struct gx_link_look *out)
 {
 	const struct local_conn *l = local_conn_of(c);

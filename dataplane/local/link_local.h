@@ -48,7 +48,7 @@ struct local_ep {
 	const struct local_conn *conn;	 /* frozen */
 	const _Atomic uint64_t *revoked; /* the peer's word */
 	struct local_ring *rx;		 /* NULL: the core reads no notifications of the peer */
-	uint32_t rx_next, rx_told;	 /* entries consumed in all; value of rx->done */
+	uint32_t rx_next, rx_credited;	 /* entries consumed in all; value of rx->done */
 	uint32_t nr_bad;
 	uint64_t made[2], made_b;  /* for tx->made: gets, puts; bytes */
 	bool made_due;		   /* the peer does not have these yet */

@@ -178,7 +178,7 @@ struct local_conn {
 	struct pull_who pulls;	 /* the peer's process, as this end reads it; .pid 0: it does not */
 	struct {
 		uint64_t puts, gets, bytes;
-	} told; /* ctl: the peer's copies over all lanes that our counters have */
+	} counted; /* ctl: the peer's copies over all lanes that our counters have */
 	struct local_map map[GX_REGIONS_MAX]; /* index: token % GX_REGIONS_MAX */
 	/* Keys of the peer. ctl, but what cores read is atomic */
 	struct local_keys *_Atomic keys; /* NULL: none was mapped yet */

@@ -244,11 +244,11 @@ void local_revoke(struct gx_conn *c, const struct gx_mem *mem)
 }
 
 /* Add the growth since the last look. The counters of a peer that lies may fall. */
-static void made_add(struct gx *gx, enum gx_stat_id id, uint64_t now, uint64_t *told)
+static void made_add(struct gx *gx, enum gx_stat_id id, uint64_t now, uint64_t *was)
 {
-	if (now > *told)
-		gx_stat_add(&gx->ctl_stats, id, now - *told);
-	*told = now;
+	if (now > *was)
+		gx_stat_add(&gx->ctl_stats, id, now - *was);
+	*was = now;
 }
 
 void local_count(struct gx_conn *c)
@@ -265,9 +265,9 @@ void local_count(struct gx_conn *c)
 		gets += atomic_load_explicit(&made->gets, memory_order_relaxed);
 		bytes += atomic_load_explicit(&made->bytes, memory_order_relaxed);
 	}
-	made_add(c->gx, GX_STAT_PEER_PUTS, puts, &l->told.puts);
-	made_add(c->gx, GX_STAT_PEER_GETS, gets, &l->told.gets);
-	made_add(c->gx, GX_STAT_PEER_BYTES, bytes, &l->told.bytes);
+	made_add(c->gx, GX_STAT_PEER_PUTS, puts, &l->counted.puts);
+	made_add(c->gx, GX_STAT_PEER_GETS, gets, &l->counted.gets);
+	made_add(c->gx, GX_STAT_PEER_BYTES, bytes, &l->counted.bytes);
 }
 
 void local_release(struct gx_conn *c)

@@ -41,9 +41,9 @@ void local_imm_put(struct local_ep *e, uint64_t token, uint64_t off, uint64_t le
 
 static void imms_tell(struct local_ep *e)
 {
-	e->rx_told = e->rx_next;
+	e->rx_credited = e->rx_next;
 	/* Pairs with the acquire in local_imm_room(). */
-	atomic_store_explicit(&e->rx->done, e->rx_told, memory_order_release);
+	atomic_store_explicit(&e->rx->done, e->rx_credited, memory_order_release);
 }
 
 /* Copy the entry out, then check it: does it name a region of ours that peers may write, and lie
@@ -123,7 +123,7 @@ bool local_imms_take(struct local_ep *e)
 		return false;
 	e->pkt.timer.heard_ns = e->busy_ns = e->link->imm_ns = core->now_ns;
 	gx_stat_add(local_stats(e), GX_STAT_MSGS_RX, e->rx_next - first);
-	if (e->rx_next - e->rx_told >= LOCAL_IMMS_TELL)
+	if (e->rx_next - e->rx_credited >= LOCAL_IMMS_TELL)
 		imms_tell(e);
 	if (e->nr_bad >= LOCAL_BAD_MAX)
 		e->rx = NULL;

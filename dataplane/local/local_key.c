@@ -7,7 +7,7 @@
  *
  * Withdrawing. The owner has a table of the tokens that are good, which peers map for reading. A core of
  * the peer says in the owner's rings that it is in a copy, then looks at the table, then copies (a load
- * behind a store in the order of all threads, as with hazard pointers: M. Michael, IEEE TPDS 15(6),
+ * after a store in the order of all threads, as with hazard pointers: M. Michael, IEEE TPDS 15(6),
  * 2004). The owner takes the token out of the table, and waits until each core that was in a copy then
  * has left it. A get looks once more after its copy: a peer that was stopped for so long that the owner
  * gave it up hands out no bytes of the next owner.
@@ -44,7 +44,7 @@ enum {
 			     them: GX_EXPORT_CHUNKS */
 	KEY_TOKEN = 8,	  /* u64 */
 	KEY_SHORT_B = 16, /* length of ASK and GONE */
-	KEY_WHY = 16,	  /* MAP, NONE: the reason, to the end, zeros behind */
+	KEY_WHY = 16,	  /* MAP, NONE: the reason, to the end, then zeros */
 	KEY_LEN = 16,	  /* MAP: u64 bytes of the key */
 	KEY_OFF = 24,	  /* MAP: u64 where they begin in the allocation */
 	KEY_WHOLE = 32,	  /* MAP: u64 bytes of the allocation */

@@ -27,7 +27,7 @@ static void seg_ahead(const struct local_map *m, const struct gx_link_seg *s, bo
 	}
 }
 
-/* Copy segments of the region of the first one. A turn pays SEG_COST_B beside the bytes of each. */
+/* Copy segments of the region of the first one. A turn pays SEG_COST_B for each, besides its bytes. */
 static unsigned segs_copy(struct local_ep *e, bool put, const struct local_map *m,
 			  const struct gx_link_seg segs[], unsigned n, uint64_t *room_b,
 			  uint64_t *bytes)

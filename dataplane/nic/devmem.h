@@ -66,7 +66,7 @@ struct devmem_pool {
 	bool is_slow;	       /* held reached high, and is not down to low again */
 	_Atomic uint64_t slow; /* how often it became so; the control thread reads it */
 	_Atomic uint32_t peak; /* most pages held; likewise */
-	uint64_t told;	       /* ctl: slow, when it was last reported */
+	uint64_t said;	       /* ctl: slow, when it was last reported */
 	uint32_t nr_pages;
 	uint32_t page[]; /* fragments that hold it */
 };
@@ -91,10 +91,11 @@ struct devmem_stat {
 	uint64_t bytes;	   /* of the stream */
 	uint64_t linear_b; /* of them: bytes that the kernel copied to host memory */
 	uint64_t tokens;   /* that the kernel gave */
-	uint64_t merged;   /* fragments that lie behind the one before, and share its descriptor */
-	uint64_t full;	   /* turns without a read: too much waits for copies */
-	uint64_t releases; /* system calls that gave tokens back, */
-	uint64_t released; /* and tokens */
+	uint64_t
+		merged; /* fragments that lie right after the one before, and share its descriptor */
+	uint64_t full;	/* turns without a read: too much waits for copies */
+	uint64_t releases;   /* system calls that gave tokens back, */
+	uint64_t released;   /* and tokens */
 	uint64_t short_ones; /* releases of which the kernel took a part */
 };
 
@@ -169,7 +170,7 @@ void devmem_done(struct devmem_rx *rx, uint32_t ref);
  * @idle: the socket had nothing to read: give back whatever there is.
  * Return: 0, or why no token goes back any more. */
 int devmem_release(struct devmem_rx *rx, bool idle);
-/** devmem_rx_held() - Fragments that a copy may still read, or that come behind such a one. */
+/** devmem_rx_held() - Fragments that a copy may still read, or that come after such a one. */
 static inline uint32_t devmem_rx_held(const struct devmem_rx *rx)
 {
 	return rx->head - rx->ready;

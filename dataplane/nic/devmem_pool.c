@@ -75,14 +75,14 @@ uint64_t devmem_pool_report(struct devmem_pool *p)
 {
 	uint64_t slow = atomic_load_explicit(&p->slow, memory_order_relaxed);
 
-	if (slow != p->told)
+	if (slow != p->said)
 		gx_warn("devmem: dma-buf %" PRIu32
 			": copies out of it fall behind the NIC: at most "
 			"%" PRIu32 " of %" PRIu32 " pages waited, %" PRIu64 " time(s) near the "
 			"point where the NIC drops packets; a larger pool (gx_nic_opts.rx_b) or more "
 			"cores help",
 			p->id, atomic_load_explicit(&p->peak, memory_order_relaxed), p->nr_pages,
-			slow - p->told);
-	p->told = slow;
+			slow - p->said);
+	p->said = slow;
 	return slow;
 }

@@ -16,7 +16,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* devmem_rec.pool, beside the indices of pools */
+/* devmem_rec.pool, besides the indices of pools */
 #define POOL_LIN  DEVMEM_POOLS	     /* bytes in host memory */
 #define POOL_NONE (DEVMEM_POOLS + 1) /* no bytes: of a claim that was refused */
 
@@ -105,7 +105,7 @@ static int rx_fail(struct devmem_rx *rx, int err, const char *why)
 
 /* -- fragments -- */
 
-/* Record [ready] has become free to go, and so have those behind it that were done before. */
+/* Record [ready] has become free to go, and so have those after it that were done before. */
 static void rx_advance(struct devmem_rx *rx)
 {
 	while (rx->ready != rx->head && !rec_at(rx, rx->ready)->refs)
@@ -125,7 +125,7 @@ static void rec_add(struct devmem_rx *rx, struct rx_read *rd, const struct devme
 		.ref = ref};
 }
 
-/* Bytes in host memory, behind those that came there before: two pieces at its end. */
+/* Bytes in host memory, after those that came there before: two pieces at its end. */
 static void rx_linear(struct devmem_rx *rx, struct rx_read *rd, uint32_t len)
 {
 	while (len) {
@@ -226,7 +226,7 @@ void devmem_rx_forget(struct devmem_rx *rx)
 	rx_advance(rx);
 }
 
-/* The bytes of a read that cannot be trusted are dropped. Its tokens go back behind the others. */
+/* The bytes of a read that cannot be trusted are dropped. Its tokens go back after the others. */
 static void rx_undo(struct devmem_rx *rx, const struct rx_read *rd)
 {
 	for (uint32_t i = rd->first; i != rx->head; i++)

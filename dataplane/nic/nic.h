@@ -89,7 +89,7 @@ void nic_rules(const struct nic_sys *sys, const char *name, struct nic_rules *ou
  */
 int nic_rss(const struct nic_sys *sys, const char *name, uint64_t *queues, unsigned nr_words);
 /** nic_rule_add() - Have packets of @flow arrive at @queue. Where the driver places no rule, it
- * comes to the last free place, behind the rules of others; another process must not add rules
+ * comes to the last free place, after the rules of others; another process must not add rules
  * at the same time. Return: the place of the rule, for nic_rule_del(); -ENOSPC: no place is free;
  * -errno. UNTRIED. */
 int nic_rule_add(const struct nic_sys *sys, const char *name, const struct nic_flow *flow,

@@ -146,7 +146,7 @@ static int got_message(enum nic_ask ask, const struct nlmsghdr *msg, struct nic_
 	return 0;
 }
 
-/* The kernel's words for a refusal stand behind the request, which it may leave out. */
+/* The kernel's words for a refusal stand after the request, which it may leave out. */
 static void got_refusal(const struct nlmsghdr *msg, struct nic_got *got)
 {
 	const struct nlmsgerr *err = mnl_nlmsg_get_payload(msg);

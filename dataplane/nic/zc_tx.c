@@ -213,7 +213,7 @@ ssize_t zc_tx_device(struct zc_tx *tx, const struct zc_piece *p, uint64_t user)
 	return zc_tx_post(tx, &msg, user);
 }
 
-/* The kernel looks at the binding and at its interface first, then at the offset. This one lies behind
+/* The kernel looks at the binding and at its interface first, then at the offset. This one lies after
  * the end. */
 int zc_tx_ask(const struct zc_sys *sys, int fd, uint32_t id, uint64_t dmabuf_b)
 {

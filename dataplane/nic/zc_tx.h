@@ -10,7 +10,7 @@
  *   zc_tx_reap()    sources that nobody reads any more, in the order of their posts
  *   zc_tx_held()    how many may still be read
  *
- * The connection must leave by the interface of the binding, which ends behind the last post that is
+ * The connection must leave by the interface of the binding, which ends after the last post that is
  * held.
  *
  * The kernel numbers the sends of a socket, from 0 on, and wraps at 2^32. It tells of ranges of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory of a message that lies in many pieces: the message's bytes are those of the pieces, one
- * behind the other. A put of many segments has its source so, and the message that it becomes its
+ * after the other. A put of many segments has its source so, and the message that it becomes its
  * destination; a get the other way round. Owner: poll core.
  */
 #ifndef GX_CUT_H
@@ -25,7 +25,7 @@ struct pkt_cut {
 	uint32_t nr;
 	uint32_t last; /* piece looked at last */
 	uint32_t at[GX_WIRE_SEGS +
-		    1]; /* of each piece in the message; behind the last one: its length */
+		    1]; /* of each piece in the message; after the last one: its length */
 	char *p[GX_WIRE_SEGS];
 };
 

@@ -116,7 +116,7 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 }
 
 /* The buffer and the segments go back to the user, so a record that goes out later, or once more, must
- * not read them. Nor may it name other memory for a list: packets that left before may come behind it. */
+ * not read them. Nor may it name other memory for a list: packets that left before may come after it. */
 void op_neutralise(struct pkt_ep *e, const struct pkt_op *op)
 {
 	struct rec_slot *s = &e->recs[op->open_rsn % PKT_RECS];

@@ -229,10 +229,10 @@ void path_tell(struct pkt_ep *e, bool ends)
 	paths_state(e->paths, GX_HALF_DATA, &data);
 	moves = ctl.moves + data.moves;
 	dead = ends ? 0 : (uint64_t)__builtin_popcount(ctl.dead | data.dead << GX_PATHS_MAX);
-	gx_stat_add(pkt_stats(e->link), GX_STAT_PATH_MOVES, moves - e->path.told_moves);
-	gx_stat_add(pkt_stats(e->link), GX_STAT_PATH_DEAD, dead - e->path.told_dead);
-	e->path.told_moves = moves;
-	e->path.told_dead = dead;
+	gx_stat_add(pkt_stats(e->link), GX_STAT_PATH_MOVES, moves - e->path.counted_moves);
+	gx_stat_add(pkt_stats(e->link), GX_STAT_PATH_DEAD, dead - e->path.counted_dead);
+	e->path.counted_moves = moves;
+	e->path.counted_dead = dead;
 }
 
 /* Probes that are due, as far as the port has room: before the data, which may fill it for good. */

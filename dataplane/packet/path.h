@@ -33,9 +33,9 @@ struct pkt_path {
 	bool seek_due;	   /* the peer hears nothing: try all paths */
 	bool seeks;	   /* we hear nothing: probes say so */
 	uint32_t probe[2]; /* paths by which a probe is due */
-	uint64_t sought_ns;		/* when we last did */
-	uint64_t moved_ns;		/* data left a path that was dead */
-	uint64_t told_moves, told_dead; /* our part of the core's counters */
+	uint64_t sought_ns;		      /* when we last did */
+	uint64_t moved_ns;		      /* data left a path that was dead */
+	uint64_t counted_moves, counted_dead; /* our part of the core's counters */
 };
 
 void link_proven(struct pkt_ep *e, uint32_t quantum);	     /* a padded probe came through */

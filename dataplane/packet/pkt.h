@@ -72,7 +72,7 @@ struct pkt_op {
 	bool peer_crc_by_copy; /* the peer may still check packets that it has acknowledged: until
 				  done it may ask for them again */
 
-	/* Events beside its state. A failed endpoint reports in any state. */
+	/* Events besides its state. A failed endpoint reports in any state. */
 	bool opened;   /* the OPEN of its mid went out, once or more: only then may DATA go out */
 	bool reported; /* its last completion is given */
 	bool leased;   /* internal: of a region with a lease. GET: its bytes are here, and the owner
@@ -379,10 +379,10 @@ struct pkt_ep {
 	uint32_t credit0_peer; /* our first credit */
 	int err;	       /* 0, or why it failed: set by ep_fail */
 	bool lossless;
-	bool want_peer;	 /* the holder of this ep waits for the peer's core */
-	bool beside;	 /* another link carries its puts and gets. Frozen */
-	bool have_peer;	 /* ctl: peer_add was done */
-	uint64_t now_ns; /* of the turn */
+	bool want_peer;	  /* the holder of this ep waits for the peer's core */
+	bool is_fallback; /* another link carries its puts and gets. Frozen */
+	bool have_peer;	  /* ctl: peer_add was done */
+	uint64_t now_ns;  /* of the turn */
 	struct pkt_path path;
 	struct pkt_timer timer;
 	struct pkt_gauges gauges;
@@ -432,7 +432,7 @@ struct link_pkt {
 	const struct gx_port *port;
 	struct pkt_ep *eps[GX_PEERS_MAX];  /* by cid index, attached ones */
 	struct pkt_ep *live[GX_PEERS_MAX]; /* attached ones, hot and cold */
-	unsigned nr_live, nr_beside;	   /* of these, with pkt_ep.beside */
+	unsigned nr_live, nr_fallback;	   /* of these, with pkt_ep.is_fallback */
 	uint64_t heard_ns, look_ns;	   /* the last packet came; look at the port not before;
 						      0: in each turn */
 	unsigned looks;			   /* that were put off so */

@@ -115,7 +115,7 @@ void pull_take_back(struct pkt_ep *e, const struct pkt_op *op)
 
 bool pull_is_taken(struct pkt_ep *e, uint32_t mid)
 {
-	/* Pairs with pull_take_back(). A read-modify-write, because as a release it stays behind
+	/* Pairs with pull_take_back(). A read-modify-write, because as a release it stays after
 	 * the bytes that were read. */
 	return atomic_fetch_or_explicit(&e->pull.taken_rx[taken_word(mid)], 0,
 					memory_order_acq_rel) &

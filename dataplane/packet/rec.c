@@ -93,7 +93,7 @@ static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 	return at;
 }
 
-/* The @n records from @first on lie in link->ctl_buf: @len bytes, with @ack of an ACK behind them. */
+/* The @n records from @first on lie in link->ctl_buf: @len bytes, then @ack of an ACK. */
 static void recs_send(struct pkt_ep *e, uint32_t first, uint32_t n, uint32_t len, uint32_t ack)
 {
 	struct flow_pkt pkt = {.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL};
@@ -140,7 +140,7 @@ bool rec_send(struct pkt_ep *e)
 
 		if (!n)
 			break;
-		/* A due ACK rides behind the records, which saves both ends a packet. */
+		/* A due ACK rides in the same packet as the records, which saves both ends a packet. */
 		if (len + make_ack_bound(e) <=
 			    GX_MIN((uint32_t)GX_CTL_PAYLOAD_MAX, e->shape.quantum) &&
 		    !path_in_doubt(e))

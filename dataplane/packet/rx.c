@@ -251,7 +251,7 @@ static void rx_marked(struct pkt_ep *e)
 	flow_rx_marked(e->flow);
 }
 
-/* Records, and behind them an ACK of h->mid bytes, if any. The records go first, because somebody
+/* Records, and after them an ACK of h->mid bytes, if any. The records go first, because somebody
  * may wait for them. */
 static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h)
 {
@@ -322,7 +322,7 @@ static bool rx_unplaced(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in
 	if (gx_unlikely((int32_t)(h->mid - m->mid) > 0)) {
 		gx_stat_add(pkt_stats(e->link), GX_STAT_RX_STRAY, 1);
 		if (e->lossless)
-			rx_fault(e, -EPROTO); /* its OPEN cannot be behind it */
+			rx_fault(e, -EPROTO); /* its OPEN cannot come later */
 		return false;
 	}
 	if (m->mid == h->mid &&
@@ -582,7 +582,7 @@ static unsigned rx_ctl(struct link_pkt *l)
 }
 
 /* @few: none is expected. Data has a control packet before it, or, like a probe of the path, one that
- * asks for its acknowledgement behind it. So a look at the control half alone will do. */
+ * asks for its acknowledgement after it. So a look at the control half alone will do. */
 bool rx_poll(struct link_pkt *l, bool few, uint64_t now_ns)
 {
 	unsigned n_ctl = few ? rx_ctl_burst(l, RX_FEW) : 0;

@@ -21,7 +21,7 @@
 #define SEAL_OLD_PTOS 3 /* for which the last phase's packets are taken */
 #define SEAL_AAD_B    GX_WIRE_TAG_AT
 #define SEAL_MS_PKTS  (1u << 17) /* more than go out between two ticks */
-#define SEAL_CRC_B    4 /* by MAC: the CRC of the payload is authenticated behind the header */
+#define SEAL_CRC_B    4 /* by MAC: the CRC of the payload is authenticated after the header */
 
 _Static_assert(GX_WIRE_TAG_AT + GX_GCM_TAG_B == GX_WIRE_HDR_B, "the tag ends the header");
 _Static_assert(GX_WIRE_PHASE_AT < SEAL_AAD_B, "nobody changes the phase");

@@ -13,7 +13,7 @@
 
 #define SEAL_TX_PHASES 2     /* the one in use, and the next */
 #define SEAL_RX_PHASES 4     /* the last one, the one in use, and the next two */
-#define SEAL_WINDOW    16384 /* numbers behind the largest that may still come; a power of two */
+#define SEAL_WINDOW    16384 /* numbers below the largest that may still come; a power of two */
 
 struct pkt_ep;
 struct link_pkt;
@@ -49,7 +49,7 @@ struct seal_link {
 	uint8_t ctl[GX_CTL_PAYLOAD_MAX];
 	size_t len;
 	uint32_t used_b;
-	uint8_t slots[]; /* else of these packets: payload, one behind the other */
+	uint8_t slots[]; /* otherwise of these packets: payload, one after the other */
 };
 
 extern uint64_t seal_phase_pkts; /* sealed in a phase, before the next one begins; for tests */

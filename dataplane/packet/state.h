@@ -75,7 +75,7 @@ static inline bool in_may_go(enum in_state from, enum in_state to)
  *
  * An operation in QUEUED lies in the list of those that wait for a mid, or of sends that wait for
  * an offer; one in AGAIN, in the former; one in SENDING, in the list of those that have packets to
- * send. op_unlist() relies on this, and op_is_live() on the order of the states: those behind
+ * send. op_unlist() relies on this, and op_is_live() on the order of the states: those after
  * POSTED are on the way to the end.
  */
 enum pkt_op_state {

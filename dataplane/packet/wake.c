@@ -106,7 +106,7 @@ void ep_live(struct pkt_ep *e)
 
 	e->wake.live_at = l->nr_live;
 	l->live[l->nr_live++] = e;
-	l->nr_beside += e->beside;
+	l->nr_fallback += e->is_fallback;
 	l->heard_ns = l->core->now_ns; /* the first packets of a connection are on their way */
 	l->look_ns = 0;
 	hot_add(e);
@@ -117,7 +117,7 @@ void ep_gone(struct pkt_ep *e)
 	struct link_pkt *l = e->link;
 	struct pkt_ep *last = l->live[--l->nr_live];
 
-	l->nr_beside -= e->beside;
+	l->nr_fallback -= e->is_fallback;
 	l->live[e->wake.live_at] = last;
 	last->wake.live_at = e->wake.live_at;
 	if (e->wake.hot_at != PKT_NONE)
@@ -245,7 +245,7 @@ void link_look_later(struct link_pkt *l, uint64_t now_ns)
 	uint64_t quiet_ns = now_ns - l->heard_ns, wait_ns;
 
 	l->look_ns = 0;
-	if (l->nr_beside < l->nr_live || l->nr_live > WAKE_FEW || quiet_ns < WAKE_HEARD_NS)
+	if (l->nr_fallback < l->nr_live || l->nr_live > WAKE_FEW || quiet_ns < WAKE_HEARD_NS)
 		return;
 	for (unsigned i = 0; i < l->nr_live; i++)
 		if (!ep_quiet(l->live[i]) || l->live[i]->tx.nr_ops)

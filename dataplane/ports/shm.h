@@ -30,13 +30,13 @@ struct shm_pend {
 struct shm_peer {
 	/* owner: poll core; receiving, from our segment */
 	struct shm_seg rx;
-	uint32_t ctl_told;    /* hdr->ctl_done as we last wrote it */
-	uint32_t posted_head; /* slots posted in all */
-	uint32_t posted_told; /* hdr->posted_head as we last wrote it */
-	uint32_t nr_bad;      /* bad entries seen */
-	uint8_t *state;	      /* enum shm_slot_state, [nr_slots] */
-	uint32_t nr_held;     /* slots the caller has */
-	uint32_t nr_poison;   /* slots being overwritten */
+	uint32_t ctl_written;	 /* hdr->ctl_done as we last wrote it */
+	uint32_t posted_head;	 /* slots posted in all */
+	uint32_t posted_written; /* hdr->posted_head as we last wrote it */
+	uint32_t nr_bad;	 /* bad entries seen */
+	uint8_t *state;		 /* enum shm_slot_state, [nr_slots] */
+	uint32_t nr_held;	 /* slots the caller has */
+	uint32_t nr_poison;	 /* slots being overwritten */
 	bool attached;
 	uint32_t at;	  /* index in shm_half.poll, while attached */
 	uint64_t used_ns; /* when a burst last saw a packet from it or to it */
@@ -144,9 +144,9 @@ void shm_wake(struct gx_port_queue *gq, uint32_t index);
 /* Pairs with the acquire in shm_data_room(): slot numbers, and our last reads of the slots. */
 static inline void shm_post_publish(struct shm_peer *peer)
 {
-	if (peer->posted_head == peer->posted_told)
+	if (peer->posted_head == peer->posted_written)
 		return;
-	peer->posted_told = peer->posted_head;
+	peer->posted_written = peer->posted_head;
 	atomic_store_explicit(&peer->rx.hdr->posted_head, peer->posted_head, memory_order_release);
 }
 

@@ -148,10 +148,10 @@ static unsigned shm_rx_ctl(struct shm_queue *q, struct shm_poll *poll, struct gx
 		if (poll->seq == &shm_never)
 			return got;
 	}
-	if (poll->want - 1 - peer->ctl_told >= SHM_CTL_MORE) {
-		peer->ctl_told = poll->want - 1;
+	if (poll->want - 1 - peer->ctl_written >= SHM_CTL_MORE) {
+		peer->ctl_written = poll->want - 1;
 		/* Pairs with the acquire in shm_ctl_room(): the entries have been copied out. */
-		atomic_store_explicit(&peer->rx.hdr->ctl_done, peer->ctl_told,
+		atomic_store_explicit(&peer->rx.hdr->ctl_done, peer->ctl_written,
 				      memory_order_release);
 	}
 	return got;

@@ -90,7 +90,7 @@ int shm_seg_make(struct shm_port *p, struct shm_peer *peer)
 				   .len = s->len};
 	for (uint32_t i = 0; i < s->nr_slots; i++)
 		atomic_init(&s->posted[i], i);
-	peer->posted_head = peer->posted_told = s->nr_slots;
+	peer->posted_head = peer->posted_written = s->nr_slots;
 	atomic_store_explicit(&s->hdr->posted_head, s->nr_slots, memory_order_release);
 	ret = p->pool ? shm_pool_make(p, peer) : 0;
 	if (ret) {

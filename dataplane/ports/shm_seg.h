@@ -4,7 +4,7 @@
  * owns one segment for each peer, a sealed memfd that it maps in its arena. The sender maps it too.
  * A page with the header comes first, then in this order:
  *
- * - ctl: 256 entries to the receiver; a packet's bytes lie directly behind its sequence word
+ * - ctl: 256 entries to the receiver; a packet's bytes lie directly after its sequence word
  * - used: a line for each data packet to the receiver: its slot, its length, its header
  * - posted: slot numbers to the sender
  * - slots: bounce buffers; stride = payload size, so that consecutive ones are contiguous. The

@@ -41,7 +41,7 @@ static unsigned udp_filter_ranges(struct udp_range *r, const uint16_t *port, uns
 }
 
 /* Accept packets from one of @n ranges in ascending order. The program is a tree: with many peers a
- * packet still costs few comparisons. A leaf takes two instructions beside two for each range; an
+ * packet still costs few comparisons. A leaf takes two instructions, and two for each range; an
  * inner node takes two, and there are fewer of those. A leaf has at least half of UDP_FILTER_LEAF
  * ranges, unless it is the only one. Return: instructions. */
 /* NOLINTNEXTLINE(misc-no-recursion): as deep as the tree, log2 of the ranges */

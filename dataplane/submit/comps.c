@@ -95,7 +95,7 @@ static void lane_notes_give(struct sub_lane *l)
 		void *item = in;
 
 		in = in->next;
-		gx_ring_put(l->sink.given, &item, 1);
+		gx_ring_put(l->sink.to_core, &item, 1);
 	} while (in);
 	l->sink.taken = NULL;
 	gx_sleep_wake(&l->core->loop.sleep);
@@ -106,7 +106,7 @@ static unsigned lane_notes(struct sub_lane *l, struct gx_comp comps[], unsigned 
 	unsigned got = 0;
 	void *item;
 
-	while (got < n && gx_ring_get(l->sink.told, &item, 1)) {
+	while (got < n && gx_ring_get(l->sink.to_queue, &item, 1)) {
 		struct note_in *in = item;
 
 		comps[got++] = (struct gx_comp){.kind = GX_COMP_NOTIFY,
@@ -187,7 +187,7 @@ GX_EXPORT int gx_queue_fd(struct gx_queue *q)
 /* Those that the program has go back with the next gx_poll(): the peer may wait for the places. */
 static bool lane_has_notes(const struct sub_lane *l)
 {
-	return l->sink.taken || !gx_ring_empty(l->sink.told);
+	return l->sink.taken || !gx_ring_empty(l->sink.to_queue);
 }
 
 GX_EXPORT int gx_queue_arm(struct gx_queue *q)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Marks: flags that a stream of the user writes behind its work, so that an operation begins when
+ * Marks: flags that a stream of the user writes after its work, so that an operation begins when
  * the stream has got there. Private to submit/.
  */
 #ifndef GX_SUBMIT_MARKS_H

@@ -235,7 +235,7 @@ static int submit_look(void *arg, struct gx_look *look)
 
 	if (s->head)
 		return 1;
-	if (core->notes.sink && !gx_ring_empty(core->notes.sink->given))
+	if (core->notes.sink && !gx_ring_empty(core->notes.sink->to_core))
 		return 1;
 	for (const struct sub_lane *l = s->lanes; l; l = l->next)
 		if (!gx_ring_empty(l->out))

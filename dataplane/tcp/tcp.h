@@ -40,7 +40,7 @@
 #define TCP_PENDS     128	  /* bare frames of a socket that are not whole */
 #define TCP_TURN_B    (1u << 20)  /* bytes of a socket and direction in a turn, about */
 #define TCP_LINK_B    (2u << 20)  /* the same, of all sockets of a core */
-#define TCP_LARGE_B   65536	  /* behind a frame so large a read takes trailer and next header */
+#define TCP_LARGE_B   65536	  /* after a frame so large a read takes trailer and next header */
 #define TCP_RING_B    (4u << 20)  /* bytes on their way to a GPU's memory, of a core */
 #define TCP_LEAST_B   16384	  /* of a longer payload a read into the ring takes so much */
 #define TCP_STAGE_B   (16u << 20) /* pinned buffers for a GPU's payload: as many chunks, ... */
@@ -282,7 +282,7 @@ struct tcp_ctls {
 	uint32_t head, tail; /* of frame[], free-running */
 	bool holds;	     /* they wait a turn for what the program answers */
 	bool asked;	   /* a short message came in the last turn, and nothing was posted since */
-	bool answered;	   /* behind the last one something was posted before the next turn */
+	bool answered;	   /* after the last one something was posted before the next turn */
 	bool leading;	   /* within tcp_tx(): what leaves may wait for that in the kernel */
 	uint64_t spoke_ns; /* the last one */
 	struct tcp_frame frame[TCP_CTLS];
@@ -292,7 +292,7 @@ struct tcp_ctls {
 struct tcp_timer {
 	uint64_t tick_ns, deadline_ns, heard_ns, alive_ns, silence_ns, ping_ns;
 	bool waiting;
-	_Atomic uint32_t told_msgs; /* its part of the gauge; ctl reads it */
+	_Atomic uint32_t gauge_msgs; /* its part of the gauge; ctl reads it */
 };
 
 /* A socket is lost, and the fault of it waits: the cause may still come. */

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Fields beside type and flags. */
+/* Fields besides type and flags. */
 enum {
 	HAS_MID = 1,
 	HAS_TOKEN = 2,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames of the tcp link: a header of 64 bytes, and behind a DATA header its payload, if it has
+ * Frames of the tcp link: a header of 64 bytes, and after a DATA header its payload, if it has
  * some, and a trailer of 8 bytes. Pure encode and decode; little endian (docs/wire.md). A decoder
  * accepts only what its encoder could have written. Any thread.
  */
@@ -40,7 +40,7 @@ enum tcp_flag {
 			     that the lease held to the end */
 };
 
-/* The trailer behind a payload. The sender may lose the bytes after it has sent the header. */
+/* The trailer after a payload. The sender may lose the bytes after it has sent the header. */
 enum tcp_tail {
 	TCP_TAIL_GOOD, /* the payload is the message's */
 	TCP_TAIL_VOID, /* it is not: CANCEL follows, or has come */
@@ -56,7 +56,7 @@ struct tcp_frame {
 	uint64_t len;	/* DATA, OFFER, GET: bytes of the whole message */
 	uint64_t imm;	/* DATA: immediate or tag; OFFER: tag; GET: slot */
 	uint64_t moff;	/* DATA: offset of the payload; ACK: chunks; CANCEL: frames */
-	uint32_t plen;	/* DATA: payload bytes behind the header */
+	uint32_t plen;	/* DATA: payload bytes after the header */
 	int32_t err;	/* DONE: 0 or -errno; FAIL: -errno; CANCEL: -errno, 0: ECANCELED */
 };
 

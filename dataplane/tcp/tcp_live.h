@@ -12,11 +12,11 @@
 #define TCP_LIVE_TURN 32 /* hot endpoints, cold ones that wake, and times that a turn looks at */
 
 int tcp_live_open(struct link_tcp *l);	 /* ctl, before each endpoint. Return: 0, -errno */
-void tcp_live_close(struct link_tcp *l); /* ctl, behind the last one */
+void tcp_live_close(struct link_tcp *l); /* ctl, after the last one */
 void tcp_live_add(struct tcp_ep *e);	 /* it is hot */
 void tcp_live_remove(struct tcp_ep *e);
 void tcp_live_heat(struct tcp_ep *e); /* it has work, or may have */
-/** tcp_live_see() - Among more than a few, behind a turn of @e, which @worked, or a post on a cold one:
+/** tcp_live_see() - Among more than a few, after a turn of @e, which @worked, or a post on a cold one:
  * is it hot or cold? */
 void tcp_live_see(struct tcp_ep *e, bool worked);
 /** tcp_live_watch() - Have the kernel tell of what @e's sockets wait for. Return: 0, -errno. */

@@ -40,7 +40,7 @@ void tcp_look(const struct gx_conn *c, struct gx_link_look *out)
 	for (unsigned lane = 0; lane < c->nr_lanes; lane++) {
 		const struct tcp_ep *e = tcp_of(c->ep[lane]);
 
-		out->msgs += atomic_load_explicit(&e->timer.told_msgs, memory_order_relaxed);
+		out->msgs += atomic_load_explicit(&e->timer.gauge_msgs, memory_order_relaxed);
 		for (unsigned i = 0; i < e->nr_socks; i++)
 			sock_look(e->sock[i].fd, out);
 	}

@@ -290,8 +290,8 @@ void tcp_tell_gauge(struct tcp_ep *e)
 {
 	uint32_t out = TCP_MIDS - (e->tx.mid_head - e->tx.mid_tail) + e->match.gets_out;
 	uint32_t nr_msgs = e->err ? 0 : out + e->rx.nr_in;
-	uint32_t told = atomic_load_explicit(&e->timer.told_msgs, memory_order_relaxed);
+	uint32_t was = atomic_load_explicit(&e->timer.gauge_msgs, memory_order_relaxed);
 
-	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - told);
-	atomic_store_explicit(&e->timer.told_msgs, nr_msgs, memory_order_relaxed);
+	gx_stat_add(tcp_stats(e), GX_STAT_MSGS_ACTIVE, (uint64_t)nr_msgs - was);
+	atomic_store_explicit(&e->timer.gauge_msgs, nr_msgs, memory_order_relaxed);
 }

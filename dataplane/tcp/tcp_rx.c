@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sockets to frames. Payload goes straight to its place, or for memory of a GPU into the GPU's ring
- * (tcp_gpu.c): a read has the rest of the frame under way as its first buffer, and behind it room
+ * (tcp_gpu.c): a read has the rest of the frame under way as its first buffer, and after it room
  * for its trailer and the next header, or for many small frames. A socket whose payload has no room
  * in the ring is not read. A socket with a feed has its bytes from there (tcp_frag.c). Runs on the
  * polling core.

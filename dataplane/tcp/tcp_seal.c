@@ -142,16 +142,16 @@ static void tx_phase(struct tcp_seal_way *w, uint64_t now_ns)
 
 /* The link hears of the bytes of records that the kernel has as a whole: the peer may have opened them,
  * and may answer what is in them. */
-static ssize_t out_told(struct tcp_seal *t)
+static ssize_t out_report(struct tcp_seal *t)
 {
 	ssize_t plain = 0;
 	uint32_t len;
 
-	while (t->out_told < t->out_sent) {
-		len = le16_get(t->out + t->out_told);
-		if (t->out_sent - t->out_told < TCP_REC_HDR_B + len + GX_GCM_TAG_B)
+	while (t->out_reported < t->out_sent) {
+		len = le16_get(t->out + t->out_reported);
+		if (t->out_sent - t->out_reported < TCP_REC_HDR_B + len + GX_GCM_TAG_B)
 			break;
-		t->out_told += TCP_REC_HDR_B + len + GX_GCM_TAG_B;
+		t->out_reported += TCP_REC_HDR_B + len + GX_GCM_TAG_B;
 		plain += len;
 	}
 	return plain;
@@ -172,9 +172,9 @@ ssize_t tcp_seal_send(struct tcp_seal *t, int fd, tcp_seal_call *send, const str
 	if (ret < 0)
 		return ret;
 	t->out_sent += (uint32_t)ret;
-	ret = out_told(t);
+	ret = out_report(t);
 	if (t->out_sent == t->out_b)
-		t->out_b = t->out_sent = t->out_told = 0;
+		t->out_b = t->out_sent = t->out_reported = 0;
 	return ret ? ret : -EAGAIN;
 }
 
@@ -258,7 +258,7 @@ static int rec_open(struct tcp_seal *t, uint32_t len, struct rx_to *to)
 	return 0;
 }
 
-/* More of the stream, behind what is there. Return: as recv. */
+/* More of the stream, after what is there. Return: as recv. */
 static ssize_t in_fill(struct tcp_seal *t, int fd, tcp_seal_call *recv)
 {
 	ssize_t ret;

@@ -31,7 +31,7 @@ struct tcp_seal {
 	struct tcp_seal_way tx, rx;
 	/* Records on their way into the kernel: bytes, those that it has, and those of records of which
 	 * the link has heard. No other record is made before all have left. */
-	uint32_t out_b, out_sent, out_told;
+	uint32_t out_b, out_sent, out_reported;
 	uint32_t in_at, in_b;	    /* bytes of in[] that are not opened */
 	uint32_t plain_at, plain_b; /* bytes of an opened record that the link has not taken */
 	uint8_t out[TCP_RECS * TCP_REC_MAX_B];

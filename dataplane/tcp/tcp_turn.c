@@ -284,7 +284,7 @@ static void ins_drop(struct tcp_ep *e, struct drop *d)
 		if (m->pending)
 			drop_hold(d, m->mem);
 		else
-			m->mem = NULL; /* it is freed behind this pass, and the message may stay */
+			m->mem = NULL; /* it is freed after this pass, and the message may stay */
 	}
 }
 

@@ -16,7 +16,7 @@ void tcp_attach(struct gx_ep *ep);
 /* -- link_tcp.c: control path -- */
 
 /** link_tcp_open() - The link's part of @core, which is then core->link[GX_LINK_TCP]: the beginning of
- * @size bytes, 0 behind it. Return: 0, -ENOMEM with gx_error(). */
+ * @size bytes, 0 after it. Return: 0, -ENOMEM with gx_error(). */
 int link_tcp_open(struct gx_core *core, const struct tcp_offload *offload, size_t size);
 /** link_tcp_end() - No core runs: feeds that were kept end. Nothing but link_tcp_free() may follow. */
 void link_tcp_end(struct link_tcp *l);

@@ -5,7 +5,7 @@
  * the chunks of a message spread over the sockets by their speed. A chunk in memory of a GPU is
  * first brought to host memory (tcp_fetch.c). Frames without payload go by socket 0, before chunks.
  * Payload that a NIC
- * reads leaves alone, behind its header (tcp_offload.h). Runs on the polling core.
+ * reads leaves alone, after its header (tcp_offload.h). Runs on the polling core.
  */
 #include "tcp/tcp_fetch.h"
 #include "tcp/tcp_match.h"
@@ -29,7 +29,7 @@ static uint64_t out_b(const struct tcp_out *o)
 	return TCP_HDR_B + (uint64_t)o->len + (o->len ? TCP_TAIL_B : 0);
 }
 
-/* @len: payload behind it, or alone (@bare). */
+/* @len: payload after it, or alone (@bare). */
 TX_INLINE struct tcp_out *out_new(struct tcp_sock *s, const struct tcp_frame *f, uint32_t len,
 				  bool bare)
 {

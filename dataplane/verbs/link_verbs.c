@@ -150,7 +150,7 @@ static struct gx_ep *verbs_ep_new(void)
 	_Static_assert(offsetof(struct verbs_ep, pkt) == 0, "the packet link frees it");
 	if (!e)
 		return NULL;
-	e->beside = true;
+	e->is_fallback = true;
 	return &e->ep;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lane of the verbs link: the queue pairs that one endpoint uses, on its core. A lane knows no
- * packets: link_verbs.c puts it beside a packet link. verbs_lane.c takes operations and turns it,
+ * packets: link_verbs.c puts it next to a packet link. verbs_lane.c takes operations and turns it,
  * verbs_op.c ends operations, verbs_tx.c makes work requests, verbs_cq.c takes completions and immediates.
  * verbs_qp.c and verbs_mend.c make queue pairs and make them anew, on the control thread.
  *
@@ -216,7 +216,7 @@ bool imm_room(const struct verbs_qp *q); /* has the peer a receive for one more?
 /* Is it time to tell the peer how many of its immediates were taken? */
 static inline bool imm_is_owed(const struct verbs_qp *q)
 {
-	return q->imms_taken - q->imms_told >= VERBS_RQ / 4;
+	return q->imms_taken - q->imms_credited >= VERBS_RQ / 4;
 }
 void imm_take(struct verbs_lane *l, struct verbs_qp *q, const uint8_t *b, uint32_t len);
 bool cq_reap(struct verbs_lane *l);

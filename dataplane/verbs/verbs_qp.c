@@ -243,7 +243,7 @@ int verbs_qp_reset(struct verbs_lane *l, struct verbs_qp *q, struct verbs_qp_say
 	q->proving = 0;
 	atomic_store_explicit(&q->proven, false, memory_order_relaxed);
 	q->nr_recvs = q->nr_again = 0;
-	q->imms_sent = q->imms_known = q->imms_taken = q->imms_told = 0;
+	q->imms_sent = q->imms_known = q->imms_taken = q->imms_credited = 0;
 	atomic_store_explicit(&q->want_err, false, memory_order_relaxed);
 	*say = (struct verbs_qp_say){q->qp->qp_num, psn & 0xffffff};
 	return qp_recv_all(l, q);

@@ -84,7 +84,7 @@ struct verbs_qp {
 	uint32_t head, tail; /* of sent, free-running: next free, oldest not acknowledged */
 	uint32_t nr_recvs;   /* receives that the device has */
 	uint32_t imms_sent, imms_known; /* in all; of these, taken as far as the peer has said */
-	uint32_t imms_taken, imms_told; /* the peer's; of these, as far as we have said */
+	uint32_t imms_taken, imms_credited; /* the peer's; of these, as far as we have said */
 	uint32_t nr_pend;  /* requests of wr that are not posted yet; they are in sent */
 	uint32_t nr_again; /* slots of again to receive into */
 	uint32_t redo_head, redo_tail;	  /* of redo: next free, next to send */
@@ -94,7 +94,7 @@ struct verbs_qp {
 	struct ibv_send_wr wr[VERBS_BATCH];
 	struct ibv_sge sge[VERBS_BATCH];
 	uint32_t again[VERBS_BATCH];
-	/* While it is being connected, a thread of the device has qp, and owns READY beside the core: it
+	/* While it is being connected, a thread of the device has qp, and owns READY together with the core: it
 	 * makes it UP or posts requests of verbs_qp_probe(). ctl may put qp into error meanwhile, and
 	 * else leaves it alone. */
 	struct verbs_dial dial;

@@ -175,7 +175,7 @@ static void imm_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_imm *
 	q->sent[number % VERBS_SQ] = (struct verbs_wr){
 		.off = q->imms_sent, .number = number, .op = op, .kind = n->kind, .part = n->part};
 	q->imms_sent += n->kind == VERBS_WR_IMM;
-	n->taken = q->imms_told = q->imms_taken;
+	n->taken = q->imms_credited = q->imms_taken;
 	verbs_imm_put(slot, n);
 	*wr->sg_list =
 		(struct ibv_sge){(uintptr_t)slot, VERBS_IMM_B, l->path[q->path].slots_mr->lkey};
@@ -183,7 +183,7 @@ static void imm_add(struct verbs_lane *l, struct verbs_qp *q, struct verbs_imm *
 	wr->send_flags = l->inline_b >= VERBS_IMM_B ? IBV_SEND_INLINE : 0;
 }
 
-/* The queue pair for immediate @part. In order behind the bytes: that of the bytes themselves. If
+/* The queue pair for immediate @part. In order after the bytes: that of the bytes themselves. If
  * one of these failed, any, when all bytes have been acknowledged. NULL: wait. */
 static struct verbs_qp *imm_qp(struct verbs_lane *l, struct verbs_op *op, unsigned part)
 {

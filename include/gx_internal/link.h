@@ -209,7 +209,7 @@ struct gx_link_conn_ops {
 	/* It is UP: add up what its lanes have moved, and what holds them back. Asks no core: what a core
 	 * tells in its slow timer, the kernel counts, or the ends share anyway. @out is all 0. */
 	void (*look)(const struct gx_conn *c, struct gx_link_look *out);
-	/* Likewise: the next of its paths from number *@at on, which goes behind it; 0 at first. Of those
+	/* Likewise: the next of its paths from number *@at on, which goes past it; 0 at first. Of those
 	 * that gx_conn_path() tells. Return: false: there are no more. */
 	bool (*path)(const struct gx_conn *c, unsigned *at, struct gx_path *out);
 };

@@ -138,7 +138,7 @@ static inline bool gx_port_is_asleep(const _Atomic uint32_t *asleep, uint32_t wo
 }
 
 struct gx_port_cfg {
-	const char *args;	/* the part of the port's option behind "name:"; "" if none */
+	const char *args;	/* the part of the port's option after "name:"; "" if none */
 	struct gx_arena *arena; /* for bounce buffers */
 	struct gx_arena *pool;	/* for payload slots instead: memory of pool_gpu; NULL: not wanted.
 				   A port that cannot receive there refuses, with the reason */

@@ -83,7 +83,7 @@ static void note_from(uint32_t n)
 	struct notes *out = rig->ep[0][0]->notes, *in = rig->ep[1][0]->notes;
 
 	out->number = out->credit = n;
-	in->next = in->freed = in->told = n;
+	in->next = in->freed = in->credited = n;
 }
 
 static int sink_open(struct gx_queue **q)
@@ -320,7 +320,7 @@ static void post_to(unsigned *i, unsigned end)
 	}
 }
 
-/* A queue holds NOTES_TOLD of a core: the others wait, and come. */
+/* A queue holds NOTES_OUT of a core: the others wait, and come. */
 static void note__sink_is_full(void **state)
 {
 	struct note_sink *s;
@@ -330,14 +330,14 @@ static void note__sink_is_full(void **state)
 	assert_int_equal(sink_open(&sink), 0);
 	turn();
 	s = rig->core[1]->notes.sink;
-	s->out += NOTES_TOLD - 3; /* as if other endpoints had so many */
+	s->out += NOTES_OUT - 3; /* as if other endpoints had so many */
 	post_to(&i, 10);
 	rig_pass(rig, MS);
-	assert_int_equal(s->out, NOTES_TOLD);
+	assert_int_equal(s->out, NOTES_OUT);
 	for (unsigned k = 0; k < 3; k++)
 		assert_int_equal(sink_poll(), 1);
 	assert_int_equal(sink_poll(), 0);
-	s->out -= NOTES_TOLD - 3;
+	s->out -= NOTES_OUT - 3;
 	until(&nr_notes, 10);
 	for (unsigned k = 0; k < 10; k++)
 		assert_int_equal(seen[k], k);
@@ -511,9 +511,9 @@ static void note__sink_takes_a_part(void **state)
 		for (unsigned k = 0; k <= again; k++) {
 			assert_int_equal(sink_open(&sink), 0);
 			s = &sink->lane[0]->sink;
-			s->out = NOTES_TOLD - 3; /* as if other endpoints had so many */
+			s->out = NOTES_OUT - 3; /* as if other endpoints had so many */
 			pass_unpolled(50);
-			assert_int_equal(s->out, NOTES_TOLD);
+			assert_int_equal(s->out, NOTES_OUT);
 			sink_close_unpolled();
 		}
 		order_check(20);

@@ -265,7 +265,7 @@ static struct rig *beside_open(void)
 	for (int side = 0; side < 2; side++)
 		for (unsigned i = 0; i < 2; i++) {
 			rig_ep(r, side, i)->beside = true;
-			link_of(r, side)->nr_beside++;
+			link_of(r, side)->nr_fallback++;
 		}
 	return r;
 }

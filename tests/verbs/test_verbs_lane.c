@@ -725,7 +725,7 @@ static void landed_is_not_sent_again(uint32_t imms)
 
 	for (unsigned i = 0; i < 2; i++) {
 		r->a.lane->qp[i].imms_sent = r->a.lane->qp[i].imms_known = imms;
-		r->b.lane->qp[i].imms_taken = r->b.lane->qp[i].imms_told = imms;
+		r->b.lane->qp[i].imms_taken = r->b.lane->qp[i].imms_credited = imms;
 	}
 	fill(r->a.mem.addr, 4 * CHUNK_B, 1);
 	script.fail_landed = true;

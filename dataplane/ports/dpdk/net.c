@@ -503,7 +503,7 @@ static void pci_hint_vfio(const char *dev, char *buf, size_t room)
 			 strerror(errno));
 }
 
-/* A ConnectX; DPDK's driver of it works beside the kernel's. */
+/* A ConnectX; DPDK's driver of it works next to the kernel's. */
 static void pci_hint_mlx5(char *buf, size_t room)
 {
 #ifndef GX_HAVE_MLX5

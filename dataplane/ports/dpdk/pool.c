@@ -42,7 +42,7 @@ int dpdk_pool_probe(const struct dpdk_port *p, const struct rte_eth_dev_info *in
 			 info->driver_name);
 	else if (rte_eth_buffer_split_get_supported_hdr_ptypes(p->shared_id, NULL, 0) > 0)
 		snprintf(lacks, sizeof(lacks),
-			 "(driver %s) splits packets behind a protocol's header, not at byte %u "
+			 "(driver %s) splits packets after a protocol's header, not at byte %u "
 			 "where gx's ends",
 			 info->driver_name, DPDK_HEAD_B);
 	else if (!(info->rx_queue_offload_capa & RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT))
@@ -120,7 +120,7 @@ static int pool_slots_open(struct dpdk_pool *pool, uint32_t nr, uint16_t slot_b)
 int dpdk_pool_open(struct dpdk_port *p, const struct rte_eth_dev_info *info)
 {
 	uint32_t nr = p->nr_queues * (p->slots + DPDK_DESCS) + DPDK_FIFO + 2 * DPDK_CACHE;
-	/* 4: the device may keep the Ethernet checksum behind the payload. */
+	/* 4: the device may keep the Ethernet checksum after the payload. */
 	uint32_t slot_b = GX_ALIGN_UP(p->frame_max + 4 - DPDK_HEAD_B, (uint32_t)DPDK_POOL_ALIGN);
 	struct dpdk_pool *pool = &p->pool;
 	int ret;
