@@ -474,8 +474,8 @@ static int connect_addrs(struct ctl_conn *cc, const char *addr)
 	for (int i = 0; i < n; i++)
 		if (cc->ctl->gx->opts.insecure || auth_shows(cc->ctl->gx) ||
 		    ctl_addr_is_loopback(&all[i].sa))
-			cc->addrs[cc->nr_addrs++] = all[i];
-	if (!cc->nr_addrs)
+			cc->dial.addrs[cc->dial.nr_addrs++] = all[i];
+	if (!cc->dial.nr_addrs)
 		return gx_fail(-EPERM,
 			       "%.90s is not on loopback, and this end has no key: name one of the "
 			       "server's in gx_auth_opts.key_file, or set gx_opts.insecure at both "
@@ -487,9 +487,9 @@ static int connect_addrs(struct ctl_conn *cc, const char *addr)
 /* The user may only want a server of this name by a key. */
 static int connect_peer(struct ctl_conn *cc, const char *name)
 {
-	int n = name ? snprintf(cc->peer, sizeof(cc->peer), "%s", name) : 1;
+	int n = name ? snprintf(cc->dial.peer, sizeof(cc->dial.peer), "%s", name) : 1;
 
-	if (!name || (n > 0 && n < (int)sizeof(cc->peer) && auth_shows(cc->ctl->gx)))
+	if (!name || (n > 0 && n < (int)sizeof(cc->dial.peer) && auth_shows(cc->ctl->gx)))
 		return 0;
 	return gx_fail(-EINVAL, "gx_connect_opts.peer has 1 to %d bytes, and goes with a key",
 		       GX_PEER_NAME_MAX);
@@ -507,7 +507,8 @@ static int connect_port_find(const struct ctl_conn *cc, const char *name, size_t
 	const struct gx *gx = cc->ctl->gx;
 
 	for (unsigned i = 0; i < gx->nr_ports; i++)
-		if (port_is(&gx->port[i], name, len) && !memchr(cc->wanted, (int)i, cc->nr_wanted))
+		if (port_is(&gx->port[i], name, len) &&
+		    !memchr(cc->dial.wanted, (int)i, cc->dial.nr_wanted))
 			return (int)i;
 	return -1;
 }
@@ -528,17 +529,17 @@ static int connect_port(struct ctl_conn *cc, const struct gx_connect_opts *o)
 			return gx_fail(-ENODEV,
 				       "port %.64s is not opened here%s: name it in gx_opts.ports",
 				       p->name ? text : "without a name",
-				       cc->nr_wanted ? ", or not so often" : "");
-		if (cc->nr_wanted && strcmp(gx->port[i].match, cc->forced))
+				       cc->dial.nr_wanted ? ", or not so often" : "");
+		if (cc->dial.nr_wanted && strcmp(gx->port[i].match, cc->dial.forced))
 			return gx_fail(-EINVAL,
 				       "ports %.64s and %.64s are of two kinds, and the lanes of a "
 				       "connection take ports of one kind: name one of them",
-				       cc->forced, gx->port[i].match);
-		if (!cc->nr_wanted) {
-			snprintf(cc->forced, sizeof(cc->forced), "%s", gx->port[i].match);
-			cc->forced_port = (unsigned)i;
+				       cc->dial.forced, gx->port[i].match);
+		if (!cc->dial.nr_wanted) {
+			snprintf(cc->dial.forced, sizeof(cc->dial.forced), "%s", gx->port[i].match);
+			cc->dial.forced_port = (unsigned)i;
 		}
-		cc->wanted[cc->nr_wanted++] = (uint8_t)i;
+		cc->dial.wanted[cc->dial.nr_wanted++] = (uint8_t)i;
 	}
 	return 0;
 }
@@ -576,20 +577,20 @@ static int connect_link(struct ctl_conn *cc, const char *name)
 	link_names(names, sizeof(names));
 	if (!link)
 		return gx_fail(-EINVAL, "link '%.32s' is not known: there are %s", name, names);
-	if (link->port == GX_LINK_PORT_NONE && cc->forced[0])
+	if (link->port == GX_LINK_PORT_NONE && cc->dial.forced[0])
 		return gx_fail(-EINVAL, "link %s uses no port, and port %.64s is asked for", name,
-			       cc->forced);
-	if (link->port != GX_LINK_PORT_NONE && !link->many_ports && cc->nr_wanted > 1)
+			       cc->dial.forced);
+	if (link->port != GX_LINK_PORT_NONE && !link->many_ports && cc->dial.nr_wanted > 1)
 		return gx_fail(-EINVAL,
 			       "link %s takes one port, and %u are asked for: name one of them",
-			       name, cc->nr_wanted);
+			       name, cc->dial.nr_wanted);
 	if (link->conn->may(cc->ctl->gx))
 		return gx_fail(-ENODEV, "link %s cannot be had at this end: %s", name,
 			       link->conn->may(cc->ctl->gx));
-	if (link->port == GX_LINK_PORT_SHM && cc->forced[0] && strcmp(cc->forced, "shm"))
+	if (link->port == GX_LINK_PORT_SHM && cc->dial.forced[0] && strcmp(cc->dial.forced, "shm"))
 		return gx_fail(-EINVAL, "link %s goes with port shm, not with port %.64s", name,
-			       cc->forced);
-	cc->link = link;
+			       cc->dial.forced);
+	cc->dial.link = link;
 	return 0;
 }
 
@@ -620,13 +621,13 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	if (!cc)
 		return gx_fail(-ENOMEM, "out of memory");
 	cc->conn = c;
-	cc->lanes_max = opts ? opts->lanes : 0;
+	cc->dial.lanes_max = opts ? opts->lanes : 0;
 	cc->data_len = opts ? (uint8_t)opts->data_len : 0;
 	if (cc->data_len)
 		memcpy(cc->data_out, opts->data, cc->data_len);
-	cc->timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
+	cc->dial.timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
-	ret = core_connect_take(opts, &cc->asked);
+	ret = core_connect_take(opts, &cc->dial.asked);
 	if (opts && !ret)
 		ret = connect_peer(cc, opts->peer);
 	if (opts && !ret)

@@ -120,6 +120,34 @@ struct ctl_setup {
 	struct gx_hello_error late; /* client: fail with it at due_ns; .err 0: do not */
 };
 
+/* A client's part of a connection: what it asks for, and how far it is. */
+struct ctl_dial {
+	struct ctl_addr addrs[CTL_ADDRS_MAX];
+	unsigned nr_addrs, addr;	 /* addresses to try; the one under way */
+	int addr_err;			 /* why the last one failed */
+	uint64_t timeout_ns;		 /* for each step of the set-up */
+	char forced[GX_NAME_MAX];	 /* match of the wanted port; "": the best */
+	unsigned forced_port;		 /* its index in gx->port[] */
+	unsigned nr_wanted;		 /* wanted ports, all of one match; 0: the best one */
+	uint8_t wanted[GX_HELLO_PORTS];	 /* [nr_wanted]: their indices in gx->port[] */
+	const struct gx_link *link;	 /* the wanted link; NULL: the best */
+	struct core_connect asked;	 /* what links are asked for */
+	char peer[GX_PEER_NAME_MAX + 1]; /* name of the server that it wants; "": any */
+	char no_share[192];		 /* why it shares no memory with this server; "": it may */
+	unsigned lanes_max;		 /* 0: no limit */
+	bool prove_again;		 /* try again at the next tick */
+	struct ctl_data *data;		 /* connects data sockets; NULL: no more, or not yet */
+	void (*data_forget)(struct ctl_conn *cc); /* ends data */
+};
+
+/* A server's: the client that came. */
+struct ctl_came {
+	struct gx_listener *listener; /* that accepted it; NULL: it was closed */
+	uint64_t born_ns;	      /* accepted */
+	uint8_t from_len;	      /* length of the client's IP address, 4 or 16 */
+	uint8_t from[16];
+};
+
 /* A bootstrap connection: ctl's half of struct gx_conn. */
 struct ctl_conn {
 	struct ctl *ctl;
@@ -135,7 +163,6 @@ struct ctl_conn {
 	/* Server: the client has shown its user on the Unix socket, and we serve that user. Client:
 	 * the server knows our user. */
 	bool proven;
-	bool prove_again; /* client: try again at the next tick */
 	int fd;
 	struct gx_io rx; /* CONNECT, then RECV */
 	struct gx_io tx;
@@ -149,32 +176,15 @@ struct ctl_conn {
 	_Atomic uint32_t out_b;	  /* any thread: bytes of users' messages not yet sent */
 	_Atomic uint32_t nr_jobs; /* any thread: users' messages not yet in out */
 	uint64_t due_ns;	  /* deadline of the state; 0: none */
-	uint64_t born_ns;	  /* server: accepted */
-	uint64_t timeout_ns;	  /* client: for each step of the set-up */
 	uint8_t nonce[16];	  /* of our HELLO */
 	char name[96];		  /* client: the user's text; server: the socket's address */
-	uint8_t from_len;	  /* server: length of the client's IP address, 4 or 16 */
-	uint8_t from[16];
-	char forced[GX_NAME_MAX]; /* client: match of the wanted port; "": the best */
-	unsigned forced_port;	  /* its index in gx->port[] */
-	unsigned nr_wanted;	  /* client: wanted ports, all of one match; 0: the best one */
-	uint8_t wanted[GX_HELLO_PORTS];	 /* [nr_wanted]: their indices in gx->port[] */
-	const struct gx_link *link;	 /* client: the wanted link; NULL: the best */
-	struct core_connect asked;	 /* client: what links are asked for */
-	char peer[GX_PEER_NAME_MAX + 1]; /* client: name of the server that it wants; "": any */
-	char no_share[192]; /* client: why it shares no memory with this server; "": it may */
-	unsigned lanes_max; /* client: 0: no limit */
-	struct gx_listener *listener; /* server: that accepted it; NULL: it was closed */
-	uint8_t data_len;	      /* of data for the peer, in our HELLO */
+	uint8_t data_len;	  /* of data for the peer, in our HELLO */
 	uint8_t data_out[GX_HELLO_CONN_DATA_MAX];
-	struct ctl_addr addrs[CTL_ADDRS_MAX];
-	unsigned nr_addrs, addr; /* client: addresses to try; the one under way */
-	int addr_err;		 /* client: why the last one failed */
+	struct ctl_dial dial;	 /* client */
+	struct ctl_came came;	 /* server */
 	struct ctl_setup *setup; /* from CONNECT to UP */
 	struct ctl_pass *pass;	 /* exchange on the Unix socket under way; NULL: none */
 	void (*pass_forget)(struct ctl_conn *cc); /* ends pass */
-	struct ctl_data *data; /* client: connects data sockets; NULL: no more, or not yet */
-	void (*data_forget)(struct ctl_conn *cc); /* ends data */
 };
 
 static inline void ctl_conn_goto(struct ctl_conn *cc, enum ctl_state to)

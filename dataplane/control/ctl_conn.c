@@ -123,8 +123,8 @@ static void conn_forget(struct ctl_conn *cc)
 {
 	if (cc->pass)
 		cc->pass_forget(cc);
-	if (cc->data)
-		cc->data_forget(cc);
+	if (cc->dial.data)
+		cc->dial.data_forget(cc);
 }
 
 void ctl_conn_close(struct ctl_conn *cc)

@@ -43,9 +43,9 @@ static void data_free(struct ctl_data *d)
 
 static void data_forget(struct ctl_conn *cc)
 {
-	struct ctl_data *d = cc->data;
+	struct ctl_data *d = cc->dial.data;
 
-	cc->data = NULL;
+	cc->dial.data = NULL;
 	d->cc = NULL;
 	if (d->io.held)
 		gx_uring_cancel(d->ctl->gx->uring, &d->io); /* its callback frees @d */
@@ -98,7 +98,7 @@ static void data_sent(struct gx_io *io, int res)
 	gx_socks_add(d->cc->conn, d->at / t->nr_socks, d->at % t->nr_socks, d->fd);
 	d->fd = -1;
 	d->at++;
-	d->cc->due_ns = gx_now_ns() + d->cc->timeout_ns;
+	d->cc->due_ns = gx_now_ns() + d->cc->dial.timeout_ns;
 	data_next(d);
 }
 
@@ -131,14 +131,14 @@ static void data_next(struct ctl_data *d)
 	struct ctl *ctl = d->ctl;
 
 	if (gx_socks_are_whole(cc->conn)) {
-		cc->data = NULL;
+		cc->dial.data = NULL;
 		data_free(d);
 		ctl->inside++;
 		ctl->joined(cc);
 		ctl->inside--;
 		return;
 	}
-	d->to = cc->addrs[cc->addr];
+	d->to = cc->dial.addrs[cc->dial.addr];
 	d->fd = gx_fd_own(
 		socket(d->to.sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (d->fd < 0) {
@@ -168,8 +168,8 @@ int ctl_data_start(struct ctl_conn *cc)
 	d->fd = -1;
 	d->next = cc->ctl->datas;
 	cc->ctl->datas = d;
-	cc->data = d;
-	cc->data_forget = data_forget;
+	cc->dial.data = d;
+	cc->dial.data_forget = data_forget;
 	data_next(d);
 	return 0;
 }
@@ -227,8 +227,8 @@ int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	if (cc->tls || gx_hello_data_get(body, len, &hello) || cc->in_len != CTL_FRAME_HDR_B + len)
 		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed DATA");
 	owner = data_owner(cc->ctl, &hello);
-	if (owner &&
-	    (owner->from_len != cc->from_len || memcmp(owner->from, cc->from, cc->from_len))) {
+	if (owner && (owner->came.from_len != cc->came.from_len ||
+		      memcmp(owner->came.from, cc->came.from, cc->came.from_len))) {
 		data_refuse_address(owner, cc);
 		owner = NULL;
 	}
@@ -237,7 +237,7 @@ int ctl_data_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	cc->fd = -1; /* the connection has it */
 	ctl_conn_close(cc);
 	owner->due_ns =
-		GX_MIN(gx_now_ns() + CTL_STEP_NS, owner->born_ns + CTL_STEP_NS + CTL_DATA_NS);
+		GX_MIN(gx_now_ns() + CTL_STEP_NS, owner->came.born_ns + CTL_STEP_NS + CTL_DATA_NS);
 	if (gx_socks_are_whole(owner->conn))
 		cc->ctl->joined(owner);
 	return 0;

@@ -306,7 +306,7 @@ prove_without(struct ctl_conn *cc, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(cc->no_share, sizeof(cc->no_share), fmt, ap);
+	vsnprintf(cc->dial.no_share, sizeof(cc->dial.no_share), fmt, ap);
 	va_end(ap);
 	cc->ctl->shown(cc);
 }
@@ -317,7 +317,7 @@ static void prove_later(struct ctl_pass *p)
 	struct ctl_conn *cc = p->cc;
 
 	pass_close(p);
-	cc->prove_again = true;
+	cc->dial.prove_again = true;
 }
 
 static int refuse_answer(void)
@@ -361,7 +361,7 @@ static void prove_recv_done(struct gx_io *io, int res)
 	} else {
 		p->again = false;
 		p->cc->proven = true;
-		p->cc->due_ns = gx_now_ns() + p->cc->timeout_ns;
+		p->cc->due_ns = gx_now_ns() + p->cc->dial.timeout_ns;
 		p->ctl->shown(p->cc);
 	}
 }
@@ -387,9 +387,10 @@ static bool prove_server_check(struct ctl_pass *p)
 				       strerror(errno)));
 		return false;
 	}
-	if (!nobody_why(p->cred.uid, "server", p->cc->no_share, sizeof(p->cc->no_share)) &&
+	if (!nobody_why(p->cred.uid, "server", p->cc->dial.no_share,
+			sizeof(p->cc->dial.no_share)) &&
 	    !uid_is_allowed(p->ctl->gx, p->cred.uid))
-		snprintf(p->cc->no_share, sizeof(p->cc->no_share),
+		snprintf(p->cc->dial.no_share, sizeof(p->cc->dial.no_share),
 			 "the server runs as uid %u, and the client (uid %u) shares memory with "
 			 "its own user only",
 			 p->cred.uid, geteuid());
@@ -420,7 +421,7 @@ int ctl_fd_prove(struct ctl_conn *cc)
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = errno;
 	struct ctl_pass *p = fd < 0 ? NULL : pass_new(cc->ctl, fd, false);
 
-	cc->prove_again = false;
+	cc->dial.prove_again = false;
 	if (!p) {
 		if (fd >= 0)
 			close(fd);
@@ -491,7 +492,7 @@ int ctl_fd_start(struct ctl_conn *cc)
 		return gx_refuse(GX_REASON_SOCKET, -EOPNOTSUPP,
 				 "no Unix socket for shared memory: %s; take another port, as "
 				 "gx_connect_opts.ports udp",
-				 cc->no_share[0] ? cc->no_share : "the server has none");
+				 cc->dial.no_share[0] ? cc->dial.no_share : "the server has none");
 	cc->conn->link->conn->meet(cc->conn, p->fd);
 	pass_send(p, cc->conn->peer.nonce, client_send_done);
 	return 0;

@@ -129,8 +129,8 @@ void ctl_first_take(struct ctl_conn *cc)
 /* One that routes a network of IPv6 has all its addresses. */
 static bool source_same(const struct ctl_conn *a, const struct ctl_conn *b)
 {
-	return a->from_len == b->from_len &&
-	       !memcmp(a->from, b->from, a->from_len == 16 ? 8 : a->from_len);
+	return a->came.from_len == b->came.from_len &&
+	       !memcmp(a->came.from, b->came.from, a->came.from_len == 16 ? 8 : a->came.from_len);
 }
 
 /* A client of gx speaks first, and at once. So one that has not yet may go without a time of grace. */

@@ -138,7 +138,7 @@ static void frame_take(struct ctl_conn *cc, const struct frame *f, const uint8_t
 		       uint32_t len)
 {
 	if (!cc->was_up)
-		cc->due_ns = gx_now_ns() + (cc->server ? CTL_STEP_NS : cc->timeout_ns);
+		cc->due_ns = gx_now_ns() + (cc->server ? CTL_STEP_NS : cc->dial.timeout_ns);
 	ctl_conn_judge(cc, f->take(cc, body, len));
 }
 
@@ -342,8 +342,8 @@ static void conn_connect_done(struct gx_io *io, int res)
 		return;
 	}
 	if (res < 0) {
-		cc->addr_err = res;
-		cc->addr++;
+		cc->dial.addr_err = res;
+		cc->dial.addr++;
 		gx_fd_close(cc->fd);
 		cc->fd = -1;
 		ctl_frame_start(cc);
@@ -360,14 +360,14 @@ static void conn_connect_done(struct gx_io *io, int res)
 void ctl_frame_start(struct ctl_conn *cc)
 {
 	if (!cc->due_ns)
-		cc->due_ns = gx_now_ns() + cc->timeout_ns;
-	for (; cc->addr < cc->nr_addrs; cc->addr++) {
-		struct ctl_addr *a = &cc->addrs[cc->addr];
+		cc->due_ns = gx_now_ns() + cc->dial.timeout_ns;
+	for (; cc->dial.addr < cc->dial.nr_addrs; cc->dial.addr++) {
+		struct ctl_addr *a = &cc->dial.addrs[cc->dial.addr];
 
 		cc->fd = gx_fd_own(
 			socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 		if (cc->fd < 0) {
-			cc->addr_err = -errno;
+			cc->dial.addr_err = -errno;
 			continue;
 		}
 		cc->rx = (struct gx_io){.op = GX_IO_CONNECT,
@@ -383,7 +383,7 @@ void ctl_frame_start(struct ctl_conn *cc)
 		gx_uring_submit(cc->ctl->gx->uring, &cc->rx);
 		return;
 	}
-	conn_connect_failed(cc, cc->addr_err);
+	conn_connect_failed(cc, cc->dial.addr_err);
 }
 
 /* ---- server: accept ---- */
@@ -395,7 +395,7 @@ static unsigned half_open_rank(const struct ctl_conn *cc, uint64_t now_ns)
 {
 	if (cc->state == CTL_LINGER)
 		return 3;
-	if (cc->proven || now_ns - cc->born_ns < CTL_GRACE_NS)
+	if (cc->proven || now_ns - cc->came.born_ns < CTL_GRACE_NS)
 		return 0;
 	return cc->state <= CTL_HELLO ? 2 : 1;
 }
@@ -470,17 +470,17 @@ void ctl_frame_accepted(struct gx_listener *l, int fd)
 		return;
 	}
 	cc->fd = gx_fd_own(fd);
-	cc->listener = l;
+	cc->came.listener = l;
 	cc->data_len = l->data_len;
 	memcpy(cc->data_out, l->data, sizeof(cc->data_out));
 	ctl_conn_goto(cc, CTL_TLS);
-	cc->born_ns = gx_now_ns();
-	cc->due_ns = cc->born_ns + CTL_STEP_NS;
+	cc->came.born_ns = gx_now_ns();
+	cc->due_ns = cc->came.born_ns + CTL_STEP_NS;
 	ctl_addr_name(&sa, cc->name, sizeof(cc->name));
 	cc->next = ctl->conns;
 	ctl->conns = cc;
 	cc->loopback = ctl_addr_is_loopback(&sa);
-	cc->from_len = (uint8_t)ctl_addr_bytes((const struct sockaddr *)&sa, cc->from);
+	cc->came.from_len = (uint8_t)ctl_addr_bytes((const struct sockaddr *)&sa, cc->came.from);
 	ctl_first_limit(cc);
 	conn_rx_arm(cc);
 }
@@ -509,7 +509,7 @@ void ctl_frame_turn_away(struct ctl *ctl, int fd)
 static int conn_timed_out(const struct ctl_conn *cc)
 {
 	bool is_ours = cc->server && cc->state == CTL_LINKED && !cc->own_up;
-	double s = (double)cc->timeout_ns / 1e9;
+	double s = (double)cc->dial.timeout_ns / 1e9;
 
 	if (cc->server && !is_ours)
 		ctl_bad(cc->ctl, "peer %s went silent during set-up", ctl_conn_peer(cc));
@@ -540,7 +540,7 @@ static int conn_timed_out(const struct ctl_conn *cc)
  * is seldom run gives up in the end. */
 void ctl_frame_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
 {
-	uint64_t step_ns = cc->server ? CTL_STEP_NS : cc->timeout_ns;
+	uint64_t step_ns = cc->server ? CTL_STEP_NS : cc->dial.timeout_ns;
 
 	if (!cc->due_ns || !ctl_conn_is_live(cc) || stood_ns <= step_ns / 8)
 		return;
@@ -549,7 +549,7 @@ void ctl_frame_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
 
 void ctl_frame_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
-	if (cc->prove_again && cc->state == CTL_PROVE)
+	if (cc->dial.prove_again && cc->state == CTL_PROVE)
 		ctl_conn_judge(cc, ctl_fd_prove(cc));
 	if (cc->state == CTL_LINKED)
 		ctl_conn_judge(cc, ctl_hello_linked(cc));
@@ -563,7 +563,7 @@ void ctl_frame_tick(struct ctl_conn *cc, uint64_t now_ns)
 		ctl_conn_close(cc);
 		conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
 			  "no answer from %s within %g s: does a server run there?", cc->name,
-			  (double)cc->timeout_ns / 1e9);
+			  (double)cc->dial.timeout_ns / 1e9);
 	} else if (ctl_conn_is_live(cc)) {
 		ctl_conn_judge(cc, conn_timed_out(cc));
 	}

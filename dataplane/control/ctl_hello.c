@@ -61,7 +61,7 @@ static int link_open(struct ctl_conn *cc)
 {
 	const struct gx_hello_lanes *r = &cc->setup->remote;
 	struct gx_link_want want = {.nr_lanes = cc->setup->local.nr_lanes,
-				    .asked = cc->server ? NULL : &cc->asked,
+				    .asked = cc->server ? NULL : &cc->dial.asked,
 				    .blob = cc->server ? r->blob : NULL,
 				    .blob_b = r->blob_b};
 
@@ -230,8 +230,8 @@ static int lanes_connect(struct ctl_conn *cc)
 			}
 		}
 		if (cc->server && !cc->proven) {
-			r->port.from_len = cc->from_len;
-			memcpy(r->port.from, cc->from, sizeof(cc->from));
+			r->port.from_len = cc->came.from_len;
+			memcpy(r->port.from, cc->came.from, sizeof(cc->came.from));
 		}
 		ret = conn_lane_connect(cc->conn, i, r);
 		if (ret)
@@ -425,7 +425,7 @@ static int client_hello_take(struct ctl_conn *cc)
 		ctl_conn_goto(cc, CTL_PROVE);
 		return ctl_fd_prove(cc);
 	}
-	snprintf(cc->no_share, sizeof(cc->no_share), "the server has no Unix socket");
+	snprintf(cc->dial.no_share, sizeof(cc->dial.no_share), "the server has no Unix socket");
 	return connect_send(cc);
 }
 
@@ -499,9 +499,9 @@ static int server_conn_new(struct ctl_conn *cc)
 		return ret;
 	if (cc->tls)
 		cc->conn->secret = ctl_tls_secret;
-	if (cc->listener && cc->listener->held) {
-		atomic_store_explicit(&cc->conn->listener, cc->listener, memory_order_relaxed);
-		atomic_store(&cc->conn->user, cc->listener->user);
+	if (cc->came.listener && cc->came.listener->held) {
+		atomic_store_explicit(&cc->conn->listener, cc->came.listener, memory_order_relaxed);
+		atomic_store(&cc->conn->user, cc->came.listener->user);
 	}
 	return 0;
 }
@@ -543,7 +543,7 @@ int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 		return ret;
 	cc->conn->peer = h;
 	if (cc->tls && !cc->server && h.id == cc->ctl->gx->id &&
-	    !ctl_addr_is_own(&cc->addrs[cc->addr]))
+	    !ctl_addr_is_own(&cc->dial.addrs[cc->dial.addr]))
 		return gx_refuse(GX_REASON_AUTH, -ELOOP,
 				 "the connection came back to this process, whose address that is "
 				 "not: somebody on the way has turned it round");
@@ -660,7 +660,7 @@ static int connect_ask(struct ctl_conn *cc)
 	const struct gx_opts *opts = &cc->ctl->gx->opts;
 	struct gx_conn *c = cc->conn;
 
-	if (!cc->listener || !cc->listener->ask)
+	if (!cc->came.listener || !cc->came.listener->ask)
 		return 0;
 	c->asked = c->asking = true;
 	opts->on_conn(opts->arg, c, GX_CONN_EVENT_ASKED, 0, "");

@@ -101,9 +101,9 @@ static void listener_forget(struct gx_listener *l)
 
 	ctl->inside++;
 	for (struct ctl_conn *cc = ctl->conns; cc; cc = cc->next) {
-		if (cc->listener != l)
+		if (cc->came.listener != l)
 			continue;
-		cc->listener = NULL;
+		cc->came.listener = NULL;
 		if (ctl_conn_is_live(cc) && !client_is_informed(l, cc))
 			ctl_conn_judge(cc, gx_refuse(GX_REASON_NO_SERVER, -ECONNREFUSED,
 						     "the server has stopped to listen there"));

@@ -125,30 +125,30 @@ static int ports_peer_find(const struct gx_hello *h, const char *name, unsigned 
 /* Client: our k-th port of a name goes with the k-th one of the server. */
 static int ports_choose(const struct ctl_conn *cc, struct ctl_path *p)
 {
-	unsigned n = GX_MIN(cc->nr_wanted, p->nr_lanes);
+	unsigned n = GX_MIN(cc->dial.nr_wanted, p->nr_lanes);
 
-	if (cc->nr_wanted > n)
+	if (cc->dial.nr_wanted > n)
 		core_why(p->why, "%u of %u ports, because there are no more lanes", n,
-			 cc->nr_wanted);
+			 cc->dial.nr_wanted);
 	if (n < 2 || !p->link->many_ports)
 		return 0;
 	for (unsigned k = 0; k < n; k++) {
 		unsigned before = 0;
 		int i;
 
-		for (unsigned j = 0; j < cc->wanted[k]; j++)
-			before += !strcmp(cc->ctl->gx->port[j].match, cc->forced);
-		i = ports_peer_find(&cc->conn->peer, cc->forced, before);
+		for (unsigned j = 0; j < cc->dial.wanted[k]; j++)
+			before += !strcmp(cc->ctl->gx->port[j].match, cc->dial.forced);
+		i = ports_peer_find(&cc->conn->peer, cc->dial.forced, before);
 		if (i < 0)
 			return gx_refuse(
 				GX_REASON_NO_PORT, -ENODEV,
 				"the client wants port %s number %u, and the server has "
 				"not so many: open as many at both ends, in the same order",
-				cc->forced, before + 1);
-		p->ports[k] = (struct gx_hello_pair){cc->wanted[k], (uint8_t)i};
+				cc->dial.forced, before + 1);
+		p->ports[k] = (struct gx_hello_pair){cc->dial.wanted[k], (uint8_t)i};
 	}
 	p->nr_ports = n;
-	return ports_settle(cc, cc->forced, p);
+	return ports_settle(cc, cc->dial.forced, p);
 }
 
 /* ---- Keys ---- */
@@ -182,10 +182,10 @@ static void choose_say(const struct ctl_conn *cc, unsigned i, struct ctl_path *p
 	const char *name = cc->ctl->gx->port[i].device;
 	bool is_local = cc->ctl->gx->port[i].port->caps.flags & GX_PORT_LOCAL;
 
-	p->reason = cc->forced[0] ? GX_REASON_ASKED
-		    : is_local	  ? GX_REASON_SAME_HOST
-				  : GX_REASON_BOTH_HAVE;
-	if (cc->forced[0])
+	p->reason = cc->dial.forced[0] ? GX_REASON_ASKED
+		    : is_local	       ? GX_REASON_SAME_HOST
+				       : GX_REASON_BOTH_HAVE;
+	if (cc->dial.forced[0])
 		core_why(p->why, "%s: asked for", name);
 	else if (is_local)
 		core_why(p->why, "both on one host: %s",
@@ -196,35 +196,35 @@ static void choose_say(const struct ctl_conn *cc, unsigned i, struct ctl_path *p
 
 static int choose_refuse(const struct ctl_conn *cc, bool other_host)
 {
-	bool speaks = cc->forced[0] && cc->ctl->gx->port[cc->forced_port].port->speaks;
+	bool speaks = cc->dial.forced[0] && cc->ctl->gx->port[cc->dial.forced_port].port->speaks;
 	char theirs[160], ours[160] = "";
 	struct gx_hello h = {0};
 
 	ctl_path_ports(cc->ctl, &h);
 	ports_text(&h, ours, sizeof(ours));
 	ports_text(&cc->conn->peer, theirs, sizeof(theirs));
-	if (cc->forced[0] && choose_shares(cc->forced) && cc->no_share[0])
+	if (cc->dial.forced[0] && choose_shares(cc->dial.forced) && cc->dial.no_share[0])
 		return gx_refuse(
 			GX_REASON_USER, -EPERM,
 			"port %s cannot be had: %s: take gx_connect_opts.ports udp, which shares none",
-			cc->forced, cc->no_share);
-	if (cc->forced[0] && other_host)
+			cc->dial.forced, cc->dial.no_share);
+	if (cc->dial.forced[0] && other_host)
 		return gx_refuse(
 			GX_REASON_OTHER_HOST, -ENODEV,
 			"port %s reaches one host only, and the ends are on two hosts or in two "
 			"network namespaces: %s",
-			cc->forced,
-			choose_shares(cc->forced)
+			cc->dial.forced,
+			choose_shares(cc->dial.forced)
 				? "take another port"
 				: "give gx_opts.bind_host at both ends an address "
 				  "that the other one reaches");
-	if (cc->forced[0])
+	if (cc->dial.forced[0])
 		return gx_refuse(
 			GX_REASON_NO_PORT, -ENODEV,
 			"the client wants port %s, the server offers %.100s: start it with "
 			"gx_opts.ports %.*s%s, or take one of those",
-			cc->forced, theirs, (int)strcspn(cc->forced, speaks ? ":" : ""), cc->forced,
-			speaks ? ":DEVICE" : "");
+			cc->dial.forced, theirs, (int)strcspn(cc->dial.forced, speaks ? ":" : ""),
+			cc->dial.forced, speaks ? ":DEVICE" : "");
 	return gx_refuse(
 		GX_REASON_NO_PORT, -ENODEV,
 		"no port that both ends can use: the client has %.70s, the server %.70s%s: "
@@ -243,15 +243,15 @@ static bool choose_port(const struct ctl_conn *cc, struct ctl_path *p, bool *oth
 		const char *name = gx->port[i].match;
 		int peer_i = ctl_path_port_find(&cc->conn->peer, name);
 
-		if (cc->forced[0] && i != cc->forced_port)
+		if (cc->dial.forced[0] && i != cc->dial.forced_port)
 			continue;
 		if (peer_i < 0) {
 			core_why(p->why, "%s not offered by the peer", name);
 		} else if (!port_reaches(cc, i, (unsigned)peer_i)) {
 			core_why(p->why, "%s not usable: different host", name);
 			*other_host = true;
-		} else if (choose_shares(name) && cc->no_share[0]) {
-			core_why(p->why, "no %s: %s", name, cc->no_share);
+		} else if (choose_shares(name) && cc->dial.no_share[0]) {
+			core_why(p->why, "no %s: %s", name, cc->dial.no_share);
 		} else {
 			choose_say(cc, i, p);
 			p->port = i;
@@ -328,8 +328,9 @@ static bool choose_may(const struct ctl_conn *cc, const struct gx_link *link)
 		return false;
 	if (link->port == GX_LINK_PORT_ANY)
 		return true;
-	return !cc->forced[0] && (link->port == GX_LINK_PORT_SHM ||
-				  cc->ctl->gx->opts.packet->integrity != GX_INTEGRITY_MODE_CRC32C);
+	return !cc->dial.forced[0] &&
+	       (link->port == GX_LINK_PORT_SHM ||
+		cc->ctl->gx->opts.packet->integrity != GX_INTEGRITY_MODE_CRC32C);
 }
 
 /* The link with the highest score of those in @left, as bits. NULL: there is none. */
@@ -373,7 +374,7 @@ static int choose_link(const struct ctl_conn *cc, struct gx_link_path *path, str
 		why = choose_not(cc, link, path);
 		if (why == bare && !is_bare)
 			is_bare = link;
-		if (why && !path->quiet && path->same_host && !cc->forced[0])
+		if (why && !path->quiet && path->same_host && !cc->dial.forced[0])
 			core_say(&text, "%sno link %s: %s", text.at ? "; " : "", link->name, why);
 		if (why || (link->port == GX_LINK_PORT_ANY && !choose_port(cc, p, &other_host)))
 			continue;
@@ -391,11 +392,12 @@ int ctl_path_choose(const struct ctl_conn *cc, struct ctl_path *p)
 {
 	struct gx_link_path path = {.gx = cc->ctl->gx,
 				    .same_host = cc->conn->same_host,
-				    .no_share = cc->no_share[0] ? cc->no_share : NULL};
+				    .no_share = cc->dial.no_share[0] ? cc->dial.no_share : NULL};
 	unsigned n = GX_MIN(cc->ctl->gx->nr_cores, cc->conn->peer.nr_lanes);
-	int ret = cc->link ? choose_asked(cc, cc->link, &path, p) : choose_link(cc, &path, p);
+	int ret = cc->dial.link ? choose_asked(cc, cc->dial.link, &path, p)
+				: choose_link(cc, &path, p);
 
-	p->nr_lanes = cc->lanes_max ? GX_MIN(n, cc->lanes_max) : n;
+	p->nr_lanes = cc->dial.lanes_max ? GX_MIN(n, cc->dial.lanes_max) : n;
 	return ret ? ret : ports_choose(cc, p);
 }
 

@@ -24,7 +24,9 @@ int ctl_tls_open(struct ctl_conn *cc, const char *name)
 	s->t = auth_tls_new(ctl->tls, cc->server, name, cc->key ? cc->key->k.secret : NULL);
 	if (!s->t)
 		goto err;
-	auth_tls_peer(s->t, cc->server ? auth_name(ctl->gx) : cc->peer[0] ? cc->peer : NULL);
+	auth_tls_peer(s->t, cc->server	       ? auth_name(ctl->gx)
+			    : cc->dial.peer[0] ? cc->dial.peer
+					       : NULL);
 	cc->tls = s;
 	return 0;
 err:

@@ -742,7 +742,7 @@ MUTANTS = {
                 [("dataplane/control/ctl_listen.c", "ctl_conn_is_live(cc) && !client_is_informed(l, cc)", "ctl_conn_is_live(cc) && !client_is_informed(l, cc) && !l")],
                 ["listen gx_listener_close__"]),
     "LS2": ("a closed listener ends other listeners' clients",
-                [("dataplane/control/ctl_listen.c", "\t\tif (cc->listener != l)\n\t\t\tcontinue;\n", "")],
+                [("dataplane/control/ctl_listen.c", "\t\tif (cc->came.listener != l)\n\t\t\tcontinue;\n", "")],
                 ["listen gx_listener_close__"]),
     "LS3": ("a refusal is not heeded",
                 [("dataplane/control/ctl_hello.c", "if (!c->refused || cc->state", "if (cc->state")],

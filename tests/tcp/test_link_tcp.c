@@ -72,6 +72,7 @@ static void end_open(struct end *e, bool server, const char *port, enum gx_integ
 	struct gx_opts o = {.server = server,
 			    .on_conn = on_conn,
 			    .arg = e,
+			    .peer_timeout_ns = 5000000000,
 			    .packet = GX_WITH(gx_packet_opts, .integrity = integrity)};
 
 	assert_int_equal(common_gx_open(o, port, &e->gx), 0);
