@@ -163,7 +163,7 @@ static void key__back_to_ourselves(void **state)
 	fd = raw_listen_at(addr);
 	client_connect(addr, NULL);
 	peer = raw_accept(fd);
-	CTL_SET(client, gx.ctl->conns->addrs[0].sa, far_sa());
+	CTL_SET(client, gx.ctl->conns->dial.addrs[0].sa, far_sa());
 	hand_open(&h, true, peer, "kv", hand_secret);
 	assert_int_equal(hand_recv(&h, b, &len), GX_HELLO_HELLO);
 	raw_hello_fill(&hello);

@@ -258,13 +258,13 @@ static void alive__of_a_cold_one_that_was_not_run(void **state)
 }
 
 /* As the verbs link has them: another link carries their puts and gets. */
-static struct rig *beside_open(void)
+static struct rig *fallback_open(void)
 {
 	struct rig *r = wake_open(2, TIMEOUT_MS * MS);
 
 	for (int side = 0; side < 2; side++)
 		for (unsigned i = 0; i < 2; i++) {
-			rig_ep(r, side, i)->beside = true;
+			rig_ep(r, side, i)->is_fallback = true;
 			link_of(r, side)->nr_fallback++;
 		}
 	return r;
@@ -291,7 +291,7 @@ static uint64_t look_ns(uint64_t quiet_ns)
  * that has posted something waits for nothing. */
 static void port__is_looked_at_now_and_then(void **state)
 {
-	struct rig *r = beside_open();
+	struct rig *r = fallback_open();
 	uint64_t way_ns = 2 * r->cfg.sim.delay_ns + 20000;
 
 	for (unsigned k = 0; k < 50; k++) {
@@ -316,7 +316,7 @@ static void port__is_looked_at_now_and_then(void **state)
 /* Each look at a port that is quiet may be system calls. */
 static void port__is_left_alone(void **state)
 {
-	struct rig *r = beside_open();
+	struct rig *r = fallback_open();
 	uint64_t next_ns;
 
 	rig_pass(r, 100 * TICK);
@@ -331,7 +331,7 @@ static void port__is_left_alone(void **state)
 /* The program's clock was ahead by a second at the last look. */
 static void port__when_time_goes_back(void **state)
 {
-	struct rig *r = beside_open();
+	struct rig *r = fallback_open();
 
 	rig_pass(r, 5 * TICK);
 	assert_true(link_of(r, 1)->look_ns);
