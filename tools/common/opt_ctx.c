@@ -8,7 +8,7 @@
 
 /* ---- Ports ---- */
 
-/* Cut @at, which ends with 0, at the first of @marks. Return: what stands behind it; NULL: nothing. */
+/* Cut @at, which ends with 0, at the first of @marks. Return: what stands after it; NULL: nothing. */
 static char *cut(char *at, const char *marks)
 {
 	at += strcspn(at, marks);
@@ -100,7 +100,7 @@ void opt_ports_bare(struct opt_ports *ports)
 
 /* ---- RDMA devices ---- */
 
-/* ":N" at *@at, from @min to 255. Return: 1, and *@at is behind it; 0: there is none; -EINVAL. */
+/* ":N" at *@at, from @min to 255. Return: 1, and *@at is past it; 0: there is none; -EINVAL. */
 static int rail_number(const char **at, unsigned min, unsigned *out)
 {
 	char digits[4] = "";
@@ -167,7 +167,7 @@ int opt_rail(const char *text, char name[64], struct gx_rail *out, bool *all)
 	return 0;
 }
 
-/* The first one, and then others beside it. */
+/* The first one, and then others besides it. */
 static int rails_add(const char *arg, struct opt_ctx *c)
 {
 	unsigned i = c->verbs.nr_rails;

@@ -25,13 +25,13 @@ struct opt_ports {
 };
 
 /** opt_ports() - Add the ports of @text; what exceeds OPT_PORTS_MAX is left out. Copies it. @out is
- * not copied afterwards. Return: 0, -EINVAL (a port without a name, or nothing behind a colon). */
+ * not copied afterwards. Return: 0, -EINVAL (a port without a name, or nothing after a colon). */
 int opt_ports(const char *text, struct opt_ports *out);
 
 /** opt_ports_bare() - Leave out arguments, which are for this end's device alone. */
 void opt_ports_bare(struct opt_ports *ports);
 
-/** opt_rail() - "auto", "NAME", "NAME:PORT", "NAME:PORT:GID", or "all" (*@all); behind it ",sl=N",
+/** opt_rail() - "auto", "NAME", "NAME:PORT", "NAME:PORT:GID", or "all" (*@all); after it ",sl=N",
  * ",tc=N", each once. @name: where the device's name lies then. Return: 0, -EINVAL. */
 int opt_rail(const char *text, char name[64], struct gx_rail *out, bool *all);
 
