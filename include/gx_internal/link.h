@@ -151,7 +151,17 @@ struct gx_link_look {
 	uint64_t window_b;
 };
 
-/* Its part of a connection: conn->link_state. Its end, in the order of the calls:
+/* Its part of a connection: conn->link_state. Its set-up, in the order of the calls:
+ *
+ *   client                             server
+ *   fits(), may(), open()
+ *   [ep_open() of each lane], say()  -> may(), open(), [ep_open() of each lane], say(), hear()
+ *   hear()                          <-
+ *   data sockets, if open() made c->socks; else, if fds_due() of both ends is not 0:
+ *     meet(), fds()                  -> meet(), fds()
+ *   connect(), [ep_connect() of each lane], prove(), up(), then [core] ep_attach(): both ends
+ *
+ * Its end:
  *
  *   push() -> stop() -> [cores let go] -> is_over() -> release() -> [the user closes] -> close()
  *      \                                   | ^ again at each tick, until it is true
@@ -163,7 +173,8 @@ struct gx_link_conn_ops {
 	const char *(*may)(const struct gx *gx);
 	/* What our HELLO says of it. Return: bytes, at most GX_HELLO_OFFER_MAX. */
 	uint32_t (*offer)(const struct gx *gx, bool server, uint8_t *b);
-	/* Client: both ends offer it. NULL, or why it can't be taken. */
+	/* Client alone, before may(), also if the server does not offer it. NULL, or why it can't be
+	 * taken. */
 	const char *(*fits)(struct gx_link_path *path);
 	/* Before the lanes are opened. Return: 0, -EPROTO, -errno. */
 	int (*open)(struct gx_conn *c, const struct gx_link_want *want);
@@ -175,7 +186,8 @@ struct gx_link_conn_ops {
 	/* Descriptors to send to the peer; they stay ours. Return: their number, at most
 	 * GX_LINK_FDS_MAX. */
 	unsigned (*fds)(struct gx_conn *c, int fds[]);
-	/* How many the peer must send. 0: this link passes none. */
+	/* How many the peer must send. Once the lanes are open. 0: this link passes none, neither way: an
+	 * end that says 0 does not listen, so each end sends some or none does. */
 	unsigned (*fds_due)(const struct gx_conn *c);
 	void (*meet)(struct gx_conn *c, int sock); /* the peer's process is at the end of @sock */
 	/* All of the peer is here; before the lanes are connected. Takes @fds over. Return: 0, -EPROTO,
@@ -221,7 +233,29 @@ struct gx_link_seg {
 	uint32_t first; /* for who made the list */
 };
 
-/* An endpoint: one end of a lane. It belongs to one core. */
+/*
+ * An endpoint: one end of a lane. It belongs to one core. No packet link does this for a link that
+ * holds none, so it owes the core (core/core.h) and the control thread:
+ *
+ * - core.start(): gx_loop_add() of one poller for all its endpoints, which sets core->now_ns to the
+ *   time of the turn before all else, and core_dropper_add().
+ * - post(): no place without core_post_room(). comps_due grows by core_comps() of the flags that
+ *   the kind knows (GX_OP_LOCAL is of PUT and SEND), and core_use() names the memory.
+ * - The end of an operation, once: comps_due shrinks by as much, core_unuse(), then core_report().
+ *   An operation that ended early may keep its place until the peer has answered.
+ * - A put that comes in: core_region() with GX_ACCESS_PUT; the reason goes back to the sender. When
+ *   all its bytes are visible: with OP_HIDDEN in the sender's flags core_note(); with GX_OP_IMM
+ *   core_comp() of a GX_COMP_NOTIFY, if core_comp_room(), else later. Notes and lists are made of
+ *   such puts, so OP_HIDDEN must travel. Then the sender is told. A get: core_region() with
+ *   GX_ACCESS_GET, and again after the last byte was read if the region has .until_ns.
+ * - The dropper: live operations whose memory mem_is_dead() end with -ECANCELED; messages of the
+ *   peer into such memory with -ESTALE. drop_hold() for memory that a device still touches.
+ * - Faults: .fault takes the first -errno (release), and the control thread ends the connection. A
+ *   socket that closes is no fault before 200 ms, since the reason may come by the bootstrap
+ *   connection. -ETIMEDOUT: the peer was silent for agreed.peer_timeout_ns while something waited
+ *   for it; it is asked before, for its program may take no completions.
+ * - A receiver limits what is under way to conn->rights.lane_b, or gx_ep.credit_max.
+ */
 struct gx_ep_ops {
 	/* A zeroed endpoint of this link, for ep_free(). NULL: out of memory. */
 	struct gx_ep *(*ep_new)(void);
@@ -232,15 +266,18 @@ struct gx_ep_ops {
 	/* After detach (or if it was never attached). */
 	void (*ep_free)(struct gx_ep *ep);
 
-	/* [core] The core turns the ep from now on. */
+	/* [core] The core turns the ep from now on. post() may have been called before, and memory of such
+	 * an operation freed. Sets .attached (release). */
 	void (*ep_attach)(struct gx_ep *ep);
-	/* [core] Fail every operation with @err, and stop. The link sets ep->detached once no
-	 * buffer is out. */
+	/* [core] Fail every operation with @err, and stop; post() says -ENOTCONN from now on. Never within
+	 * the link's poller. The link sets .comp_mark to comp_head, then .detached (release), once no
+	 * buffer is out: that is its last touch of the ep. */
 	void (*ep_fail)(struct gx_ep *ep, int err);
 
-	/* [core] Take one operation (checked by the caller). The link keeps @route with it, and
-	 * gives it to core_comp() with each of its completions. It ignores op->stream. 0, -EAGAIN
-	 * when full, -errno. */
+	/* [core] Take one operation (checked by the caller: well formed, .mem alive. Not its kind: a link
+	 * refuses with -EOPNOTSUPP what it has not, as memory of a GPU). What kick() sends need not leave
+	 * here. The link keeps @route with it, and gives it to core_report() with each of its completions.
+	 * It ignores op->stream, and knows OP_HIDDEN in .flags. 0, -EAGAIN when full, -errno. */
 	int (*post)(struct gx_ep *ep, const struct gx_op *op, struct gx_route *route);
 	/* [core] Take segments of one memory and one region, from the first on, as one operation; @op is
 	 * what post() gets for the first of them. They stay until its completion, which, if it failed,
@@ -276,11 +313,13 @@ struct gx_link {
 	enum gx_link_port port;
 	/* The client takes the link with the highest score that fits. 0: only if it is asked for. */
 	unsigned score;
-	bool many_ports;    /* its lanes can take several ports in turn */
-	bool proves;	    /* its ends say UP when prove() says so */
-	bool keys;	    /* it has key() */
-	bool seals;	    /* under a key it encrypts all that goes to another host */
-	uint32_t quantum_b; /* without a port */
+	bool many_ports; /* its lanes can take several ports in turn */
+	bool proves;	 /* its ends say UP when prove() says so */
+	bool keys;	 /* it has key() */
+	bool seals;	 /* under a key it encrypts all that goes to another host */
+	/* Without a port: at least GX_WIRE_QUANTUM_MIN, a multiple of 16. agreed.chunk_b is a
+	 * multiple of it */
+	uint32_t quantum_b;
 	const char *
 		how; /* why it is good, or what it is, in gx_conn_info.why; NULL: its port says it */
 	const char *cure; /* what to do where a server does not offer it; "": nothing */
