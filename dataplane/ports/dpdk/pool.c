@@ -42,7 +42,7 @@ int dpdk_pool_probe(const struct dpdk_port *p, const struct rte_eth_dev_info *in
 			 info->driver_name);
 	else if (rte_eth_buffer_split_get_supported_hdr_ptypes(p->shared_id, NULL, 0) > 0)
 		snprintf(lacks, sizeof(lacks),
-			 "(driver %s) splits packets after a protocol's header, not at byte %u "
+			 "(driver %s) splits packets behind a protocol's header, not at byte %u "
 			 "where gx's ends",
 			 info->driver_name, DPDK_HEAD_B);
 	else if (!(info->rx_queue_offload_capa & RTE_ETH_RX_OFFLOAD_BUFFER_SPLIT))
