@@ -154,6 +154,12 @@ struct echo {
 	char buf[];
 };
 
+static void echo_end(struct node *n, struct echo *e)
+{
+	block_free(e);
+	n->nr_echoes--;
+}
+
 static void echo_post(struct node *n, struct echo *e, const struct gx_comp *got)
 {
 	struct gx_op op = {0};
@@ -168,7 +174,7 @@ static void echo_post(struct node *n, struct echo *e, const struct gx_comp *got)
 	ret = common_post(e->ep, &op, 1);
 	CHECK(ret == 1 || ret == -ENOTCONN, "echo: gx_post %d: %s", ret, gx_error());
 	if (ret != 1)
-		block_free(e);
+		echo_end(n, e);
 }
 
 static void echo_done(struct act *act, struct node *n, const struct gx_comp *comp)
@@ -176,7 +182,7 @@ static void echo_done(struct act *act, struct node *n, const struct gx_comp *com
 	struct echo *e = (struct echo *)act;
 
 	if (comp->status) {
-		block_free(e);
+		echo_end(n, e);
 		return;
 	}
 	echo_post(n, e, comp->op == GX_OP_RECV ? comp : NULL);
@@ -194,6 +200,7 @@ static void echo_start(struct node *n, struct gx_conn *c)
 	e->act.done = echo_done;
 	e->ep = ep;
 	e->room = n->cfg.echo_b;
+	n->nr_echoes++;
 	echo_post(n, e, NULL);
 }
 

@@ -84,8 +84,9 @@ struct node {
 	unsigned nr_ups;
 	uint32_t awaited; /* server: 0 once a connection of the process with this number is down */
 	_Atomic unsigned nr_notify;
-	unsigned idle;	      /* turns without work */
-	pthread_mutex_t lock; /* of the events; they come from the control thread */
+	_Atomic unsigned nr_echoes; /* blocks that echo; one goes with its connection's last end */
+	unsigned idle;		    /* turns without work */
+	pthread_mutex_t lock;	    /* of the events; they come from the control thread */
 	struct node_event events[NODE_EVENTS_MAX];
 	unsigned nr_events;
 };

@@ -230,8 +230,8 @@ static int role_server(const struct role *r)
 		else
 			server_stat(&n);
 	}
-	CHECK(NODE_UNTIL(&n, !n.nr_live, WAIT_MS), "%u connections do not end", n.nr_live);
-	node_run(&n, 20);
+	CHECK(NODE_UNTIL(&n, !n.nr_live && !n.nr_echoes, WAIT_MS),
+	      "%u connections, %u echoes do not end", n.nr_live, n.nr_echoes);
 	node_close(&n);
 	return 0;
 }
