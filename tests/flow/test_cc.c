@@ -487,6 +487,26 @@ static void late__from_the_start(void **state)
 	}
 }
 
+/* Late by four round trips, which is more than the RTO: of a packet's age it counts no more than the
+ * smoothed time. So the window of reordering must grow beyond it. */
+static void late__by_several_round_trips(void **state)
+{
+	struct rig_sender_cfg s = sender_of(50 * MS);
+	struct way_cfg way = link_1g;
+	struct rig r;
+
+	way.rate_bps[0] = 100000000;
+	way.queue_b = 625000;
+	way.late_ppm = 250000;
+	way.late_ns = 200 * MS;
+	s.payload_b = 1440;
+	run(&r, &way, &s, 1, 4 * S, 8 * S);
+	say("25 % late by 200 ms", &r, 1e8, 50 * MS);
+	assert_true(rig_part(&r, 1e8) > 0.2);
+	assert_true(r.s[0].late < 0.01 * r.s[0].got);
+	rig_close(&r);
+}
+
 /* Late by 4,300 packets: more than one acknowledgement can tell of. */
 static void late__by_many_packets(void **state)
 {
@@ -824,6 +844,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(flows__newcomer),
 		cmocka_unit_test(late__is_not_lost),
 		cmocka_unit_test(late__from_the_start),
+		cmocka_unit_test(late__by_several_round_trips),
 		cmocka_unit_test(late__by_many_packets),
 		cmocka_unit_test(rate__falls_and_rises),
 		cmocka_unit_test(rate__rises_with_late_packets),

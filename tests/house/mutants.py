@@ -314,7 +314,7 @@ MUTANTS = {
              ["cc late__from*"]),
     "CC19": ("the window of reordering is no longer than the RTO (a bound)",
              [("dataplane/flow/flow.c", "\treturn GX_MAX(flow_rto_span_ns(f), GX_MAX(f->age_ns[0], f->age_ns[1]));\n", "\treturn flow_rto_span_ns(f);\n")],
-             ["cc late__from*"]),
+             ["cc late__by_several*"]),
     "CC25": ("beside others a probe that meets loss keeps more than cubic does (a bound)",
              [("dataplane/flow/cc_rate.c", "#define RATE_YIELD_PCT	  70", "#define RATE_YIELD_PCT	  85")],
              ["cc_rivals beside__cubic"]),
