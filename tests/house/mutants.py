@@ -897,7 +897,7 @@ MUTANTS = {
            ["sim_lives slot__token"]),
     "S1": ("a pinned buffer goes back while packets from it are about to be sent",
            [("dataplane/packet/fetch.c", "\t\tif (g->in_tx)\n\t\t\treturn NULL;\n", "")],
-           ["sim_peers stage__many"]),
+           ["sim_peers stage__stopped_peers_with_credit"]),
     "S2": ("a pinned buffer is taken back while the port reads it",
            [("dataplane/packet/fetch.c", "\tif (!op->refs)\n\t\tstage_drop(st", "\tstage_drop(st")],
            ["sim_peers stage__what"]),
