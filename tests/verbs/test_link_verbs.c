@@ -870,7 +870,7 @@ static void rails__removed(void **state)
 	rig_free(r);
 }
 
-int main(void)
+int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(connect__takes_it),
@@ -910,5 +910,7 @@ int main(void)
 		cmocka_unit_test(rails__removed),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
