@@ -6,6 +6,7 @@
  * costs.
  */
 #include "kit/common_gx.h"
+#include "kit/common_seeds.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -20,7 +21,11 @@
 #define NEXT	0xdeadbeefu
 #define TURNS                                                                                      \
 	8 /* keys that are mapped: each is for every so many-th connection, which asks for it */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* where memory is not counted */
+#define MANY 2000
+#else
 #define MANY 10000
+#endif
 
 /* What the readers use now. */
 static struct {
@@ -166,7 +171,7 @@ static uint64_t gets_good(const struct reader *r)
 
 static void withdraw__while_32_read(void **state)
 {
-	unsigned rounds = getenv("GX_TEST_FULL") ? 100000 : device ? 20 : 300;
+	unsigned rounds = getenv("GX_TEST_FULL") ? 100000 : device ? 20 : common_rounds(300);
 	struct reader *r = calloc(1, sizeof(*r));
 	struct common_rig *rig = *state;
 	uint64_t begin_ns = 0, spent_ns = 0, seen;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many seeds a test of the simulated network tries.
+ * How many seeds a test of the simulated network tries, and how many rounds one of threads makes.
  */
 #ifndef COMMON_SEEDS_H
 #define COMMON_SEEDS_H
@@ -17,6 +17,17 @@ static inline unsigned common_seeds(unsigned few, unsigned full)
 	return (few + 3) / 4;
 #else
 	return few;
+#endif
+}
+
+/* @n, and a third of it in each of three builds of ./run tests: by sanitizers of addresses and of
+ * threads, and what ships. */
+static inline unsigned common_rounds(unsigned n)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(NDEBUG)
+	return getenv("GX_TEST_FULL") ? n : (n + 2) / 3;
+#else
+	return n;
 #endif
 }
 

@@ -23,6 +23,7 @@
 #include <cmocka.h>
 
 #include "kit/common_gx.h"
+#include "kit/common_seeds.h"
 #include "local/local_rig.h"
 
 #define PIECE_B PULL_LENT_B
@@ -632,7 +633,7 @@ static void threads__help_through_many_ends(void **state)
 	atomic_store(&over, false);
 	for (unsigned i = 0; i < HELPERS; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, helper, r), 0);
-	for (unsigned i = 0; i < ROUNDS; i++)
+	for (unsigned i = 0; i < common_rounds(ROUNDS); i++)
 		round_run(r, i);
 	atomic_store(&over, true);
 	for (unsigned i = 0; i < HELPERS; i++)

@@ -5,6 +5,7 @@
  * the plugin takes for a GPU's and must not touch. The driver of GPUs is the fake one.
  */
 #include "nccl_rank.h"
+#include "kit/common_seeds.h"
 
 #include <dlfcn.h>
 #include <signal.h>
@@ -267,9 +268,9 @@ static void case_slots(struct rank *r)
 {
 	static const size_t some[] = {1000, 0, 300 * KIB};
 
-	exchange(r, sizes_short, 5, r->is_full ? 100000 : 20000, 16, 5);
-	exchange(r, sizes_short, 5, 2000, 32, 31);
-	exchange(r, some, 3, 500, 32, 31);
+	exchange(r, sizes_short, 5, r->is_full ? 100000 : common_rounds(20000), 16, 5);
+	exchange(r, sizes_short, 5, common_rounds(2000), 32, 31);
+	exchange(r, some, 3, common_rounds(500), 32, 31);
 }
 
 /* Nothing is consumed: 16 receives are taken, or what the ring has room for. */
@@ -566,7 +567,7 @@ static void case_parts(struct rank *r)
 /* Communicators come and go, faster than there are parts. */
 static void case_many(struct rank *r)
 {
-	unsigned rounds = r->is_full ? 300 : 30;
+	unsigned rounds = r->is_full ? 300 : common_rounds(30);
 	void *ctx = r->ctx;
 
 	for (unsigned i = 0; i < rounds; i++) {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "kit/common_gx.h"
+#include "kit/common_seeds.h"
 
 #define CORES	2
 #define THREADS 2
@@ -85,11 +86,12 @@ static void *sleep_rounds(void *arg)
 {
 	struct sleeper *s = arg;
 	struct gx_op op = put_op(s);
+	unsigned rounds = common_rounds(ROUNDS);
 	struct gx_queue *q;
 
 	if (gx_queue_open(s->rig->client, NULL, &q) || gx_queue_fd(q) < 0)
 		return NULL;
-	for (unsigned i = 0; i < ROUNDS && !s->lost; i++) {
+	for (unsigned i = 0; i < rounds && !s->lost; i++) {
 		/* One or several under way: the core wakes while the thread arms, too. */
 		unsigned n = 1 + i % 3;
 
@@ -113,7 +115,7 @@ static void queue_arm__no_wake_is_lost(void **state)
 	unsigned want = 0, slept = 0;
 	pthread_t thread[THREADS];
 
-	for (unsigned i = 0; i < ROUNDS; i++)
+	for (unsigned i = 0; i < common_rounds(ROUNDS); i++)
 		want += 1 + i % 3;
 	for (unsigned i = 0; i < THREADS; i++) {
 		s[i] = (struct sleeper){.rig = *state, .conn = c, .index = i};
