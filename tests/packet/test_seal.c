@@ -8,6 +8,7 @@
 
 #include "core/le.h"
 #include "kit/common_fork.h"
+#include "kit/common_seeds.h"
 #include "local/local.h"
 #include "packet/seal.h"
 #include "packet/in.h"
@@ -1099,7 +1100,7 @@ static uint64_t load_run(unsigned phases, uint64_t phase_pkts, uint64_t *gap_ns)
 
 static void phase__thousands_under_load(void **state)
 {
-	unsigned phases = 5000;
+	unsigned phases = common_seeds(1600, 5000);
 	uint64_t gap[2], ns[2];
 
 	ns[0] = load_run(2 * phases, UINT64_MAX, &gap[0]);

@@ -4,6 +4,7 @@
  * acknowledgements die, one of them or most, and come back. Nothing but time is lost.
  */
 #include "sim/sim_rig.h"
+#include "kit/common_seeds.h"
 #include "packet/make.h"
 #include "packet/timer.h"
 
@@ -129,7 +130,7 @@ static void dead__all_arrives(void **state)
 /* Any set of dead paths, as long as one of each kind lives: the connection lives, too. */
 static void dead__any_but_one(void **state)
 {
-	for (unsigned seed = 0; seed < 40; seed++) {
+	for (unsigned seed = 0; seed < common_seeds(16, 40); seed++) {
 		struct rig *r = paths_open_rig(seed, GX_INTEGRITY_NONE);
 		uint8_t dead[2][2];
 
@@ -189,7 +190,7 @@ static void home__is_used_again(void **state)
 	struct rig *r = paths_open_rig(3, GX_INTEGRITY_NONE);
 	static const uint8_t dead[2][2] = {{1, 1}, {1, 1}}, none[2][2];
 
-	for (unsigned i = 0; i < 30; i++) {
+	for (unsigned i = 0; i < common_rounds(30); i++) {
 		if (i == 1)
 			set_dead(r, dead);
 		if (i == 3)
