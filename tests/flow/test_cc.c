@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "flow/cc_rig.h"
+#include "kit/common_seeds.h"
 
 #include <cmocka.h>
 
@@ -267,6 +268,8 @@ static void alone__fills_the_link(void **state)
 	static const uint64_t rtt[] = {200 * US, MS, 10 * MS, 50 * MS};
 	char what[64];
 
+	if (!common_rates())
+		skip();
 	for (unsigned i = 0; i < 3 * 4 * 2; i++) {
 		uint64_t bps = rate[i % 3], rtt_ns = rtt[i / 3 % 4];
 		double bdp = (double)bps / 8 * (double)rtt_ns / 1e9;
@@ -334,6 +337,8 @@ static void loss__at_random_costs_little(void **state)
 		   {10 * MS, 50000, 0.035}};
 	char what[64];
 
+	if (!common_rates())
+		skip();
 	for (unsigned i = 0; i < sizeof(row) / sizeof(*row); i++) {
 		struct rig_sender_cfg s = sender_of(row[i].rtt_ns);
 		struct way_cfg way = link_1g;
@@ -410,6 +415,8 @@ static void flows__share(void **state)
 	struct rig_sender_cfg s[RIG_SENDERS];
 	char what[64];
 
+	if (!common_rates())
+		skip();
 	for (unsigned i = 0; i < 3; i++) {
 		for (unsigned k = 0; k < row[i].nr; k++) {
 			s[k] = sender_of(10 * MS);
@@ -428,6 +435,8 @@ static void flows__of_other_round_trips_share(void **state)
 {
 	struct rig_sender_cfg s[2] = {sender_of(10 * MS), sender_of(40 * MS)};
 
+	if (!common_rates())
+		skip();
 	s[0].payload_b = s[1].payload_b = 1440;
 	s[1].start_ns = 100 * MS;
 	/* The median of five seeds is 0.89, the least 0.88. It depends on who starts when: of twenty

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How many seeds a test of the simulated network tries, and how many rounds one of threads makes.
+ * How many seeds a test of the simulated network tries, how many rounds one of threads makes, and who
+ * measures.
  */
 #ifndef COMMON_SEEDS_H
 #define COMMON_SEEDS_H
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 /* @few in a usual run, @full with GX_TEST_FULL=1. The release build takes a quarter of @few, which
@@ -28,6 +30,17 @@ static inline unsigned common_rounds(unsigned n)
 	return getenv("GX_TEST_FULL") ? n : (n + 2) / 3;
 #else
 	return n;
+#endif
+}
+
+/* Rates in virtual time are the same by each build, and take the address sanitizer three times as long:
+ * there the longest are left out. */
+static inline bool common_rates(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+	return getenv("GX_TEST_FULL");
+#else
+	return true;
 #endif
 }
 
