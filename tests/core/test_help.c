@@ -190,7 +190,8 @@ static ssize_t copy_counts(const struct help_piece *p)
 static void threads__each_piece_has_one_taker(void **state)
 {
 	unsigned nr[HELP_PIECES] = {0}, mine = 0, theirs = 0, done = 0;
-	uint64_t enough = gx_now() + WAIT_NS / 4; /* each round may wait for a helper without CPU */
+	uint64_t enough =
+		gx_now() + WAIT_NS / 16; /* each round may wait for a helper without CPU */
 	pthread_t thread[HELPERS];
 	(void)state;
 
