@@ -190,15 +190,16 @@ static ssize_t copy_counts(const struct help_piece *p)
 static void threads__each_piece_has_one_taker(void **state)
 {
 	unsigned nr[HELP_PIECES] = {0}, mine = 0, theirs = 0, done = 0;
-	uint64_t enough =
-		gx_now() + WAIT_NS / 16; /* each round may wait for a helper without CPU */
+	/* Each round may wait for a helper without CPU; and there may be none for long. */
+	uint64_t enough = gx_now() + WAIT_NS / 16, none = gx_now() + WAIT_NS;
 	pthread_t thread[HELPERS];
 	(void)state;
 
 	atomic_store(&over, false);
 	for (unsigned i = 0; i < HELPERS; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, helper, NULL), 0);
-	for (unsigned round = 1; round <= ROUNDS && (!theirs || gx_now() < enough); round++) {
+	for (unsigned round = 1; theirs ? round <= ROUNDS && gx_now() < enough : gx_now() < none;
+	     round++) {
 		uint64_t until = gx_now() + WAIT_NS;
 		uint32_t out = (1u << HELP_PIECES) - 1;
 
