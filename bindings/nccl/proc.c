@@ -155,7 +155,7 @@ static int proc_gx_open(struct gx **gx, unsigned nr_cores, const int *cpus)
 	auth.key_files = &key;
 	auth.nr_key_files = 1;
 	o.auth = key[0] ? &auth : NULL;
-	o.cores = GX_WITH(gx_core_opts, .busy = c->busy, .wait = true);
+	o.cores = GX_WITH(gx_core_opts, .busy = c->busy, .wait = true, .may_move = !c->nr_cpus);
 	o.bind_host = c->host;
 	o.peer_timeout_ns = c->timeout_ns;
 	o.host = GX_WITH(gx_host_opts, .pull = c->pull, .pull_over_b = c->pull_over_b,

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,8 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 		return ret;
 	for (unsigned i = 0; i < o->nr_cores; i++)
 		gx->cpus[i] = o->cpus ? o->cpus[i] : -1;
+	if (sched_getaffinity(0, sizeof(gx->may), &gx->may))
+		CPU_ZERO(&gx->may); /* more CPUs than the set has: no core moves */
 	for (unsigned i = 0; i < o->nr_allow_uids; i++)
 		gx->uids[i] = o->allow_uids[i];
 	o->cpus = gx->cpus;

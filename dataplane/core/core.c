@@ -13,8 +13,10 @@
 #include <string.h>
 
 #define CORE_SAY_NS  10000000000ull /* between two warnings about a core */
-#define CORE_LOOK_NS 1000000000ull  /* between two looks at how long its thread has waited */
-#define OP_LEN_MAX   (1ull << 36)   /* offsets on the wire are 32 bits, in units of 16 bytes */
+#define CORE_LOOK_NS 250000000ull   /* between two looks at how long its thread has waited */
+#define CORE_CROWD   20		  /* other work has its CPU: it waited for this part of that time */
+#define CORE_NAMED   4		  /* the same, where somebody gave it that CPU */
+#define OP_LEN_MAX   (1ull << 36) /* offsets on the wire are 32 bits, in units of 16 bytes */
 
 #define OP_FLAGS     (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT)
 #define OP_ALL_FLAGS (OP_FLAGS | GX_OP_NOTE | GX_OP_FENCE)
@@ -437,7 +439,7 @@ static uint64_t thread_waited_ns(int tid)
 	return waited_ns;
 }
 
-/* Look once a second, and when the core has stalled. */
+/* Look now and then, and when the core has stalled. */
 static void core_look(struct gx_core *core, uint64_t stalls, uint64_t now_ns)
 {
 	int tid = atomic_load_explicit(&core->turner_tid, memory_order_relaxed);
@@ -447,6 +449,11 @@ static void core_look(struct gx_core *core, uint64_t stalls, uint64_t now_ns)
 	if (stalls == w->stalls && now_ns - w->look_ns < CORE_LOOK_NS)
 		return;
 	is.total_ns = tid ? thread_waited_ns(tid) : 0;
+	if (tid == w->tid && w->total_ns &&
+	    is.total_ns - w->total_ns >
+		    (now_ns - w->look_ns) /
+			    (core->gx->opts.cores->may_move ? CORE_CROWD : CORE_NAMED))
+		is.crowded = w->crowded + 1;
 	if (stalls == w->stalls)
 		is.stall_ns = w->stall_ns;
 	else if (tid == w->tid && w->total_ns && is.total_ns > w->total_ns)
@@ -500,6 +507,30 @@ static void core_pin(struct gx_core *core, uint64_t now_ns)
 	}
 }
 
+/* Two that poll on one CPU turn only when the other one's share of time is over: some milliseconds, for
+ * each turn. Claims do not help: a network namespace hides sockets, a container files. So the kernel's
+ * scheduler finds a place, as for any thread. */
+static void core_crowd(struct gx_core *core)
+{
+	const struct gx *gx = core->gx;
+	int tid = atomic_load_explicit(&core->loop.started, memory_order_relaxed);
+	bool may = gx->opts.cores->may_move && CPU_COUNT(&gx->may) > 1;
+
+	if (core->wait.crowded < 2 || core->crowd_said || core->loop.cpu < 0 || !tid)
+		return;
+	if (may && !sched_setaffinity(tid, sizeof(gx->may), &gx->may)) {
+		gx_info("core %u leaves CPU %d, which other work has, too, for all %d CPUs of this "
+			"process: name CPUs of its own, if there are any (gx_opts.cpus)",
+			core->index, core->loop.cpu, CPU_COUNT(&gx->may));
+		core->loop.cpu = -1;
+		return;
+	}
+	core->crowd_said = true;
+	gx_warn("core %u waits for CPU %d, which other work has, too: give it one of its own "
+		"(gx_opts.cpus)",
+		core->index, core->loop.cpu);
+}
+
 void core_watch(struct gx *gx, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < gx->nr_cores; i++) {
@@ -509,6 +540,7 @@ void core_watch(struct gx *gx, uint64_t now_ns)
 		core_pin(core, now_ns);
 		if (gx->conns)
 			core_look(core, n, now_ns);
+		core_crowd(core);
 		if (n == core->stalls_seen ||
 		    (core->stall_said_ns && now_ns - core->stall_said_ns < CORE_SAY_NS))
 			continue;

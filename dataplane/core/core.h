@@ -153,7 +153,8 @@ struct core_wait {
 	uint64_t total_ns; /* its count then; 0: the kernel does not say */
 	uint64_t look_ns;  /* time of the last look */
 	uint64_t stalls;   /* of the core, then */
-	uint64_t stall_ns; /* what it waited in the last stall, and up to a second before */
+	uint64_t stall_ns; /* what it waited in the last stall, and up to a look before */
+	unsigned crowded;  /* looks in a row in which others had its CPU for long */
 };
 
 /* One core. owner: core, unless a field says otherwise. */
@@ -184,6 +185,7 @@ struct gx_core {
 	struct core_wait wait;	/* ctl */
 	uint64_t pin_ns;	/* ctl: time of the last look at the CPUs of its thread */
 	bool unpinned;		/* ctl: it is told that it has others than its own */
+	bool crowd_said;	/* ctl: the log has said that others have its CPU, too */
 	/* See drop.c. */
 	struct core_dropper dropper[CORE_DROPPERS_MAX]; /* frozen; asked in this order */
 	unsigned nr_droppers;
@@ -348,6 +350,7 @@ struct gx {
 		groups; /* of .opts; frozen. The links read texts of the user in gx_open()
 				      alone */
 	int cpus[GX_CORES_MAX];
+	cpu_set_t may; /* CPUs that this process may use */
 	unsigned uids[32];
 	char instance[32]; /* "gx-PID-RANDOM" */
 	struct gx_arena *arena;

@@ -32,6 +32,8 @@ static void log_keep(void *arg, int level, const char *line)
 
 static int setup(void **state)
 {
+	static struct gx_core_opts opts;
+
 	core = aligned_alloc(GX_CACHE_LINE, GX_ALIGN_UP(sizeof(*core), GX_CACHE_LINE));
 	gx = calloc(1, sizeof(*gx));
 	assert_true(core && gx);
@@ -39,7 +41,9 @@ static int setup(void **state)
 	core->loop.cpu = -1;
 	core->turner_tid = gettid();
 	gx->core[0] = core;
+	core->gx = gx;
 	gx->nr_cores = 1;
+	gx->opts.cores = &opts;
 	gx->conns = &conn;
 	said[0] = 0;
 	gx_log_level_set(GX_LOG_WARN);
@@ -179,6 +183,8 @@ static void core_watch__pins_no_thread_of_the_program(void **state)
 	while (!CPU_ISSET((unsigned)++core->loop.cpu, &all))
 		;
 	core_watch(gx, 3 * S); /* nor where it has made none */
+	atomic_store(&own_tid, 0);
+	atomic_store(&own_ends, false);
 	assert_int_equal(pthread_create(&own, NULL, own_main, NULL), 0);
 	while (!(core->loop.started = atomic_load(&own_tid)))
 		usleep(1000);
@@ -203,9 +209,77 @@ static void core_watch__its_cpu_is_gone(void **state)
 	assert_string_equal(said, "");
 }
 
+static void *spin_main(void *arg)
+{
+	const cpu_set_t *on = arg;
+
+	assert_int_equal(sched_setaffinity(0, sizeof(*on), on), 0);
+	atomic_store(&own_tid, gettid());
+	while (!atomic_load(&own_ends))
+		;
+	return NULL;
+}
+
+/* Two threads poll on one CPU, of which one is the core's. */
+static void crowd(bool may_move)
+{
+	struct gx_core_opts opts = {.may_move = may_move};
+	uint64_t until_ns = gx_now_ns() + 60 * S;
+	pthread_t spin[2];
+	cpu_set_t on, is;
+
+	assert_int_equal(sched_getaffinity(0, sizeof(gx->may), &gx->may), 0);
+	if (CPU_COUNT(&gx->may) < 2)
+		skip();
+	gx->opts.cores = &opts;
+	gx_log_level_set(GX_LOG_INFO);
+	while (!CPU_ISSET((unsigned)++core->loop.cpu, &gx->may))
+		;
+	CPU_ZERO(&on);
+	CPU_SET((unsigned)core->loop.cpu, &on);
+	atomic_store(&own_ends, false);
+	for (unsigned i = 0; i < 2; i++) {
+		atomic_store(&own_tid, 0);
+		assert_int_equal(pthread_create(&spin[i], NULL, spin_main, &on), 0);
+		while (!atomic_load(&own_tid))
+			usleep(1000);
+	}
+	core->loop.started = core->turner_tid = atomic_load(&own_tid);
+	while (!said[0] && gx_now_ns() < until_ns) {
+		core_watch(gx, gx_now_ns());
+		usleep(1000);
+	}
+	assert_non_null(strstr(said, may_move ? "core 0 leaves CPU" : "give it one of its own"));
+	said[0] = 0;
+	for (unsigned i = 0; i < 4; i++) /* once; it stays there */
+		core_watch(gx, gx_now_ns() + i * 5 * S);
+	assert_string_equal(said, "");
+	assert_int_equal(sched_getaffinity(core->loop.started, sizeof(is), &is), 0);
+	assert_true(CPU_EQUAL(&is, may_move ? &gx->may : &on));
+	assert_true(may_move == (core->loop.cpu < 0));
+	gx_log_level_set(GX_LOG_WARN);
+	atomic_store(&own_ends, true);
+	for (unsigned i = 0; i < 2; i++)
+		pthread_join(spin[i], NULL);
+}
+
+static void core_watch__leaves_a_cpu_that_others_have(void **state)
+{
+	crowd(true);
+}
+
+static void core_watch__stays_where_it_was_put(void **state)
+{
+	crowd(false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(core_watch__leaves_a_cpu_that_others_have, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(core_watch__stays_where_it_was_put, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(core_watch__pins_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(core_watch__pins_no_thread_of_the_program, setup,
 						teardown),

@@ -366,7 +366,7 @@ static const struct {
 			       sizeof(struct type),                                                \
 		       "padding at the end of " #type)
 ENDS_WITH(gx_opts, auth);
-ENDS_WITH(gx_core_opts, sleep_max_ns);
+ENDS_WITH(gx_core_opts, reserved2);
 ENDS_WITH(gx_host_opts, pull_over_b);
 ENDS_WITH(gx_packet_opts, quantum_b);
 ENDS_WITH(gx_gpu_opts, timeout_ns);

@@ -34,6 +34,7 @@ static const struct flag {
 	{"gx_opts.allow_uids", "--allow-uid"},
 	{"gx_opts.auth", "--key"},
 	{"gx_opts.bind_host", "--bind"},
+	{"gx_opts.cpus", "--cores"},
 	{"gx_gpu_opts.bounce", "--bounce"},
 	{"gx_packet_opts.crc_by", "--crc-by"},
 	{"gx_opts.insecure", "--insecure"},

@@ -208,6 +208,7 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_CORES:
 		opt_cores_take(arg, &o->allowed, &o->cpus, state);
+		o->gx.cores.may_move = false;
 		return 0;
 	case KEY_PORT:
 		opts_port(o, arg, state);
@@ -273,6 +274,7 @@ int gxd_opts_take(const struct argp *argp, int argc, char **argv, struct gxd_opt
 		return GXD_FAILED;
 	}
 	opt_cpus_default(&o->allowed, true, &o->cpus);
+	o->gx.cores.may_move = true;
 	argp_parse(argp, argc, all, 0, NULL, o);
 	return GXD_OK;
 }
