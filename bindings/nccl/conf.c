@@ -5,7 +5,8 @@
  */
 #include "plug.h"
 
-#include <arpa/inet.h>
+#include <gx/env.h>
+
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
@@ -22,8 +23,8 @@
 #define CONF_NUMBER(macro) CONF_QUOTE(macro)
 
 const struct conf_var conf_vars[] = {
-	{"GX_NCCL_ADDR", CONF_ADDR},
-	{"GX_NCCL_KEY_FILE", "none"},
+	{"GX_KEY_FILE", "none"},
+	{"GX_ADDR", "gx chooses; without a key " CONF_ADDR},
 	{"GX_NCCL_INSECURE", "0"},
 	{"GX_NCCL_PORTS", "shm;udp"},
 	{"GX_NCCL_MODE", "host"},
@@ -44,7 +45,7 @@ const struct conf_var conf_vars[] = {
 
 const char *conf_text(const char *name)
 {
-	const char *text = getenv(name);
+	const char *text = secure_getenv(name);
 	const struct conf_var *v = conf_vars;
 
 	while (v->name && strcmp(v->name, name))
@@ -153,58 +154,49 @@ static bool conf_ports(struct conf *c)
 	return false;
 }
 
-/* Peers get it in handles, and ask nobody what a name means. */
-static bool conf_host_is_numeric(const char *text)
-{
-	char host[ADDR_B];
-	uint8_t bytes[16];
-
-	snprintf(host, sizeof(host), "%s", text);
-	if (inet_pton(AF_INET, host, bytes) == 1)
-		return true;
-	host[strcspn(host, "%")] = 0; /* "fe80::1%eth0" */
-	return inet_pton(AF_INET6, host, bytes) == 1;
-}
-
+/* Peers get an address in handles, and ask nobody what a name means. Without a key, ranks of this host
+ * alone reach us, unless somebody names another address. */
 static bool conf_host(struct conf *c)
 {
-	const char *text = conf_text("GX_NCCL_ADDR");
+	const char *name = "GX_ADDR", *text = conf_text(name);
+	char addr[GX_ADDR_MAX] = CONF_ADDR;
 
-	if (text && (strlen(text) >= sizeof(c->host) || !conf_host_is_numeric(text) ||
-		     !strcmp(text, "0.0.0.0") || !strcmp(text, "::"))) {
-		say_warn("GX_NCCL_ADDR=%.80s: say the numeric address of one network interface",
-			 text);
+	if (!text && (c->key_file[0] || c->insecure)) {
+		name = "NCCL_SOCKET_IFNAME";
+		text = getenv(name);
+	}
+	if ((text || c->key_file[0] || c->insecure) && gx_env_addr(text, addr)) {
+		say_warn("%s: %s", name, gx_error());
 		return false;
 	}
-	snprintf(c->host, sizeof(c->host), "%s", text ? text : CONF_ADDR);
+	snprintf(c->host, sizeof(c->host), "%.55s", addr);
 	c->near = !strncmp(c->host, "127.", 4) || !strcmp(c->host, "::1");
-	return true;
+	if (c->near || c->key_file[0] || c->insecure)
+		return true;
+	say_warn(
+		"GX_ADDR=%.80s is reached by other hosts, and there is no key: make one (gxd keygen "
+		"NAME), copy its file to each host, and set GX_KEY_FILE; or GX_NCCL_INSECURE=1, "
+		"to let everybody in, in clear",
+		text);
+	return false;
 }
 
-/* Strangers may reach any address but loopback. */
 static bool conf_key(struct conf *c)
 {
-	const char *text = conf_text("GX_NCCL_KEY_FILE");
+	const char *text = conf_text("GX_KEY_FILE");
 	unsigned long insecure = 0;
 
 	if (!conf_number("GX_NCCL_INSECURE", 0, 1, &insecure))
 		return false;
 	c->insecure = insecure;
 	if (text && (strlen(text) >= sizeof(c->key_file) || insecure)) {
-		say_warn("GX_NCCL_KEY_FILE=%.80s: %s", text,
+		say_warn("GX_KEY_FILE=%.80s: %s", text,
 			 insecure ? "and GX_NCCL_INSECURE=1, which needs no key: set one of them"
 				  : "its path is too long");
 		return false;
 	}
 	snprintf(c->key_file, sizeof(c->key_file), "%s", text ? text : "");
-	if (text || insecure || c->near)
-		return true;
-	say_warn(
-		"GX_NCCL_ADDR=%s is reached by other hosts, and there is no key: make one (gxd keygen "
-		"NAME), copy its file to each host, and set GX_NCCL_KEY_FILE; or GX_NCCL_INSECURE=1, "
-		"to let everybody in, in clear",
-		c->host);
-	return false;
+	return true;
 }
 
 /* One of @words, @n of them, which @say lists; unset: *out stays. */
@@ -488,7 +480,7 @@ bool conf_read(struct conf *c)
 	c->nr_devices = (unsigned)devices;
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
-	if (!conf_cpus(c) || !conf_ports(c) || !conf_host(c) || !conf_key(c) || !conf_link(c) ||
+	if (!conf_cpus(c) || !conf_ports(c) || !conf_key(c) || !conf_host(c) || !conf_link(c) ||
 	    !conf_mode(c) || !conf_proto() || !conf_simple(c) || !conf_pull(c))
 		return false;
 	c->help = c->pull == GX_PULL_OFF ? 0 : (unsigned)help;

@@ -190,6 +190,7 @@ int meet_listen(const struct life *life, void *handle, void **listen_comm)
 	plug.listens = l;
 	pthread_mutex_unlock(&plug.lock);
 	h.host = plug.host;
+	h.netns = plug.netns;
 	h.listen = l->number;
 	memcpy(h.process, plug.process, sizeof(h.process));
 	memcpy(h.token, l->token, sizeof(h.token));
@@ -346,11 +347,15 @@ static bool handle_is_good(const struct handle *h)
 		say_warn("connect: the handle has no numeric address: it was damaged on its way");
 		return false;
 	}
-	if (h->host == plug.host || (strncmp(h->addr, "127.", 4) && strncmp(h->addr, "[::1]", 5)))
+	if ((h->host == plug.host && h->netns == plug.netns) ||
+	    (strncmp(h->addr, "127.", 4) && strncmp(h->addr, "[::1]", 5)))
 		return true;
-	say_warn("connect: the other rank is on another host, and listens at %s alone: set "
-		 "GX_NCCL_ADDR on each host to the address of its network interface",
-		 h->addr);
+	say_warn(
+		"connect: the other rank is %s, and listens at %s alone: set GX_KEY_FILE on both "
+		"to one key (gxd keygen NAME), or GX_ADDR to an address that the other one reaches",
+		h->host == plug.host ? "in another network namespace of this host"
+				     : "on another host",
+		h->addr);
 	return false;
 }
 

@@ -275,8 +275,8 @@ struct handle {
 	uint64_t host; /* plug.host of the listener */
 	uint8_t process[16];
 	uint8_t token[TOKEN_B];
-	uint32_t listen; /* number of the listener */
-	uint32_t reserved;
+	uint32_t listen;   /* number of the listener */
+	uint32_t netns;	   /* plug.netns of the listener */
 	char addr[ADDR_B]; /* "127.0.0.1:41234"; numeric */
 	uint64_t dial;	   /* the connecting end keeps the number of its connect here; 0: none */
 };
@@ -297,6 +297,7 @@ struct plug {
 	struct conf conf;    /* frozen, as long as .gx lives */
 	bool closing;	     /* gx_close() runs: callbacks do nothing */
 	uint64_t host;	     /* a number of this host, never 0. Frozen */
+	uint32_t netns;	     /* and of this network namespace; 0: the kernel does not say. Frozen */
 	uint8_t process[16]; /* this context's name, random. Frozen */
 	char addr[ADDR_B];   /* where it listens. Frozen */
 	unsigned nr_lanes;   /* frozen */

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct plug plug = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -61,6 +62,14 @@ static uint64_t proc_host(void)
 	if (!text[0] && !gethostname(text, sizeof(text) - 1))
 		hash = hash_add(hash, text);
 	return hash ? hash : 1;
+}
+
+/* Its number in the kernel: two containers of a host have a loopback each. */
+static uint32_t proc_netns(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/net", &st) ? 0 : (uint32_t)st.st_ino;
 }
 
 /* ---- Closing ---- */
@@ -228,6 +237,7 @@ static int proc_start(void)
 	if (getrandom(plug.process, sizeof(plug.process), 0) != sizeof(plug.process))
 		return NCCL_SYSTEM_ERROR;
 	plug.host = proc_host();
+	plug.netns = proc_netns();
 	gx_log_sink(say_gx, NULL);
 	if (!plug.conf.nr_cpus)
 		gpus_pci(pci);
@@ -238,9 +248,8 @@ static int proc_start(void)
 	if (!ret)
 		ret = proc_listen(gx);
 	if (ret) {
-		say_warn(
-			"init: %s (see GX_NCCL_PORTS, GX_NCCL_ADDR, GX_NCCL_KEY_FILE and GX_NCCL_CPUS)",
-			gx_error());
+		say_warn("init: %s (see GX_NCCL_PORTS, GX_ADDR, GX_KEY_FILE and GX_NCCL_CPUS)",
+			 gx_error());
 		proc_stop(gx);
 		return NCCL_SYSTEM_ERROR;
 	}

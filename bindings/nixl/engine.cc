@@ -8,6 +8,7 @@
 #include <set>
 
 #include <gx/auth.h>
+#include <gx/env.h>
 
 static constexpr uint64_t LINGER_NS = 100000000; /* for notifications that were sent last */
 
@@ -79,10 +80,20 @@ bool Engine::context_open(unsigned nr_cores)
 	struct gx_device device = GX_INIT(device);
 	struct gx_queue_opts queue_opts = GX_INIT(queue_opts);
 	struct gx_auth_opts auth = GX_INIT(auth);
-	const char *file = key.c_str();
+	const char *file;
+	char own[GX_ADDR_MAX];
 	bool is_link = port.empty() || port == "local" || port == "tcp" || port == "verbs";
 	int ret;
 
+	/* vLLM and LMCache pass no options. */
+	if (key.empty() && !insecure && gx_env_key_file())
+		key = gx_env_key_file();
+	if (host.empty() && (!key.empty() || insecure)) {
+		if (gx_env_addr(nullptr, own))
+			return false;
+		host = own;
+	}
+	file = key.c_str();
 	opts.nr_cores = nr_cores;
 	opts.server = true;
 	opts.ports = is_link ? nullptr : &name;

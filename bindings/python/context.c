@@ -225,6 +225,16 @@ static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 	return ret || !own ? ret : turn_begin(c);
 }
 
+/* Where the caller names no key. */
+static int key_of_env(const char **key_file, const char **host, char own[GX_ADDR_MAX])
+{
+	*key_file = gx_env_key_file();
+	if (!*key_file || *host)
+		return 0;
+	*host = own;
+	return gx_env_addr(NULL, own);
+}
+
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"cores",     "port",	     "server",	 "insecure",
@@ -239,6 +249,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	PyObject *cores = NULL;
 	struct context *c;
 	uint32_t copy = GX_COPY_AUTO;
+	char own[GX_ADDR_MAX];
 	double timeout = 0;
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzdzO&O&z", names, &cores, &port.name,
@@ -273,6 +284,11 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	o.peer_timeout_ns = (uint64_t)(timeout * 1e9);
 	o.ports = port.name ? &port : NULL;
 	o.nr_ports = port.name ? 1 : 0;
+	ret = key_file || insecure ? 0 : key_of_env(&key_file, &o.bind_host, own);
+	if (ret) {
+		Py_DECREF(c);
+		return fail_call(ret);
+	}
 	/* A context listens and connects. */
 	auth.key_file = key_file;
 	auth.key_files = &key_file;

@@ -17,6 +17,7 @@
 #include <structmember.h>
 
 #include <gx/auth.h>
+#include <gx/env.h>
 #include <gx/gx.h>
 
 #define MS_NS 1000000ull

@@ -37,7 +37,24 @@ static PyObject *close_all(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static PyMethodDef methods[] = {{"close_all", close_all, METH_NOARGS, NULL}, {NULL}};
+static PyObject *host_address(PyObject *self, PyObject *args)
+{
+	const char *want = NULL;
+	char addr[GX_ADDR_MAX];
+	int ret;
+
+	if (!PyArg_ParseTuple(args, "|z", &want))
+		return NULL;
+	ret = gx_env_addr(want, addr);
+	return ret ? fail_call(ret) : PyUnicode_FromString(addr);
+}
+
+static PyMethodDef methods[] = {
+	{"close_all", close_all, METH_NOARGS, NULL},
+	{"host_address", host_address, METH_VARARGS,
+	 "The address of this host that other hosts are told. want: an address, a network "
+	 "(10.0.0.0/8) or an interface; default: GX_ADDR, else gx chooses."},
+	{NULL}};
 static struct PyModuleDef module = {
 	PyModuleDef_HEAD_INIT, "gx._gx", NULL, -1, methods, NULL, NULL, NULL, NULL};
 

@@ -14,6 +14,8 @@
 #define LINKS	      64
 #define HANDLE_ADDR   56 /* bytes of the handle before its address */
 #define HANDLE_LISTEN 48
+#define HANDLE_NETNS  52
+#define HANDLE_HOST   8
 #define STRANGERS     300 /* more than gx has places for on their way up */
 
 static const size_t sizes_short[] = {8, 0, 1, 4096, 7};
@@ -270,6 +272,13 @@ static void case_wrong(struct rank *r)
 			snprintf(bad + HANDLE_ADDR, 64, "%s", addrs_wrong[i]);
 			CHECK(net_connect(&r->net, r->ctx, bad, &none) == NCCL_INVALID_ARGUMENT,
 			      "%s", addrs_wrong[i]);
+		}
+		/* Loopback of another host, of another network namespace: nobody is asked. */
+		for (unsigned at = 0; at < 2; at++) {
+			memcpy(bad, handle, sizeof(bad));
+			bad[at ? HANDLE_NETNS : HANDLE_HOST] ^= 1;
+			CHECK(net_connect(&r->net, r->ctx, bad, &none) == NCCL_INVALID_ARGUMENT,
+			      "a loopback that is not ours");
 		}
 		memset(bad, 0, sizeof(bad));
 		connect_fails(r, bad);

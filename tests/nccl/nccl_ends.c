@@ -464,14 +464,14 @@ static void case_reload(struct rank *r)
 static void case_init(struct rank *r)
 {
 	static const char *const wrong[][2] = {
-		{"GX_NCCL_CORES", "many"},     {"GX_NCCL_CORES", "0"},
-		{"GX_NCCL_CPUS", "3-"},	       {"GX_NCCL_CPUS", "99999"},
-		{"GX_NCCL_PORTS", "nosuch"},   {"GX_NCCL_ADDR", "0.0.0.0"},
-		{"GX_NCCL_ADDR", "localhost"}, {"GX_NCCL_ADDR", "192.0.2.1"},
-		{"GX_NCCL_LINK", "rope"},      {"GX_NCCL_TIMEOUT_S", "-1"},
-		{"GX_NCCL_PULL", "push"},      {"GX_NCCL_MODE", "gpu"},
-		{"GX_NCCL_HELP", "2"},	       {"GX_NCCL_ADDR", "127.1.2.3.4"},
-		{"GX_NCCL_INSECURE", "2"},     {"GX_NCCL_KEY_FILE", "/nonexistent/a.key"},
+		{"GX_NCCL_CORES", "many"},   {"GX_NCCL_CORES", "0"},
+		{"GX_NCCL_CPUS", "3-"},	     {"GX_NCCL_CPUS", "99999"},
+		{"GX_NCCL_PORTS", "nosuch"}, {"GX_ADDR", "0.0.0.0"},
+		{"GX_ADDR", "localhost"},    {"GX_ADDR", "192.0.2.1"},
+		{"GX_NCCL_LINK", "rope"},    {"GX_NCCL_TIMEOUT_S", "-1"},
+		{"GX_NCCL_PULL", "push"},    {"GX_NCCL_MODE", "gpu"},
+		{"GX_NCCL_HELP", "2"},	     {"GX_ADDR", "127.1.2.3.4"},
+		{"GX_NCCL_INSECURE", "2"},   {"GX_KEY_FILE", "/nonexistent/a.key"},
 	};
 	unsigned fds = 0;
 

@@ -113,7 +113,8 @@ static void env_set(const struct nccl_case *c, const char *port)
 	setenv("GX_NCCL_PULL", strcmp(base, "memif") != 0 ? "on" : "off", 1);
 	setenv("GX_NCCL_HELP", strstr(port, "-nohelp") ? "0" : "1", 1);
 	unsetenv("GX_NCCL_CPUS");
-	unsetenv("GX_NCCL_ADDR");
+	unsetenv("GX_ADDR");
+	unsetenv("GX_KEY_FILE");
 }
 
 static pid_t rank_start(const struct nccl_case *c, const char *port, unsigned me, int world)

@@ -524,7 +524,8 @@ int main(int argc, char *argv[])
 	setenv("GX_NCCL_PULL", "off", 1);
 	setenv("GX_NCCL_CORES", "2", 1);
 	unsetenv("GX_NCCL_CPUS");
-	unsetenv("GX_NCCL_ADDR");
+	unsetenv("GX_ADDR");
+	unsetenv("GX_KEY_FILE");
 	gx_port_add(&port_sim_ops);
 	nap_instead = sim_turn;
 	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

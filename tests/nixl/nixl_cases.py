@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import unittest.mock
 
 import numpy as np
 from nixl_node import Agent, Node
@@ -112,6 +113,11 @@ def case_ways():
             f.write(f"gx-key 1\nname nixl\nsecret {os.urandom(32).hex()}\n")
         for port in ("udp", "tcp"):
             case_lists_short({"port": port, "require": port, "cores": "2", "key": key if port == "tcp" else ""})
+        with unittest.mock.patch.dict(os.environ, GX_KEY_FILE=key, GX_ADDR="127.0.0.2"):  # as of programs that pass no options
+            case_lists_short({})
+            left, right = pair({})
+            same([b"127.0.0.2:" in node.meta() for node in (left, right)], [True, True], "the address that others are told")
+            stop(left, right)
     for options in ({"require": "verbs"}, {"requires": "local"}, {"cores": "0"}, {"port": "nosuch"}, {"key": "/no/such.key"},
                     {"insecure": "maybe"}, {"port": "tcp@0.0.0.0"}, {"copy": "cpu"}, {"sms": "all"}):
         try:

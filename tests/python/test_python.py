@@ -18,6 +18,7 @@ import threading
 import time
 import types
 import unittest
+import unittest.mock
 import weakref
 
 import tasks
@@ -200,6 +201,15 @@ class Pair(Bounded):
                 with self.assertRaisesRegex(gx.Error, "key job") as e:
                     other.connect(addr)
                 self.assertEqual(e.exception.reason, "auth")
+                with unittest.mock.patch.dict(os.environ, GX_KEY_FILE=files[0], GX_ADDR="127.0.0.0/8"):
+                    self.assertEqual(gx.host_address(), "127.0.0.1")
+                    with gx.Context(self.cores) as third, gx.Context(self.cores, key_file=files[1]) as fourth:
+                        self.assertEqual(third.connect(addr).info()["auth"], "job")
+                        with self.assertRaisesRegex(gx.Error, "key job"):  # its own is what it shows
+                            fourth.connect(addr)
+                with unittest.mock.patch.dict(os.environ, GX_KEY_FILE=files[0], GX_ADDR="gx9"), \
+                        self.assertRaisesRegex(gx.Error, "name gx9; there are: lo 127.0.0.1"):
+                    gx.Context(self.cores)
             os.chmod(files[0], 0o644)
             with self.assertRaisesRegex(gx.Denied, "chmod 600"):
                 gx.Context(self.cores, key_file=files[0])

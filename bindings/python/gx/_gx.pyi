@@ -5,6 +5,7 @@ from typing import Any
 __version__: str
 
 def close_all() -> None: ...
+def host_address(want: str | None = ..., /) -> str: ...
 
 class Op:
     @property

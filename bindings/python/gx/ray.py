@@ -8,7 +8,8 @@
         @ray.method(tensor_transport="gx")
         def weights(self): ...
 
-Within a host; between hosts with GX_RAY_INSECURE=1 in the actors' environment: in clear, and whoever reaches the port may connect.
+Within a host; between hosts with GX_KEY_FILE in the actors' environment, a key file that all nodes have, or GX_RAY_INSECURE=1: in
+clear, and whoever reaches the port may connect.
 """
 import os
 import threading
@@ -74,8 +75,8 @@ class GxTransport(TensorTransportManager):
     def _open(self):
         """Under the lock."""
         if not self._context:
-            key, insecure = os.environ.get("GX_RAY_KEY_FILE"), os.environ.get("GX_RAY_INSECURE") == "1"
-            host = ray.util.get_node_ip_address() if key or insecure else None
+            key, insecure = os.environ.get("GX_KEY_FILE"), os.environ.get("GX_RAY_INSECURE") == "1"
+            host = (gx.host_address() if os.environ.get("GX_ADDR") else ray.util.get_node_ip_address()) if key or insecure else None
             self._context = gx.Context(insecure=insecure, key_file=key, bind_host=host, on_lost=self._lost)
             host = host or "127.0.0.1"
             host = f"[{host}]" if ":" in host else host
