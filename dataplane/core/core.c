@@ -18,7 +18,7 @@
 #define CORE_NAMED   4		  /* the same, where somebody gave it that CPU */
 #define OP_LEN_MAX   (1ull << 36) /* offsets on the wire are 32 bits, in units of 16 bytes */
 
-#define OP_FLAGS     (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT)
+#define OP_FLAGS     (GX_OP_IMM | GX_OP_LOCAL | GX_OP_SILENT | GX_OP_WORDS)
 #define OP_ALL_FLAGS (OP_FLAGS | GX_OP_NOTE | GX_OP_FENCE)
 
 /* Programs have arrays of these, so no version of the library may change their size. */

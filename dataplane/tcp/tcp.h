@@ -145,6 +145,7 @@ struct tcp_in {
 	bool opened;	      /* a DATA frame of it has come */
 	bool imm_set, hidden; /* hidden: imm is for core_note() */
 	bool leased;	      /* its frames have LEASE */
+	bool words;	      /* GX_OP_WORDS */
 	bool ack_due;
 	uint16_t use; /* core_use() of mem */
 	int err;
@@ -198,6 +199,7 @@ struct tcp_out {
 struct tcp_sink {
 	bool open;     /* one is under way, or its trailer is */
 	bool is_void;  /* a bare one: END said so */
+	bool words;    /* bytes go by buf, and to dst by words of eight: see GX_OP_WORDS */
 	uint32_t left; /* bytes of it that have not come */
 	uint32_t place;
 	uint64_t chunk;

@@ -286,6 +286,7 @@ static int open_slot(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in 
 	m->dst = op->at;
 	m->mem = op->mem;
 	m->gpu = op->gpu;
+	m->words = op->flags & GX_OP_WORDS && !op->gpu && !((uintptr_t)op->at % 8);
 	return 0;
 }
 
@@ -367,6 +368,7 @@ void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, struct tcp_sink *k,
 			       .left = f->plen,
 			       .place = f->mid % TCP_MIDS,
 			       .chunk = f->moff >> e->chunk_shift,
+			       .words = m->words,
 			       .gpu = m->gpu};
 	if (m->state == TCP_IN_ACTIVE && f->plen)
 		k->dst = m->dst + f->moff;

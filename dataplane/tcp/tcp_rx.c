@@ -2,7 +2,8 @@
 /*
  * Sockets to frames. Payload goes straight to its place, or for memory of a GPU into the GPU's ring
  * (tcp_gpu.c): a read has the rest of the frame under way as its first buffer, and after it room
- * for its trailer and the next header, or for many small frames. A socket whose payload has no room
+ * for its trailer and the next header, or for many small frames. The kernel's stores may be of any
+ * size, so what a program reads while it comes (GX_OP_WORDS) goes by the socket's buf. A socket whose payload has no room
  * in the ring is not read. A socket with a feed has its bytes from there (tcp_frag.c). Runs on the
  * polling core.
  */
@@ -52,13 +53,16 @@ static inline void sink_took(struct tcp_ep *e, struct tcp_sock *s, const char *a
 		k->dst += n;
 }
 
-/* Take the payload that buf has. */
+/* Take the payload that buf has. By words: a part of one stays, as the kernel may have any number of
+ * bytes. */
 static void buf_sink(struct tcp_ep *e, struct tcp_sock *s)
 {
 	while (s->sink.left && s->from != s->to) {
 		char *at;
 		uint32_t n = GX_MIN(sink_room(e, s, &at), s->to - s->from);
 
+		if (gx_unlikely(s->sink.words) && n < s->sink.left)
+			n -= n % 8;
 		if (!n)
 			return;
 		if (s->sink.dst)
@@ -104,7 +108,8 @@ static bool sock_waits(struct tcp_ep *e)
 /* Return: the kernel may have more. */
 static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 {
-	uint32_t ahead = s->large ? TCP_TAIL_B + TCP_HDR_B : TCP_AHEAD_B;
+	bool words = s->sink.left && s->sink.words;
+	uint32_t ahead = s->large && !words ? TCP_TAIL_B + TCP_HDR_B : TCP_AHEAD_B;
 	uint32_t left = 0, n = 0;
 	uint64_t want = 0;
 	struct iovec iov[2];
@@ -113,13 +118,13 @@ static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 
 	if (gx_unlikely(s->full))
 		return sock_waits(e);
-	if (s->sink.left) {
+	if (s->sink.left && !words) {
 		left = s->to ? 0 : sink_room(e, s, &at);
 		if (!left)
 			return sock_waits(e);
 		iov[n++] = (struct iovec){at, left};
 	}
-	if (left == s->sink.left)
+	if (left == s->sink.left || words)
 		iov[n++] = (struct iovec){s->buf + s->to, ahead - s->to};
 	for (uint32_t i = 0; i < n; i++)
 		want += iov[i].iov_len;

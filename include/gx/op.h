@@ -38,6 +38,12 @@ enum gx_op_flag {
 	 * gx_post_striped() takes a fence and a flush only when there is nothing to wait for: poll,
 	 * and post again */
 	GX_OP_FENCE = 16,
+	/* RECV into host memory at a multiple of eight: each eight bytes at such an address are stored
+	 * together, so that a program may read them while the message comes (as NCCL does by protocol
+	 * LL: a flag beside the data). Link packet stores all messages so; link local those that
+	 * gx_host_opts.pull_over_b has go as packets; link tcp those with this flag, for one copy
+	 * more, but not over sockets whose bytes a NIC places (gx_nic_opts) */
+	GX_OP_WORDS = 32,
 };
 
 #define GX_NOTE_MAX 4096u  /* bytes of gx_op.note */
