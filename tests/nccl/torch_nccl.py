@@ -5,6 +5,7 @@
     python3 tests/nccl/torch_nccl.py --plugin build/bindings/nccl/libnccl-net-gx.so
     python3 tests/nccl/torch_nccl.py --plugin ... --tests check --env NCCL_PROTO=LL
     python3 tests/nccl/torch_nccl.py --plugin ... --transports socket,gx,gx-unpack --tests check,time
+    python3 tests/nccl/torch_nccl.py --plugin ... --hosts 9000 --transports socket,gx+GX_KEY_FILE=job.key --tests time
 
 Needs a GPU, PyTorch and its NCCL; ends with 77 without. Each rank is a process of its own with an
 NCCL_HOSTID of its own, so NCCL takes the network between them. Each transport has a pair of ranks
@@ -13,7 +14,8 @@ the ranks run under MPS, which this program starts and ends. NCCL's log must nam
 Transport gx-unpack is the plugin in its mode unpack: buffers of receives are in the GPU, and NCCL
 must say that its kernels unpack. --mode unpack takes that transport for gx. A transport may have
 variables of its own: with socket,gx+GX_NCCL_HELP=0,gx one run tells what the help of NCCL's threads
-brings.
+brings. With --hosts each rank is in a network namespace of its own, as on a host of its own, and a pair
+of veth joins them: no card segments or copies. It needs root and iproute2.
 
 Tests (--tests, all by default but soak):
   check    six operations, three types, 8 B to 256 MiB: each element compared with arithmetic
@@ -63,6 +65,7 @@ ENV = {
     "all": {"NCCL_SOCKET_IFNAME": "lo", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_IB_DISABLE": "1",
             "NCCL_NVLS_ENABLE": "0", "NCCL_MNNVL_ENABLE": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             "TORCH_NCCL_DUMP_ON_TIMEOUT": "0", "PYTHONUNBUFFERED": "1"},
+    "hosts": {"NCCL_SOCKET_IFNAME": "gx0"},
     "gx": {"NCCL_NET": "gx", "NCCL_NET_PLUGIN_REF_COUNT": "1", "GX_NCCL_TIMEOUT_S": str(PEER_S)},
     "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
 }
@@ -94,12 +97,12 @@ class Rank:
     def __init__(self, run, way, rank, mps, folder, answers):
         self.way, self.rank, self.answers = way, rank, answers
         self.nccl_log, self.log = f"{folder}/nccl.{rank}", f"{folder}/rank.{rank}"
-        env = {**os.environ, **ENV["all"], **ENV[base(way)], **mps, **run.env, **extras(way)}
+        env = {**os.environ, **ENV["all"], **(ENV["hosts"] if run.hosts else {}), **ENV[base(way)], **mps, **run.env, **extras(way)}
         env.update({"NCCL_HOSTID": f"gx{rank}", "NCCL_DEBUG_FILE": self.nccl_log})
         if base(way) != "socket":
             env["NCCL_NET_PLUGIN"] = run.plugin
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_rank.py")
-        argv = [sys.executable, program, str(rank), str(run.gpus[rank]), folder]
+        argv = [*(run.hosts.argv(rank) if run.hosts else ()), sys.executable, program, str(rank), str(run.gpus[rank]), folder]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         threading.Thread(target=self.read, daemon=True).start()
@@ -211,6 +214,35 @@ def mps_runs():
         return False
 
 
+class Hosts:
+    """A network namespace for each rank, and an interface gx0 in each."""
+
+    def __init__(self, mtu):
+        self.names = [f"gxt{os.getpid()}.{rank}" for rank in (0, 1)]
+        try:
+            for name in self.names:
+                self.ip("netns", "add", name)
+            self.ip("-n", self.names[0], "link", "add", "gx0", "type", "veth", "peer", "name", "gx0", "netns", self.names[1])
+            for rank, name in enumerate(self.names):
+                self.ip("-n", name, "link", "set", "lo", "up")
+                self.ip("-n", name, "addr", "add", f"10.88.7.{rank + 1}/24", "dev", "gx0")
+                self.ip("-n", name, "link", "set", "gx0", "mtu", str(mtu), "up")
+        except BaseException:
+            self.end()
+            raise
+
+    @staticmethod
+    def ip(*words, check=True):
+        subprocess.run(["ip", *words], check=check, timeout=30, stderr=None if check else subprocess.DEVNULL)
+
+    def argv(self, rank):
+        return ["ip", "netns", "exec", self.names[rank]]
+
+    def end(self):
+        for name in self.names:
+            self.ip("netns", "del", name, check=False)
+
+
 class Mps:
     """An MPS daemon of our own, in our folder; or the one that is there."""
 
@@ -272,6 +304,7 @@ class Run:
         self.one_gpu = self.gpus[0] == self.gpus[1]
         self.pairs, self.lost = {}, {}
         self.mps = Mps(self, args.mps)
+        self.hosts = Hosts(args.hosts) if args.hosts else None
 
     def choose_gpus(self, text):
         if text:
@@ -551,6 +584,8 @@ class Run:
         for way in list(self.pairs):
             self.drop(way)
         self.mps.end()
+        if self.hosts:
+            self.hosts.end()
         if self.failed or self.args.keep:
             self.note(f"logs are in {self.folder}")
         else:
@@ -654,6 +689,7 @@ def args_parse():
     p.add_argument("--sizes", type=lambda text: [size_arg(one) for one in text.split(",")], default=list(TIME_B), help="of the test time, as 4K,256M")
     p.add_argument("--gpus", default="", help="of rank 0 and 1, as 0,0; default: 0,1 where there are two")
     p.add_argument("--mps", choices=("auto", "no"), default="auto")
+    p.add_argument("--hosts", type=int, nargs="?", const=1500, metavar="MTU", help="two network namespaces as two hosts; 1500 bytes by default")
     p.add_argument("--max-b", type=size_arg, default=256 << 20, help="largest message, as 256M")
     p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the ranks; again for more")
     p.add_argument("--rounds", type=int, default=3)
