@@ -28,7 +28,7 @@ const struct conf_var conf_vars[] = {
 	{"GX_NCCL_INSECURE", "0"},
 	{"GX_NCCL_PORTS", "shm;udp"},
 	{"GX_NCCL_MODE", "host"},
-	{"GX_NCCL_LINK", "gx chooses"},
+	{"GX_NCCL_LINK", "gx chooses; between hosts tcp, unless GX_NCCL_PORTS names a port"},
 	{"GX_NCCL_PULL", "auto"},
 	{"GX_NCCL_HELP", "1, with 4 cores or more 0"},
 	{"GX_NCCL_CORES", "2, on less than 8 physical cores 1"},
@@ -231,8 +231,9 @@ static bool conf_link(struct conf *c)
 /* ---- Pulls ---- */
 
 /*
- * NCCL reads messages of its protocol LL while they arrive, and the kernel promises nothing about
- * the size of its stores. So these go as packets. A message of LL is a step of its buffer at most.
+ * NCCL reads messages of its protocol LL while they arrive, by words of eight bytes, and the kernel
+ * promises nothing about the size of its stores. So these go as packets, or over link tcp by
+ * GX_OP_WORDS. A message of LL is a step of its buffer at most.
  */
 #define LL_STEPS     8
 #define LL_STEP_B    (64u << 10)   /* by default */
@@ -357,23 +358,6 @@ static bool conf_proto(void)
 	return false;
 }
 
-/*
- * NCCL reads messages of LL by words of eight bytes, while they arrive. gx's cores store such words
- * whole. The kernel's recv() promises nothing of the size of its stores.
- */
-static bool conf_simple(struct conf *c)
-{
-	const char *text = getenv("NCCL_PROTO");
-	bool tcp = c->link && !strcmp(c->link, "tcp");
-
-	c->simple = c->offload || tcp;
-	if (!c->simple || c->offload || !proto_may_be(text, "LL", true))
-		return true;
-	say_warn("GX_NCCL_LINK=tcp: set NCCL_PROTO=Simple on all ranks: NCCL reads messages of its "
-		 "protocol LL while the kernel writes them, which may store half a word");
-	return false;
-}
-
 /* ---- NCCL's device code unpacks ---- */
 
 /* NCCL's slices are a quarter of the buffer at most, and their places in the ring begin with a page:
@@ -481,7 +465,7 @@ bool conf_read(struct conf *c)
 	c->speed_mbps = (int)speed_mbps;
 	c->latency_us = (unsigned)latency_us;
 	if (!conf_cpus(c) || !conf_ports(c) || !conf_key(c) || !conf_host(c) || !conf_link(c) ||
-	    !conf_mode(c) || !conf_proto() || !conf_simple(c) || !conf_pull(c))
+	    !conf_mode(c) || !conf_proto() || !conf_pull(c))
 		return false;
 	c->help = c->pull == GX_PULL_OFF ? 0 : (unsigned)help;
 	return true;

@@ -155,6 +155,8 @@ static int lane_post(struct comm *c, struct req *r)
 	op.mem = r->reg ? r->reg->mem : NULL;
 	op.off = r->off;
 	op.len = r->len;
+	if (!c->is_send && r->len <= plug.conf.pull_over_b)
+		op.flags = GX_OP_WORDS; /* it may be of LL */
 	op.tag = (uint64_t)c->number << 32 | r->seq;
 	return gx_post(c->path->lane->queue, c->path->ep, &op, 1);
 }

@@ -153,6 +153,7 @@ struct peer *peer_get(const struct handle *h)
 		return p;
 	memcpy(p->process, h->process, sizeof(p->process));
 	memcpy(p->addr, h->addr, sizeof(p->addr));
+	p->far = h->host != plug.host || h->netns != plug.netns;
 	p->first_core = plug.first_core++ % plug.nr_lanes;
 	p->to_dial = true;
 	keep_wake();
@@ -168,6 +169,9 @@ static void peer_connect(struct peer *p)
 	int ret;
 
 	o.link = plug.conf.link;
+	/* Between hosts the kernel's TCP moves more for a core than port udp: docs/measured/nccl.md. */
+	if (!o.link && p->far && !plug.conf.nr_ports && !plug.conf.offload)
+		o.link = "tcp";
 	o.timeout_ns = plug.conf.step_ns;
 	o.first_core = p->first_core;
 	o.user = p;
@@ -353,11 +357,6 @@ void peer_show(void)
 
 		if (gx_conn_info(conn, &info))
 			continue;
-		if (!strcmp(info.link, "tcp") && !plug.conf.simple)
-			say_warn("connected to %s by link tcp, which does not serve NCCL's "
-				 "protocol LL: set NCCL_PROTO=Simple on all ranks, or the same "
-				 "GX_NCCL_PORTS",
-				 info.peer);
 		say_info("connected to %s: link %s, port %s, %u lanes (%s)", info.peer, info.link,
 			 info.port, info.lanes, info.why);
 	}

@@ -97,6 +97,7 @@ struct peer {
 	bool to_show;	      /* ... or to log the path */
 	char addr[ADDR_B];    /* connecting end: of the process. Frozen */
 	unsigned first_core;  /* connecting end. Frozen */
+	bool far;	      /* connecting end: of another host or network namespace. Frozen */
 	bool accepted;	      /* the peer connected to us. Frozen */
 	bool down;	      /* it has ended, or never came up */
 	bool proven;	      /* connecting end: the peer has taken a token of ours */
@@ -249,7 +250,6 @@ struct conf {
 	enum gx_pull pull;
 	unsigned pull_over_b; /* gx_host_opts.pull_over_b */
 	unsigned help;	      /* test() helps cores to read: 0, 1, HELP_AUTO; .pull OFF: 0 */
-	bool simple;	      /* NCCL's protocol Simple alone is right */
 	bool offload;	      /* mode unpack: NCCL's kernels copy what was received */
 	uint64_t bounce_b;    /* the same: of the bounce memory */
 	uint32_t ring_b;      /* the same: of a comm's part of it */

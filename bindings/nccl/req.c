@@ -110,9 +110,9 @@ int req_is_ll(void *comm, uint64_t size)
 {
 	struct comm *c = comm;
 
-	if (plug.conf.simple)
-		return req_bad(c, "NCCL uses protocol LL or LL128, which GX_NCCL_MODE or "
-				  "GX_NCCL_LINK does not serve: set NCCL_PROTO=Simple");
+	if (plug.conf.offload)
+		return req_bad(c, "NCCL uses protocol LL or LL128, which GX_NCCL_MODE=unpack does "
+				  "not serve: set NCCL_PROTO=Simple");
 	if (size > plug.conf.pull_over_b)
 		return req_bad(c, "NCCL uses protocol LL128, which needs an order that gx does not "
 				  "promise: set NCCL_PROTO=^LL128");

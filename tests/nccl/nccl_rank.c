@@ -138,12 +138,27 @@ void worker_end(struct worker *w)
 
 /* ---- The table ---- */
 
-static char warned[LOG_LINE_B], reads[LOG_LINE_B], opened[LOG_LINE_B];
+static char warned[LOG_LINE_B], reads[LOG_LINE_B], opened[LOG_LINE_B], connected[LOG_LINE_B];
 static pthread_mutex_t warned_lock = PTHREAD_MUTEX_INITIALIZER;
 
 const char *net_warned(void)
 {
 	return warned;
+}
+
+const char *net_connected(void)
+{
+	for (unsigned i = 0; i < 30000; i++) {
+		bool said;
+
+		pthread_mutex_lock(&warned_lock);
+		said = connected[0];
+		pthread_mutex_unlock(&warned_lock);
+		if (said)
+			break;
+		usleep(1000);
+	}
+	return connected;
 }
 
 const char *net_opened(void)
@@ -176,6 +191,11 @@ static void net_log(int level, unsigned long flags, const char *file, int line, 
 	}
 	if (!strncmp(text, "NET/gx : read ", 14)) /* by the thread that finalizes */
 		memcpy(reads, text, sizeof(reads));
+	if (!strncmp(text, "NET/gx : connected to ", 22)) {
+		pthread_mutex_lock(&warned_lock);
+		memcpy(connected, text, sizeof(connected));
+		pthread_mutex_unlock(&warned_lock);
+	}
 	if (!strncmp(text, "NET/gx : gx ", 12)) /* by the thread that opens */
 		memcpy(opened, text, sizeof(opened));
 	if (level <= NCCL_LOG_WARN || getenv("GX_TEST_LOG"))

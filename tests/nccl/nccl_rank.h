@@ -68,8 +68,9 @@ struct net {
 };
 void net_load(struct net *n, int version);
 int net_init(const struct net *n, void **ctx);
-const char *net_warned(void); /* the last warning; for cases in which one thread warns */
-const char *net_opened(void); /* what the last init that opened a context told */
+const char *net_warned(void);	 /* the last warning; for cases in which one thread warns */
+const char *net_connected(void); /* what it told of a connection; waits for it */
+const char *net_opened(void);	 /* what the last init that opened a context told */
 int net_finalize(const struct net *n, void *ctx);
 /* What the last finalize told of messages in one copy. false: there were none. */
 bool net_reads(double *all_mb, double *helped_mb);

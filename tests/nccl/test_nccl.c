@@ -102,8 +102,6 @@ static void env_set(const struct nccl_case *c, const char *port)
 	unpack_env(c->is_unpack);
 	if (!c->is_unpack)
 		setenv("GX_NCCL_MODE", "host", 1);
-	if (!strcmp(base, "tcp"))
-		setenv("NCCL_PROTO", "Simple", 1);
 	setenv("NCCL_NET_GDR_LEVEL", "SYS", 1);
 	setenv("GX_NCCL_PORTS", port_option(base), 1);
 	setenv("GX_NCCL_LINK", is_link ? base : "packet", 1);
@@ -200,6 +198,8 @@ static bool case_run(const struct nccl_case *c, const char *port)
 /* Over memif a connection takes some MiB of DPDK's, so strangers of the same user can use them up. */
 static bool case_is_for(const struct nccl_case *c, const char *port)
 {
+	if (!strcmp(c->name, "hosts")) /* the plugin chooses the link: once is enough */
+		return !strcmp(port, "tcp");
 	return strcmp(port, "memif") != 0 || strcmp(c->name, "strangers") != 0;
 }
 

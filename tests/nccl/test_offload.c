@@ -118,7 +118,7 @@ static int setup(void **state)
 	peer.path[0].lane = &plug.lane[0];
 	plug.conf.bounce_b = (uint64_t)BOUNCE_MB << 20;
 	plug.conf.ring_b = RING_B;
-	plug.conf.simple = true;
+	plug.conf.offload = true;
 	no_driver = false;
 	nr_warned = nr_woken = 0;
 	buf = malloc(BUF_B);
@@ -491,14 +491,14 @@ static void irecv__of_ll(void **state)
 {
 	struct comm *c = comm_new(false);
 
-	plug.conf.simple = false;
+	plug.conf.offload = false;
 	plug.conf.pull_over_b = 1 << 16;
 	assert_int_equal(req_is_ll(c, 1 << 16), NCCL_OK);
 	assert_int_equal(nr_warned, 0);
 	assert_int_equal(req_is_ll(c, (1 << 16) + 1), NCCL_INVALID_ARGUMENT);
 	assert_int_equal(req_is_ll(c, 600 << 10), NCCL_INVALID_ARGUMENT);
 	assert_int_equal(nr_warned, 1);
-	plug.conf.simple = true;
+	plug.conf.offload = true;
 	assert_int_equal(req_is_ll(c, 8), NCCL_INVALID_ARGUMENT);
 }
 
