@@ -31,7 +31,7 @@ const struct conf_var conf_vars[] = {
 	{"GX_NCCL_LINK", "gx chooses; between hosts tcp, unless GX_NCCL_PORTS names a port"},
 	{"GX_NCCL_PULL", "auto"},
 	{"GX_NCCL_HELP", "1, with 4 cores or more 0"},
-	{"GX_NCCL_CORES", "2, on less than 8 physical cores 1"},
+	{"GX_NCCL_CORES", "2, on less than 8 physical cores 1; with other hosts up to 8"},
 	{"GX_NCCL_CPUS", "gx chooses"},
 	{"GX_NCCL_BUSY", "0"},
 	{"GX_NCCL_BOUNCE_MB", CONF_NUMBER(CONF_BOUNCE_MB)},

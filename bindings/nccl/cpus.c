@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -20,7 +21,8 @@
 #define CPUS_PIN_MIN                                                                               \
 	4	       /* physical cores. With fewer, NCCL's threads need them more than the
 			* polling cores need their own */
-#define CPUS_TWO_MIN 4 /* with so many to choose from, a process takes two */
+#define CPUS_TWO_MIN 4 /* with so many to choose from, a process takes two, ... */
+#define CPUS_FAR_MAX 8 /* ... and at most so many where other hosts reach it */
 
 #define CPUS_NAME "gx-cpu-"
 
@@ -179,6 +181,33 @@ static unsigned cpus_claim(const int from[], unsigned nr, const cpu_set_t *claim
 	return n;
 }
 
+/* Ranks of this host, as torchrun says, or else one for each GPU that is seen. */
+static unsigned ranks_here(void)
+{
+	const char *text = getenv("LOCAL_WORLD_SIZE");
+	int n = text ? atoi(text) : 0;
+	char path[32];
+
+	if (n > 0)
+		return (unsigned)n;
+	do
+		snprintf(path, sizeof(path), "/dev/nvidia%d", n);
+	while (!access(path, F_OK) && ++n < 64);
+	return n ? (unsigned)n : 1;
+}
+
+/* @nr_may: half of the physical cores. Over the kernel's TCP a core carries some 2.7 GB/s, encrypted;
+ * one that has nothing to do sleeps. */
+unsigned cpus_default(const struct conf *c, unsigned nr_may)
+{
+	unsigned share = nr_may / ranks_here(), least = nr_may >= CPUS_TWO_MIN ? 2 : 1;
+
+	if (c->near || (!c->key_file[0] && !c->insecure)) /* ranks of this host alone */
+		return least;
+	share = share < CPUS_FAR_MAX ? share : CPUS_FAR_MAX;
+	return share > least ? share : least;
+}
+
 unsigned cpus_choose(const struct conf *c, const char *pci, const cpu_set_t *claimed,
 		     int cpus[LANES_MAX])
 {
@@ -196,7 +225,7 @@ unsigned cpus_choose(const struct conf *c, const char *pci, const cpu_set_t *cla
 	cpus_near(pci, &near);
 	nr_may = cpus_order(&may, &near, cpu_first_sibling, from);
 	if (!nr)
-		nr = nr_may >= CPUS_TWO_MIN ? 2 : 1;
+		nr = cpus_default(c, nr_may);
 	n = cpus_claim(from, nr_may, claimed, nr, cpus);
 	if (pci[0] && cpus_far(cpus, n, &near))
 		say_info("%u of %u polling cores are not on CPUs near the GPU at %s: other ranks "

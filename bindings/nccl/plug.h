@@ -354,6 +354,8 @@ extern bool conf_ll128_by_default;
  * processes'. */
 unsigned cpus_choose(const struct conf *c, const char *pci, const cpu_set_t *claimed,
 		     int cpus[LANES_MAX]);
+/* How many cores where nobody says. @nr_may: half of the physical cores that this process may use. */
+unsigned cpus_default(const struct conf *c, unsigned nr_may);
 /* A list of the kernel's, as "0-15,32-47". false: there is none. */
 bool cpus_read(const char *path, cpu_set_t *out);
 /* As cpus_spread(), of the CPUs in @near first, then of the others in @may: so all ranks together

@@ -180,6 +180,9 @@ static int proc_lanes_start(struct gx *gx, unsigned nr_cores)
 	int ret = 0;
 
 	plug.nr_lanes = 0;
+	/* Peers' connections begin with the first core: comms take the first lanes, so what leaves
+	 * and what comes would share cores while others have none. */
+	plug.first_core = nr_cores / 2;
 	for (unsigned i = 0; i < nr_cores; i++) {
 		plug.lane[i] =
 			(struct lane){.core = gx_core(gx, i), .wait_end = &plug.lane[i].waiting};

@@ -171,6 +171,27 @@ static void read__lists(void **state)
 	assert_int_equal(CPU_COUNT(&none), 0);
 }
 
+static void default__by_who_reaches_it(void **state)
+{
+	struct conf near = {.near = true, .key_file = "/a.key"}, key = {.key_file = "/a.key"};
+	struct conf here = {0}, open = {.insecure = true};
+
+	setenv("LOCAL_WORLD_SIZE", "2", 1);
+	for (unsigned n = 0; n < 64; n++) {
+		unsigned least = n < 4 ? 1 : 2, share = n / 2 < 8 ? n / 2 : 8;
+
+		assert_int_equal(cpus_default(&here, n), least);
+		assert_int_equal(cpus_default(&near, n), least);
+		assert_int_equal(cpus_default(&key, n), share > least ? share : least);
+		assert_int_equal(cpus_default(&open, n), share > least ? share : least);
+	}
+	setenv("LOCAL_WORLD_SIZE", "8", 1);
+	assert_int_equal(cpus_default(&key, 48), 6);
+	setenv("LOCAL_WORLD_SIZE", "many", 1); /* as if it were not set */
+	assert_in_range(cpus_default(&key, 48), 2, 8);
+	unsetenv("LOCAL_WORLD_SIZE");
+}
+
 /* What cpus_choose() returns for a list, and that it pins within the half for a number. */
 static void choose__a_list(void **state)
 {
@@ -209,17 +230,12 @@ static void choose__more_than_there_are(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(spread__upper_half),
-		cmocka_unit_test(spread__no_siblings),
-		cmocka_unit_test(spread__too_few),
-		cmocka_unit_test(spread__whole_set),
-		cmocka_unit_test(order__near_first),
-		cmocka_unit_test(order__not_near),
-		cmocka_unit_test(order__whole_set),
-		cmocka_unit_test(read__lists),
-		cmocka_unit_test(far__counts),
-		cmocka_unit_test(choose__a_list),
-		cmocka_unit_test(choose__more_than_there_are),
+		cmocka_unit_test(spread__upper_half), cmocka_unit_test(spread__no_siblings),
+		cmocka_unit_test(spread__too_few),    cmocka_unit_test(spread__whole_set),
+		cmocka_unit_test(order__near_first),  cmocka_unit_test(order__not_near),
+		cmocka_unit_test(order__whole_set),   cmocka_unit_test(read__lists),
+		cmocka_unit_test(far__counts),	      cmocka_unit_test(default__by_who_reaches_it),
+		cmocka_unit_test(choose__a_list),     cmocka_unit_test(choose__more_than_there_are),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

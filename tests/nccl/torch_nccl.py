@@ -155,7 +155,7 @@ class Pair:
 
     def __init__(self, run, way, mps):
         self.run, self.way = run, way
-        self.folder = tempfile.mkdtemp(prefix=f"{way}.", dir=run.folder)
+        self.folder = tempfile.mkdtemp(prefix=f"{base(way)}.", dir=run.folder)
         self.inbox = queue.Queue()
         self.ranks = [Rank(run, way, rank, mps, self.folder, self.inbox) for rank in (0, 1)]
         try:
