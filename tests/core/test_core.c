@@ -247,6 +247,8 @@ static void crowd(bool may_move)
 	core->loop.started = core->turner_tid = atomic_load(&own_tid);
 	while (!said[0] && gx_now_ns() < until_ns) {
 		core_watch(gx, gx_now_ns());
+		if (core->wait.crowded < 2) /* one look is not enough */
+			assert_string_equal(said, "");
 		usleep(1000);
 	}
 	assert_non_null(strstr(said, may_move ? "core 0 leaves CPU" : "give it one of its own"));
