@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The environment variables GX_NCCL_*, which docs/pytorch.md explains. Read when the first
- * communicator is made.
+ * The environment's variables, which docs/pytorch.md explains. Read when the first communicator is
+ * made.
  */
 #include "plug.h"
 

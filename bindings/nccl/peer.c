@@ -169,7 +169,8 @@ static void peer_connect(struct peer *p)
 	int ret;
 
 	o.link = plug.conf.link;
-	/* Between hosts the kernel's TCP moves more for a core than port udp: docs/measured/nccl.md, "Between hosts". */
+	/* Between hosts the kernel's TCP moves more for a core than port udp: "Between hosts" of
+	 * docs/measured/nccl.md. */
 	if (!o.link && p->far && !plug.conf.nr_ports && !plug.conf.offload)
 		o.link = "tcp";
 	o.timeout_ns = plug.conf.step_ns;

@@ -225,13 +225,21 @@ static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 	return ret || !own ? ret : turn_begin(c);
 }
 
-/* Where the caller names no key. */
-static int key_of_env(const char **key_file, const char **host, char own[GX_ADDR_MAX])
+/* The environment's key where the caller names none. A context listens and connects. */
+static int auth_take(struct gx_opts *o, struct gx_auth_opts *auth, const char **key_file,
+		     char own[GX_ADDR_MAX])
 {
-	*key_file = gx_env_key_file();
-	if (!*key_file || *host)
+	bool asked = *key_file || o->insecure;
+
+	if (!asked)
+		*key_file = gx_env_key_file();
+	auth->key_file = *key_file;
+	auth->key_files = key_file;
+	auth->nr_key_files = *key_file ? 1 : 0;
+	o->auth = *key_file || auth->name ? auth : NULL;
+	if (asked || !*key_file || o->bind_host)
 		return 0;
-	*host = own;
+	o->bind_host = own;
 	return gx_env_addr(NULL, own);
 }
 
@@ -284,16 +292,11 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	o.peer_timeout_ns = (uint64_t)(timeout * 1e9);
 	o.ports = port.name ? &port : NULL;
 	o.nr_ports = port.name ? 1 : 0;
-	ret = key_file || insecure ? 0 : key_of_env(&key_file, &o.bind_host, own);
+	ret = auth_take(&o, &auth, &key_file, own);
 	if (ret) {
 		Py_DECREF(c);
 		return fail_call(ret);
 	}
-	/* A context listens and connects. */
-	auth.key_file = key_file;
-	auth.key_files = &key_file;
-	auth.nr_key_files = key_file ? 1 : 0;
-	o.auth = key_file || auth.name ? &auth : NULL;
 	gpu.copy = (enum gx_copy_by)copy;
 	o.gpu = &gpu;
 	o.on_conn = on_conn;

@@ -104,6 +104,9 @@ static int want_parse(const char *text, struct env_want *w)
 			w->net[w->nr] = net_parse(at);
 		w->item[w->nr++] = at;
 	}
+	if (!w->nr || at)
+		return gx_fail(-EINVAL, "%.80s: name 1 to %u addresses, networks or interfaces",
+			       text, WANT_MAX);
 	return 0;
 }
 

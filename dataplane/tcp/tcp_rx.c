@@ -3,9 +3,9 @@
  * Sockets to frames. Payload goes straight to its place, or for memory of a GPU into the GPU's ring
  * (tcp_gpu.c): a read has the rest of the frame under way as its first buffer, and after it room
  * for its trailer and the next header, or for many small frames. The kernel's stores may be of any
- * size, so what a program reads while it comes (GX_OP_WORDS) goes by the socket's buf. A socket whose payload has no room
- * in the ring is not read. A socket with a feed has its bytes from there (tcp_frag.c). Runs on the
- * polling core.
+ * size, so what a program reads while it comes (GX_OP_WORDS) goes by the socket's buf. A socket
+ * whose payload has no room in the ring is not read. A socket with a feed has its bytes from there
+ * (tcp_frag.c). Runs on the polling core.
  */
 #include "tcp/tcp_gpu.h"
 #include "tcp/tcp_in.h"

@@ -201,6 +201,11 @@ static void addr__fails(void **state)
 	memset(wish, 'e', sizeof(wish) - 1);
 	wish[sizeof(wish) - 1] = 0;
 	assert_int_equal(gx_env_addr(wish, addr), -EINVAL);
+	ifaces = usual;
+	assert_int_equal(gx_env_addr("^", addr), -EINVAL);
+	assert_int_equal(gx_env_addr(",,", addr), -EINVAL);
+	assert_int_equal(gx_env_addr("a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,mgmt0", addr), 0);
+	assert_int_equal(gx_env_addr("a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,mgmt0,data0", addr), -EINVAL);
 }
 
 int main(void)
