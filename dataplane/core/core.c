@@ -513,7 +513,8 @@ static void core_pin(struct gx_core *core, uint64_t now_ns)
 static void core_crowd(struct gx_core *core)
 {
 	const struct gx *gx = core->gx;
-	int tid = atomic_load_explicit(&core->loop.started, memory_order_relaxed);
+	/* Acquire: the thread has read loop.cpu, which changes here. */
+	int tid = atomic_load_explicit(&core->loop.started, memory_order_acquire);
 	bool may = gx->opts.cores->may_move && CPU_COUNT(&gx->may) > 1;
 
 	if (core->wait.crowded < 2 || core->crowd_said || core->loop.cpu < 0 || !tid)
