@@ -56,7 +56,7 @@ def judged(test, number, tells, ends, status, limit_s=60, **limits):
 
         run = object.__new__(torch_nccl.Run)
         run.args = SimpleNamespace(**{"tell_limit_s": 1, "end_limit_s": 90, "kill_mps": False, **limits})
-        run.env, run.no_mps, run.hosts, run.failed, run.results = {}, {}, None, [], []
+        run.env, run.no_mps, run.failed, run.results = {}, {}, [], []
         run.end_at = time.monotonic() + limit_s
         real, torch_nccl.Pair = torch_nccl.Pair, pair
         try:

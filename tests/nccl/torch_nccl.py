@@ -15,7 +15,9 @@ Transport gx-unpack is the plugin in its mode unpack: buffers of receives are in
 must say that its kernels unpack. --mode unpack takes that transport for gx. A transport may have
 variables of its own: with socket,gx+GX_NCCL_HELP=0,gx one run tells what the help of NCCL's threads
 brings. With --hosts each rank is in a network namespace of its own, as on a host of its own, and a pair
-of veth joins them: no card segments or copies. It needs root and iproute2.
+of veth joins them: no card segments or copies. Each rank has half of the CPUs then, as two hosts share
+none; with --shared-cpus all of them, as two containers of a host do. Each transport has two hosts of its own,
+so one's claims of CPUs are none of another's. It needs root and iproute2.
 
 Tests (--tests, all by default but soak):
   check    six operations, three types, 8 B to 256 MiB: each element compared with arithmetic
@@ -34,6 +36,7 @@ Tests (--tests, all by default but soak):
 One JSON line a result, tables at the end. Exit status: 0 when all that was asserted was right."""
 import argparse
 import errno
+import itertools
 import json
 import os
 import queue
@@ -64,8 +67,10 @@ PEER_S = 5  # GX_NCCL_TIMEOUT_S
 ENV = {
     "all": {"NCCL_SOCKET_IFNAME": "lo", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET", "NCCL_IB_DISABLE": "1",
             "NCCL_NVLS_ENABLE": "0", "NCCL_MNNVL_ENABLE": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-            "TORCH_NCCL_DUMP_ON_TIMEOUT": "0", "PYTHONUNBUFFERED": "1"},
-    "hosts": {"NCCL_SOCKET_IFNAME": "gx0"},
+            "TORCH_NCCL_DUMP_ON_TIMEOUT": "0", "PYTHONUNBUFFERED": "1",
+            # as torchrun sets it: OpenMP's threads wait in a loop, and take the CPUs that transports need
+            "OMP_NUM_THREADS": "1"},
+    "hosts": {"NCCL_SOCKET_IFNAME": "gx0", "LOCAL_WORLD_SIZE": "1"},
     "gx": {"NCCL_NET": "gx", "NCCL_NET_PLUGIN_REF_COUNT": "1", "GX_NCCL_TIMEOUT_S": str(PEER_S)},
     "socket": {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"},
 }
@@ -94,15 +99,15 @@ class Lost(Exception):
 
 
 class Rank:
-    def __init__(self, run, way, rank, mps, folder, answers):
+    def __init__(self, run, way, rank, mps, hosts, folder, answers):
         self.way, self.rank, self.answers = way, rank, answers
         self.nccl_log, self.log = f"{folder}/nccl.{rank}", f"{folder}/rank.{rank}"
-        env = {**os.environ, **ENV["all"], **(ENV["hosts"] if run.hosts else {}), **ENV[base(way)], **mps, **run.env, **extras(way)}
+        env = {**os.environ, **ENV["all"], **(ENV["hosts"] if hosts else {}), **ENV[base(way)], **mps, **run.env, **extras(way)}
         env.update({"NCCL_HOSTID": f"gx{rank}", "NCCL_DEBUG_FILE": self.nccl_log})
         if base(way) != "socket":
             env["NCCL_NET_PLUGIN"] = run.plugin
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_rank.py")
-        argv = [*(run.hosts.argv(rank) if run.hosts else ()), sys.executable, program, str(rank), str(run.gpus[rank]), folder]
+        argv = [*(hosts.argv(rank) if hosts else ()), sys.executable, program, str(rank), str(run.gpus[rank]), folder]
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         threading.Thread(target=self.read, daemon=True).start()
@@ -157,7 +162,8 @@ class Pair:
         self.run, self.way = run, way
         self.folder = tempfile.mkdtemp(prefix=f"{base(way)}.", dir=run.folder)
         self.inbox = queue.Queue()
-        self.ranks = [Rank(run, way, rank, mps, self.folder, self.inbox) for rank in (0, 1)]
+        self.hosts = Hosts(run.args.hosts, run.args.shared_cpus) if run.args.hosts else None
+        self.ranks = [Rank(run, way, rank, mps, self.hosts, self.folder, self.inbox) for rank in (0, 1)]
         try:
             self.answers(180)
             self.facts = self.call("init")
@@ -195,6 +201,8 @@ class Pair:
             except subprocess.TimeoutExpired:
                 pass
             rank.end()
+        if self.hosts:
+            self.hosts.end()
 
 
 def mps_runs():
@@ -217,8 +225,13 @@ def mps_runs():
 class Hosts:
     """A network namespace for each rank, and an interface gx0 in each."""
 
-    def __init__(self, mtu):
-        self.names = [f"gxt{os.getpid()}.{rank}" for rank in (0, 1)]
+    count = itertools.count()
+
+    def __init__(self, mtu, shared_cpus):
+        self.cpus = sorted(os.sched_getaffinity(0))
+        self.shared_cpus = shared_cpus
+        number = next(self.count)
+        self.names = [f"gxt{os.getpid()}.{number}.{rank}" for rank in (0, 1)]
         try:
             for name in self.names:
                 self.ip("netns", "add", name)
@@ -236,7 +249,9 @@ class Hosts:
         subprocess.run(["ip", *words], check=check, timeout=30, stderr=None if check else subprocess.DEVNULL)
 
     def argv(self, rank):
-        return ["ip", "netns", "exec", self.names[rank]]
+        half = len(self.cpus) // 2
+        cpus = self.cpus if self.shared_cpus else self.cpus[rank * half:(rank + 1) * half]
+        return ["ip", "netns", "exec", self.names[rank], "taskset", "-c", ",".join(map(str, cpus))]
 
     def end(self):
         for name in self.names:
@@ -304,7 +319,6 @@ class Run:
         self.one_gpu = self.gpus[0] == self.gpus[1]
         self.pairs, self.lost = {}, {}
         self.mps = Mps(self, args.mps)
-        self.hosts = Hosts(args.hosts) if args.hosts else None
 
     def choose_gpus(self, text):
         if text:
@@ -584,8 +598,6 @@ class Run:
         for way in list(self.pairs):
             self.drop(way)
         self.mps.end()
-        if self.hosts:
-            self.hosts.end()
         if self.failed or self.args.keep:
             self.note(f"logs are in {self.folder}")
         else:
@@ -690,6 +702,7 @@ def args_parse():
     p.add_argument("--gpus", default="", help="of rank 0 and 1, as 0,0; default: 0,1 where there are two")
     p.add_argument("--mps", choices=("auto", "no"), default="auto")
     p.add_argument("--hosts", type=int, nargs="?", const=1500, metavar="MTU", help="two network namespaces as two hosts; 1500 bytes by default")
+    p.add_argument("--shared-cpus", action="store_true", help="--hosts: both ranks have all CPUs")
     p.add_argument("--max-b", type=size_arg, default=256 << 20, help="largest message, as 256M")
     p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for the ranks; again for more")
     p.add_argument("--rounds", type=int, default=3)
