@@ -435,8 +435,9 @@ def rule_doc_links(house):
 
 
 OPTION = re.compile(r"(?<![\w-])--([a-z][\w-]*)")
-# Options of other programs that pages show: valgrind, compute-sanitizer, torchrun, mpirun, git.
-FOREIGN = {"fair-sched", "toggle-collect", "tool", "kernel-name", "kernel-name-exclude", "num-cuda-barriers", "no-python", "nproc-per-node"}
+# Options of other programs that pages show: valgrind, compute-sanitizer, torchrun, mpirun, git, docker.
+FOREIGN = {"fair-sched", "toggle-collect", "tool", "kernel-name", "kernel-name-exclude", "num-cuda-barriers", "no-python", "nproc-per-node",
+           "nnodes", "node-rank", "master-addr", "rm", "network", "ulimit", "security-opt", "cpuset-cpus", "pid", "tmpfs"}
 
 
 def rule_doc_options(house):
