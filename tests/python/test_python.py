@@ -1020,7 +1020,7 @@ class Program(Bounded):
         self.assertEqual(self.run_python("-m", "gx", "what").returncode, 2)
 
     def test_examples(self):
-        for name, words in (("kv_cache", "decode: b'request 17'"), ("blocks", "local True\n")):
+        for name, words in (("kv_cache", "decode: b'request 17'"), ("weights", "none was a mix"), ("blocks", "local True\n")):
             p = self.run_python(str(SOURCE / f"docs/examples/{name}.py"))
             self.assertEqual(p.returncode, 0, p.stderr)
             self.assertIn(words, p.stdout)
