@@ -12,6 +12,21 @@
 
 #define SAY_B 1024
 
+/* What the fields of gx's API are for the users of the plugin. */
+static const struct gx_name names[] = {
+	{"gx_auth_opts.key_file", "GX_KEY_FILE"},
+	{"gx_auth_opts.key_files", "GX_KEY_FILE"},
+	{"gx_connect_opts.link", "GX_NCCL_LINK"},
+	{"gx_connect_opts.ports", "GX_NCCL_PORTS"},
+	{"gx_host_opts.pull", "GX_NCCL_PULL"},
+	{"gx_opts.bind_host", "GX_ADDR"},
+	{"gx_opts.cpus", "GX_NCCL_CPUS"},
+	{"gx_opts.insecure", "GX_NCCL_INSECURE"},
+	{"gx_opts.nr_cores", "GX_NCCL_CORES"},
+	{"gx_opts.ports", "GX_NCCL_PORTS"},
+	{NULL, NULL},
+};
+
 static nccl_log_fn _Atomic say_log;
 
 void say_to(nccl_log_fn log)
@@ -20,10 +35,11 @@ void say_to(nccl_log_fn log)
 }
 
 /* Return: false: there is no logger. */
-static bool say_line(enum nccl_log_level level, const char *line)
+static bool say_line(enum nccl_log_level level, char *line)
 {
 	nccl_log_fn log = atomic_load(&say_log);
 
+	gx_names_say(names, line);
 	if (log)
 		log((int)level, NCCL_PART_INIT | NCCL_PART_NET, "gx", 0, "NET/gx : %s", line);
 	return log != NULL;
@@ -55,7 +71,10 @@ void say_info(const char *fmt, ...)
 
 void say_gx(void *arg, int level, const char *line)
 {
+	char own[SAY_B];
+
 	(void)arg;
-	if (!say_line(level <= GX_LOG_WARN ? NCCL_LOG_WARN : NCCL_LOG_INFO, line))
-		gx_log_stderr(level, line);
+	snprintf(own, sizeof(own), "%s", line);
+	if (!say_line(level <= GX_LOG_WARN ? NCCL_LOG_WARN : NCCL_LOG_INFO, own))
+		gx_log_stderr(level, own);
 }

@@ -9,8 +9,30 @@
 
 #include <gx/auth.h>
 #include <gx/env.h>
+#include <gx/log.h>
 
 static constexpr uint64_t LINGER_NS = 100000000; /* for notifications that were sent last */
+
+static const struct gx_name api_names[] = {
+	{"gx_auth_opts.key_file", "GX_KEY_FILE"},
+	{"gx_auth_opts.key_files", "GX_KEY_FILE"},
+	{"gx_connect_opts.link", "require"},
+	{"gx_connect_opts.ports", "port"},
+	{"gx_opts.bind_host", "GX_ADDR"},
+	{"gx_opts.cpus", "cores"},
+	{"gx_opts.insecure", "insecure=yes"},
+	{"gx_opts.nr_cores", "cores"},
+	{"gx_opts.ports", "port"},
+	{nullptr, nullptr},
+};
+
+std::string error_text()
+{
+	std::string text = gx_error();
+
+	gx_names_say(api_names, text.data());
+	return text.c_str();
+}
 
 nixl_status_t status_of(int err)
 {
@@ -108,6 +130,7 @@ bool Engine::context_open(unsigned nr_cores)
 	opts.gpu = &gpu;
 	verbs.all = true;
 	opts.verbs = port == "verbs" ? &verbs : nullptr;
+	gx_names_log(api_names);
 	if (gx_open(&opts, &gx))
 		return false;
 	for (unsigned i = 0; !gpus && !gx_devices(gx, i, &device); i++)
@@ -140,7 +163,7 @@ Engine::Engine(const nixlBackendInitParams *init) : nixlBackendEngine(init)
 		return;
 	}
 	if (!context_open(nr_cores)) {
-		NIXL_ERROR << "backend GX: " << gx_error();
+		NIXL_ERROR << "backend GX: " << error_text();
 		initErr = true;
 		return;
 	}
@@ -197,7 +220,7 @@ nixl_status_t Engine::registerMem(const nixlBlobDesc &desc, const nixl_mem_t &ki
 	if (ret) {
 		if (memory->mem)
 			gx_mem_free(memory->mem);
-		NIXL_ERROR << "registering " << desc.len << " bytes: " << gx_error();
+		NIXL_ERROR << "registering " << desc.len << " bytes: " << error_text();
 		return status_of(ret);
 	}
 	out = memory.release();

@@ -17,6 +17,9 @@
 
 #include "backend/backend_plugin.h"
 
+/* gx_error(), with the backend's options in place of the API's fields. */
+std::string error_text();
+
 /* Registered memory: ours, or an agent's that we have the key of. */
 struct Memory : nixlBackendMD {
 	using nixlBackendMD::nixlBackendMD;

@@ -68,7 +68,7 @@ nixl_status_t Engine::peer_dial(const std::string &agent, Peer &peer) const
 			return NIXL_SUCCESS;
 		}
 	}
-	NIXL_ERROR << "agent " << agent << " at " << peer.addr << ": " << gx_error();
+	NIXL_ERROR << "agent " << agent << " at " << peer.addr << ": " << error_text();
 	/* Whatever it was, there is no such agent there now. */
 	return ret == -EINVAL || ret == -EPERM ? NIXL_ERR_INVALID_PARAM
 					       : NIXL_ERR_REMOTE_DISCONNECT;

@@ -59,7 +59,7 @@ nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlis
 	if (!ret && !segs.empty())
 		ret = list_end();
 	if (ret)
-		NIXL_ERROR << "preparing a transfer: " << gx_error();
+		NIXL_ERROR << "preparing a transfer: " << error_text();
 	return status_of(ret);
 }
 

@@ -2,12 +2,37 @@
 /* The module gx._gx, and its errors, whose classes are in gx/_errors.py. */
 #include "gxpy.h"
 
+#include <gx/log.h>
+
+#define FAIL_TEXT_B 1024
+
+/* What the fields of the API are in Python. */
+static const struct gx_name names[] = {
+	{"gx_auth_opts.key_file", "key_file"},
+	{"gx_auth_opts.key_files", "key_file"},
+	{"gx_auth_opts.name", "Context(name)"},
+	{"gx_connect_opts.link", "connect(link)"},
+	{"gx_connect_opts.peer", "connect(peer)"},
+	{"gx_connect_opts.ports", "Context(port)"},
+	{"gx_listen() on", "listen() on"},
+	{"gx_listen() returned", "listen() returned"},
+	{"gx_opts.bind_host", "bind_host"},
+	{"gx_opts.cpus", "cores"},
+	{"gx_opts.insecure", "insecure=True"},
+	{"gx_opts.nr_cores", "cores"},
+	{"gx_opts.ports", "port"},
+	{NULL, NULL},
+};
+
 PyTypeObject *context_type, *memory_type, *conn_type, *region_type, *op_type;
 
 PyObject *fail(int ret, const char *text, enum gx_reason reason)
 {
 	PyObject *m = PyImport_ImportModule("gx._errors"), *e;
+	char own[FAIL_TEXT_B];
 
+	PyOS_snprintf(own, sizeof(own), "%s", text);
+	text = gx_names_say(names, own);
 	e = m ? PyObject_CallMethod(m, "make", "iss", -ret, text, gx_reason_name(reason)) : NULL;
 	Py_XDECREF(m);
 	if (e)
@@ -73,6 +98,7 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__gx(void)
 {
 	PyObject *m = PyModule_Create(&module);
 
+	gx_names_log(names);
 	if (m && (context_type = type_add(m, "Context", &context_spec)) &&
 	    (memory_type = type_add(m, "Memory", &memory_spec)) &&
 	    (conn_type = type_add(m, "Connection", &conn_spec)) &&

@@ -60,6 +60,19 @@ void gx_log_sink(void (*fn)(void *arg, int level, const char *line), void *arg);
  * From within the sink alone. @level: as the sink got it */
 void gx_log_stderr(int level, const char *line);
 
+/** struct gx_name - A field or a call of the API as the library's texts have it ("gx_opts.insecure"), and what
+ * a program's users know it by ("--insecure"), which is never longer. A table ends with .api NULL. */
+struct gx_name {
+	const char *api, *own;
+};
+
+/** gx_names_say() - Replace each .api of @names in @text, as of gx_error(), by its .own. The text does not
+ * become longer. Return: @text. */
+char *gx_names_say(const struct gx_name names[], char *text);
+
+/** gx_names_log() - Do so in each line to stderr, by a sink. @names stays for as long as the process lives. */
+void gx_names_log(const struct gx_name names[]);
+
 /** gx_log_dropped() - Lines that found no room so far. */
 uint64_t gx_log_dropped(void);
 

@@ -511,6 +511,7 @@ API_FIELD = re.compile(r"\b(gx_\w+)\.([a-z]\w*)")
 # EAL's own arguments.
 TOOL_WORDS_IN = ("dataplane/ports/dpdk/eal.c",)
 FLAGS = "tools/common/flag.c"
+NAMES = re.compile(r"^static const struct gx_name \w+\[\] = \{\n(.*?)^\};", re.M | re.S)
 
 
 def literals(text):
@@ -538,17 +539,17 @@ def rule_texts(house):
             if path not in TOOL_WORDS_IN and (word := TOOL_WORD.search(words)):
                 house.fail(path, line, f"{word.group(0)}: a program that is no tool of gx does not know it; name the field of the API")
             for struct, field in API_FIELD.findall(words):
-                said.add(f"{struct}.{field}")
                 if not re.search(rf"\b{field}\b", fields.get(struct, "")):
                     house.fail(path, line, f"struct {struct} has no field {field}")
                 elif struct.endswith("_opts") and f"{struct}.{field}" not in flags: # the others are the programmer's
                     house.fail(path, line, f"{struct}.{field}: say in {FLAGS} which option of the tools that is")
-            said.update(name for name in flags if name in words)
-    for name, flag in flags.items():
-        if name not in said:
-            house.fail(FLAGS, 1, f"no text of the library says {name}")
-        if len(flag) > len(name):
-            house.fail(FLAGS, 1, f"{flag} is longer than {name}; flag_say() has no room for it")
+            said.add(words)
+    for path, text in house.sources(".c", ".cc"):
+        for name, own in (pair for table in NAMES.findall(text) for pair in re.findall(r'\{"(gx_[^"]+)", "([^"]+)"\}', table)):
+            if not any(name in words for words in said):
+                house.fail(path, 1, f"no text of the library says {name}")
+            if len(own) > len(name):
+                house.fail(path, 1, f"{own} is longer than {name}; gx_names_say() has no room for it")
 
 
 def rule_mutants(house):
@@ -744,7 +745,7 @@ SAMPLES = (
     (rule_texts, {"poll/a.c": 'x("set gx_opts.a, gx_op.b");\n', "include/gx/a.h": "struct gx_opts {\n\tint a;\n};\nstruct gx_op {\n\tint b;\n};\n",
                   FLAGS: '\t{"gx_opts.a", "--a"},\n'}, 0),
     (rule_texts, {"poll/a.c": 'x("set gx_opts.a, "\n  "gx_opts.b");\n', "include/gx/a.h": "struct gx_opts {\n\tint a;\n};\n"}, 2),
-    (rule_texts, {FLAGS: '\t{"gx_o.a", "--long-flag"},\n'}, 2),
+    (rule_texts, {FLAGS: 'static const struct gx_name flags[] = {\n\t{"gx_o.a", "--long-flag"},\n};\n'}, 2),
     (rule_mutants, {"tests/house/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "x" "y", "")], []),\n}\n', "poll/a.c": "xy\n"}, 0),
     (rule_mutants, {"tests/house/mutants.py": 'MUTANTS = {\n"M": ("", [("poll/a.c", "y", ""), ("poll/b.c", "y", "")], []),\n}\n', "poll/a.c": "yy\n"}, 2),
     (rule_mutants, {"tests/house/mutants.py": ""}, 1),

@@ -237,6 +237,14 @@ class Pair(Bounded):
             with self.assertRaises((TypeError, ValueError)):
                 self.conn.put_many([b"one", b"two", b"six"], bad, [0, 8, 16])
 
+    def test_errors_name_arguments(self):
+        """Of Python, not fields of the C API; the log, too."""
+        p = self.run_python("-c", "import gx\nwith gx.Context([]) as g:\n    g.listen('0.0.0.0:0')\n    g.connect('192.0.2.77:9')")
+        self.assertIn("gx._errors.Denied", p.stderr)
+        self.assertIn("name one of the server's in key_file, or set insecure=True at both ends", p.stderr)
+        self.assertIn("this end has no keys (key_file); set insecure=True to serve others", p.stderr)
+        self.assertNotIn("gx_", p.stderr.replace("_gx.", ""))
+
     def test_many_names_the_block(self):
         with self.assertRaises(gx.OutOfRange) as e:
             self.conn.put_many([b"a" * 8] * 3, self.region, [0, SIZE, 8], notify=b"no").wait(10)

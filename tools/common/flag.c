@@ -5,19 +5,11 @@
  */
 #include "common/flag.h"
 
-#include <gx/gx.h>
 #include <gx/log.h>
 
-#include <ctype.h>
-#include <stdio.h>
-#include <string.h>
+#include <stddef.h>
 
-#define FLAG_LINE_MAX 1024 /* of a log line, with the final 0 */
-
-/* A name in the library's texts, and the tools' option for it. The option is never longer. */
-static const struct flag {
-	const char *name, *flag;
-} flags[] = {
+static const struct gx_name flags[] = {
 	{"gx_auth_make()", "gxd keygen"},
 	{"gx_auth_opts.key_file", "--key"},
 	{"gx_auth_opts.key_files", "--key"},
@@ -52,52 +44,15 @@ static const struct flag {
 	{"gx_gpu_opts.unpack", "--unpack"},
 	{"gx_opts.verbs", "--rdma"},
 	{"gx_verbs_opts.rails", "--rdma"},
+	{NULL, NULL},
 };
-
-/* The entry of the name that begins at @at. It must match as a whole: gx_gpu_opts.bounce_device is
- * not gx_gpu_opts.bounce. */
-static const struct flag *flag_at(const char *at)
-{
-	for (unsigned i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
-		size_t len = strlen(flags[i].name);
-		unsigned char next;
-
-		if (strncmp(at, flags[i].name, len))
-			continue;
-		next = (unsigned char)at[len];
-		if (!isalnum(next) && next != '_')
-			return &flags[i];
-	}
-	return NULL;
-}
 
 char *flag_say(char *text)
 {
-	const char *from = text;
-	char *to = text;
-
-	while (*from) {
-		const struct flag *f = flag_at(from);
-		size_t len = f ? strlen(f->flag) : 1;
-
-		memmove(to, f ? f->flag : from, len);
-		to += len;
-		from += f ? strlen(f->name) : 1;
-	}
-	*to = '\0';
-	return text;
-}
-
-static void flag_log_line(void *arg, int level, const char *line)
-{
-	char text[FLAG_LINE_MAX];
-
-	(void)arg;
-	snprintf(text, sizeof(text), "%s", line);
-	gx_log_stderr(level, flag_say(text));
+	return gx_names_say(flags, text);
 }
 
 void flag_log(void)
 {
-	gx_log_sink(flag_log_line, NULL);
+	gx_names_log(flags);
 }
