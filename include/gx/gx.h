@@ -601,7 +601,7 @@ struct gx_conn_info {
 	uint32_t quantum_in_b;		  /* largest payload of a packet to this end */
 	uint32_t chunk_b;		  /* as in gx_opts */
 	uint32_t window;		  /* as in gx_opts */
-	uint32_t payload_max_b;		  /* room in a packet of the port */
+	uint32_t payload_max_b;		  /* room in a packet; 0: no port */
 	enum gx_integrity_mode integrity; /* never AUTO */
 	/* "127.0.0.1:7501 pid 4711 conn 7": its process there, and the number of the connection here,
 	 * as in the metrics and in the log. */

@@ -802,6 +802,8 @@ MUTANTS = {
              [("dataplane/core/core.c", " || mem->token == CORE_TOKEN_NOTES)", ")")], ["rights packet notes__*"]),
     "RI24": ("a program that answers messages hears that a peer may do all",
              [("dataplane/api/conn_api.c", "mem ? !core_may(c, mem, access)", "mem ? 0")], ["rights packet access__*", "rights packet message__*"]),
+    "LK1": ("a connection of a link without a port has packets, so tools say that they carry memory of GPUs",
+            [("dataplane/api/conn_api.c", "p->port && c->link->port != GX_LINK_PORT_NONE", "p->port")], ["link_tcp connect__last_resort"]),
     "RI18": ("credit is not limited on a port with buffers for each peer",
              [("dataplane/packet/tx.c", "room = GX_MIN(room, core_credit_max(&e->ep));", "")], ["rights packet under_way__is*"]),
     "RI23": ("nor on one whose peers share them",

@@ -304,6 +304,7 @@ static void packets__what_is_not_exported(void **state)
 	assert_int_equal(end_stat(&r->client, "local_misses"), 1);
 	gx_conn_info(r->client.conn, &info);
 	assert_string_equal(info.link, "local");
+	assert_true(info.payload_max_b > 0);
 	assert_non_null(strstr(info.why, "1 of the peer's 3 regions by packets"));
 }
 

@@ -272,6 +272,7 @@ static void connect__last_resort(void **state)
 	assert_non_null(strstr(warned, "the last resort"));
 	assert_int_equal(gx_conn_info(r->client.conn, &info), 0);
 	assert_string_equal(info.link, "tcp");
+	assert_int_equal(info.payload_max_b, 0); /* no port: no packets */
 	assert_non_null(strstr(info.why, "shm not offered by the peer"));
 	assert_non_null(strstr(info.why, "the last resort"));
 	move(r, &r->client, &r->server, 70000);

@@ -330,9 +330,10 @@ static int conn_all(struct perf *perf)
 	return ret;
 }
 
-static bool perf_is_tcp(const struct perf *perf)
+/* A link without a port moves all bytes by itself, as tcp. Beside any other there are packets. */
+static bool perf_has_port(const struct perf *perf)
 {
-	return !strcmp(perf->info.link, "tcp");
+	return perf->info.payload_max_b != 0;
 }
 
 static bool perf_is_verbs(const struct perf *perf)
@@ -372,10 +373,12 @@ static bool perf_is_pulled(const struct perf *perf)
 	return perf_is_long(perf) && !perf_is_verbs(perf) && perf_is_host(perf);
 }
 
-/* Do RDMA devices move all bytes? Sends go by packets, and perhaps memory of GPUs. */
-static bool perf_is_rdma(const struct perf *perf)
+/* Do packets move no byte, though the link has a port? Sends go by packets, and perhaps memory of
+ * GPUs. */
+static bool perf_is_beyond(const struct perf *perf)
 {
-	return perf_is_verbs(perf) && perf_is_host(perf) && perf->opts->op != GX_OP_SEND;
+	return perf_has_port(perf) && strcmp(perf->info.link, "packet") != 0 &&
+	       perf_is_host(perf) && perf->opts->op != GX_OP_SEND;
 }
 
 int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
@@ -532,11 +535,11 @@ static enum gx_mem_kind path_kind(const struct perf *perf, unsigned access)
 	return access == GX_ACCESS_GET ? perf->opts->place.kind : perf->conns[0].region.kind;
 }
 
-/* Over link tcp the kernel copies to host memory. For memory of a GPU it copies to pinned memory,
- * and the GPU unpacks from there. */
-static bool perf_is_tcp_direct(const struct perf *perf, unsigned access)
+/* Such a link fills host memory in place. For memory of a GPU it fills pinned memory, and the GPU
+ * unpacks from there. */
+static bool perf_is_in_place(const struct perf *perf, unsigned access)
 {
-	return perf_is_tcp(perf) && path_kind(perf, access) == GX_MEM_HOST;
+	return !perf_has_port(perf) && path_kind(perf, access) == GX_MEM_HOST;
 }
 
 /* The end where bytes land unpacks: the server for all but get. */
@@ -547,8 +550,8 @@ static int conn_unpack_check(struct perf *perf, unsigned access)
 
 	if (ret || !o->tune.unpack_given)
 		return ret;
-	if (perf_is_mapped(perf) || perf_is_pulled(perf) || perf_is_tcp_direct(perf, access) ||
-	    perf_is_rdma(perf)) {
+	if (perf_is_mapped(perf) || perf_is_pulled(perf) || perf_is_in_place(perf, access) ||
+	    perf_is_beyond(perf)) {
 		report_error(perf->report,
 			     "--unpack %s: over link %s nothing is unpacked; add --link packet",
 			     opt_unpack_text(o->gx.gpu.unpack), perf->info.link);
@@ -633,15 +636,15 @@ static void conn_path_tell(struct perf *perf, unsigned access)
 		path.unpack = "direct";
 		path.bounce = NULL;
 		path.engine = path_engine(o);
-	} else if (perf_is_tcp_direct(perf, access)) {
-		path.unpack = "direct"; /* read from the socket into its place */
-		path.bounce = NULL;
-	} else if (perf_is_tcp(perf)) {
-		path.bounce = "host"; /* wherever packets land */
-	} else if (perf_is_rdma(perf)) {
+	} else if (perf_is_in_place(perf, access)) {
 		path.unpack = "direct";
 		path.bounce = NULL;
-		path.engine = "rdma";
+	} else if (!perf_has_port(perf)) {
+		path.bounce = "host"; /* wherever packets land */
+	} else if (perf_is_beyond(perf)) {
+		path.unpack = "direct";
+		path.bounce = NULL;
+		path.engine = perf_is_verbs(perf) ? "rdma" : NULL;
 	} else if (strcmp(perf->info.link, "packet") != 0) {
 		path.link = "packet";
 		path_why_packets(perf, place, why);

@@ -269,10 +269,10 @@ static int rank_open(struct coll_rank *r)
 		   : PERF_OK;
 }
 
-/* Does a GPU or CPU unpack the payload of @link? Over link tcp the kernel fills host memory. */
-static bool link_unpacks(const char *link, enum gx_mem_kind kind)
+/* Does a GPU or CPU unpack the payload? A link without a port, as tcp, fills host memory. */
+static bool link_unpacks(const struct gx_conn_info *info, enum gx_mem_kind kind)
 {
-	return !strcmp(link, "packet") || (!strcmp(link, "tcp") && kind == GX_MEM_CUDA);
+	return !strcmp(info->link, "packet") || (!info->payload_max_b && kind == GX_MEM_CUDA);
 }
 
 /* Check every connection of this rank against --link and --require. */
@@ -286,7 +286,7 @@ static int rank_link_check(struct coll_rank *r)
 
 		if (q == r->rank || gx_conn_info(gx_group_conn(r->group, q), &info))
 			continue;
-		if (o->tune.unpack_given && !link_unpacks(info.link, r->run->c->kind))
+		if (o->tune.unpack_given && !link_unpacks(&info, r->run->c->kind))
 			return coll_say(r, PERF_FAILED,
 					"--unpack %s: over link %s nothing is unpacked; add "
 					"--link packet",
@@ -347,7 +347,7 @@ static void rank_path_tell(const struct coll_rank *r)
 		path.quantum_b = info.quantum_b;
 		path.why = path_why(o, &info, why, sizeof(why));
 		path.reason = gx_reason_name(info.path_reason);
-		if (strcmp(info.link, "verbs") != 0 && !link_unpacks(info.link, run->c->kind))
+		if (strcmp(info.link, "verbs") != 0 && !link_unpacks(&info, run->c->kind))
 			path.unpack =
 				"direct"; /* with link verbs memory of a GPU goes by packets */
 		if (!strcmp(info.link, "local"))
