@@ -10,26 +10,28 @@
 
 #include <errno.h>
 
+/* gx_link_NAME, of ID, for a build that lacks LIBRARY. No end offers it, so no connection takes it.
+ * ASKED: do options o ask for it? Then no context opens. */
+#define GX_LINK_ABSENT(NAME, ID, LIBRARY, ASKED)                                                   \
+	static const char *NAME##_absent_may(const struct gx *gx)                                  \
+	{                                                                                          \
+		return "this gx was built without " LIBRARY;                                       \
+	}                                                                                          \
+	static int NAME##_absent_check(const struct gx_opts *o)                                    \
+	{                                                                                          \
+		return (ASKED) ? gx_fail(-ENODEV, "%s", NAME##_absent_may(NULL)) : 0;              \
+	}                                                                                          \
+	const struct gx_link gx_link_##NAME = {                                                    \
+		.name = #NAME,                                                                     \
+		.id = ID,                                                                          \
+		.port = GX_LINK_PORT_ANY,                                                          \
+		.cure = "",                                                                        \
+		.ctx = &(const struct gx_link_ctx_ops){.check = NAME##_absent_check},              \
+		.conn = &(const struct gx_link_conn_ops){.may = NAME##_absent_may},                \
+	}
+
 #ifndef GX_HAVE_VERBS
-static const char *absent_may(const struct gx *gx)
-{
-	return "this gx was built without libibverbs";
-}
-
-static int absent_check(const struct gx_opts *opts)
-{
-	return opts->verbs->all || opts->verbs->nr_rails ? gx_fail(-ENODEV, "%s", absent_may(NULL))
-							 : 0;
-}
-
-/* No end offers it, so no connection takes it. */
-const struct gx_link gx_link_verbs = {
-	.name = "verbs",
-	.id = GX_LINK_VERBS,
-	.cure = "",
-	.ctx = &(const struct gx_link_ctx_ops){.check = absent_check},
-	.conn = &(const struct gx_link_conn_ops){.may = absent_may},
-};
+GX_LINK_ABSENT(verbs, GX_LINK_VERBS, "libibverbs", o->verbs->all || o->verbs->nr_rails);
 #endif
 
 static const struct gx_link *const links_own[GX_LINKS] = {

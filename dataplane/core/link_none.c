@@ -6,6 +6,7 @@
 #include "gx_internal/link.h"
 #include "gx_internal/slots.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stddef.h>
 
@@ -272,6 +273,9 @@ static const struct gx_ep_ops none_ep_ops = {
 
 void gx_link_fill(struct gx_link_full *full, const struct gx_link *own)
 {
+	/* What ctl_hello.c asks of each connection's. */
+	assert(own->port != GX_LINK_PORT_NONE ||
+	       (own->quantum_b >= GX_WIRE_QUANTUM_MIN && own->quantum_b % 16 == 0));
 	full->link = *own;
 	gx_slots_fill(&full->ctx, own->ctx, &none_ctx_ops, sizeof(full->ctx));
 	gx_slots_fill(&full->core, own->core, &none_core_ops, sizeof(full->core));

@@ -340,8 +340,9 @@ static int local_core_open(struct gx_core *core)
 static int local_core_start(struct gx_core *core)
 {
 	struct link_local *l = local_core(core);
-	int ret = gx_loop_add(&core->loop, &(struct gx_poller){"local", link_local_poll, l,
-							       link_local_asleep, link_local_look});
+	int ret =
+		gx_loop_add(&core->loop, &(struct gx_poller){gx_link_local.name, link_local_poll, l,
+							     link_local_asleep, link_local_look});
 
 	if (!ret)
 		ret = core_dropper_add(core, link_local_drop, l);

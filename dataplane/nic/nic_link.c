@@ -160,8 +160,8 @@ static int core_start(struct gx_core *core)
 {
 	const struct gx_nic_opts *o = core->gx->opts.nic;
 	struct link_tcp *l = tcp_core(core);
-	int ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp", link_tcp_poll, l,
-							       link_tcp_asleep, link_tcp_look});
+	int ret = gx_loop_add(&core->loop, &(struct gx_poller){gx_link_tcp_nic.name, link_tcp_poll,
+							       l, link_tcp_asleep, link_tcp_look});
 
 	if (!ret && o->tx != GX_NIC_TX_COPY)
 		ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp tx", link_tcp_zc_poll, l,

@@ -67,7 +67,7 @@ static int tcp_core_open(struct gx_core *core)
 static int tcp_core_start(struct gx_core *core)
 {
 	struct link_tcp *l = tcp_core(core);
-	int ret = gx_loop_add(&core->loop, &(struct gx_poller){"tcp", link_tcp_poll, l,
+	int ret = gx_loop_add(&core->loop, &(struct gx_poller){gx_link_tcp.name, link_tcp_poll, l,
 							       link_tcp_asleep, link_tcp_look});
 
 	if (!ret)

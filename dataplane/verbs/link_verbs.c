@@ -316,8 +316,8 @@ static int verbs_core_start(struct gx_core *core)
 
 	if (!l)
 		return 0;
-	ret = gx_loop_add(&core->loop,
-			  &(struct gx_poller){"verbs", link_verbs_poll, l, link_verbs_asleep});
+	ret = gx_loop_add(&core->loop, &(struct gx_poller){gx_link_verbs.name, link_verbs_poll, l,
+							   link_verbs_asleep});
 	if (!ret)
 		ret = core_dropper_add(core, link_verbs_drop, l);
 	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;

@@ -317,8 +317,8 @@ struct gx_link {
 	bool proves;	 /* its ends say UP when prove() says so */
 	bool keys;	 /* it has key() */
 	bool seals;	 /* under a key it encrypts all that goes to another host */
-	/* Without a port: at least GX_WIRE_QUANTUM_MIN, a multiple of 16. agreed.chunk_b is a
-	 * multiple of it */
+	/* Without a port: at least GX_WIRE_QUANTUM_MIN, a multiple of 16 (gx_link_fill() asserts it).
+	 * agreed.chunk_b is a multiple of it */
 	uint32_t quantum_b;
 	const char *
 		how; /* why it is good, or what it is, in gx_conn_info.why; NULL: its port says it */

@@ -230,7 +230,13 @@ enum gx_hello_type {
 };
 
 /* Links. gx_hello.links has a bit for each that an end offers; a connection takes one. */
-enum gx_link_id { GX_LINK_PACKET, GX_LINK_LOCAL, GX_LINK_TCP, GX_LINK_VERBS, GX_LINKS };
+enum gx_link_id {
+	GX_LINK_PACKET,
+	GX_LINK_LOCAL,
+	GX_LINK_TCP,
+	GX_LINK_VERBS,
+	GX_LINKS, /* the last */
+};
 #define GX_LINKS_ALL ((1u << GX_LINKS) - 1)
 
 /* How does a peer on the same host reach a region's memory? */
