@@ -241,7 +241,8 @@ bool local_dma_drain(struct local_ep *e)
 	return !e->nr_dma;
 }
 
-void local_dma_kick(struct link_local *l, uint64_t now_ns)
+/* Out of line, for in local_kick() its loop would save registers at each post. */
+__attribute__((noinline)) void local_dma_kick(struct link_local *l, uint64_t now_ns)
 {
 	for (unsigned i = 0; i < l->nr_gpus; i++)
 		if (l->dma[i])
