@@ -27,7 +27,7 @@ ROOMS = ("core", "flow", "auth", "copy", "list", "submit", "ports", "packet", "l
 # A part of a room that has a folder of its own, named after the third party that it alone knows.
 INNER_ROOMS = ("ports/dpdk",)
 # Of tools/, floor by floor, the lowest first: a room knows those below it that are common's or of its own program.
-TOOL_ROOMS = (("common",), ("gxd/serve", "gxd/watch", "gxd/nic", "gxperf/base"), ("gxd", "gxperf/move", "gxperf/ask", "gxperf/coll", "gxperf/lab"), ("gxperf",))
+TOOL_ROOMS = (("common",), ("gxperf/report",), ("gxd/serve", "gxd/watch", "gxd/nic", "gxperf/base"), ("gxd", "gxperf/move", "gxperf/ask", "gxperf/coll", "gxperf/lab"), ("gxperf",))
 TOOL_FLOOR = {room: i for i, floor in enumerate(TOOL_ROOMS) for room in floor}
 
 # Of tests/: a folder for each room of the sources, and these, which no room has.

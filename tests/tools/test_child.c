@@ -2,7 +2,7 @@
 /*
  * Programs that are started: what they print, how they end, and that they do not outlive us.
  */
-#include "common/child.h"
+#include "gxperf/base/child.h"
 
 #include <gx/gx.h>
 

@@ -2,7 +2,7 @@
 /*
  * The log-linear histogram of gxperf: which cell, how exact, percentiles.
  */
-#include "common/hist.h"
+#include "gxperf/report/hist.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * Files that come into being whole: what is there before, while and after one is written, and what
  * is refused.
  */
-#include "common/newfile.h"
+#include "gxperf/report/newfile.h"
 
 #include <dirent.h>
 #include <errno.h>

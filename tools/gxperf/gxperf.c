@@ -5,10 +5,10 @@
  */
 #include "gxperf/base/opts.h"
 
-#include "common/child.h"
+#include "gxperf/base/child.h"
 #include "common/flag.h"
 #include "common/opt_table.h"
-#include "common/stop.h"
+#include "gxperf/base/stop.h"
 #include "common/version_text.h"
 #include "gxperf/ask/ask.h"
 #include "gxperf/coll/coll.h"

@@ -6,7 +6,7 @@
 #include "gxperf/base/perf.h"
 
 #include "common/json.h"
-#include "common/stop.h"
+#include "gxperf/base/stop.h"
 
 #include <gxlab/modes.h>
 

@@ -8,9 +8,9 @@
 #define PERF_H
 
 #include "common/check.h"
-#include "common/hist.h"
+#include "gxperf/report/hist.h"
 #include "common/opt_argp.h"
-#include "common/report.h"
+#include "gxperf/report/report.h"
 #include "common/rpc.h"
 
 #include <gx/gx.h>

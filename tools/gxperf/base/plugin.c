@@ -4,7 +4,7 @@
  */
 #include "gxperf/base/perf.h"
 
-#include "common/child.h"
+#include "gxperf/base/child.h"
 
 #include <errno.h>
 #include <unistd.h>

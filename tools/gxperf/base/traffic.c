@@ -7,7 +7,7 @@
 #include "gxperf/base/traffic.h"
 
 #include "common/json.h"
-#include "common/stop.h"
+#include "gxperf/base/stop.h"
 #include "gxperf/base/throttle.h"
 
 #include <errno.h>

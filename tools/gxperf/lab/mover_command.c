@@ -4,7 +4,7 @@
  * child process, warms up, and begins messages as a throttle (throttle.h) allows. Its document
  * says whether its payload was right. Main thread only.
  */
-#include "common/child.h"
+#include "gxperf/base/child.h"
 #include "common/json.h"
 #include "gxperf/base/throttle.h"
 #include "gxperf/lab/mover.h"

@@ -3,7 +3,7 @@
  * gxperf compare --comm: the side that starts the ranks, has them run in turn, and prints the rows
  * (see pair.h). Main thread only.
  */
-#include "common/child.h"
+#include "gxperf/base/child.h"
 #include "common/json.h"
 #include "gxperf/base/activity.h"
 #include "gxperf/lab/mover.h"

@@ -19,7 +19,7 @@
 #define PAIR_H
 
 #include "common/opt.h"
-#include "common/report.h"
+#include "gxperf/report/report.h"
 
 #include <stdint.h>
 

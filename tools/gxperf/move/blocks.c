@@ -8,7 +8,7 @@
 #include "gxperf/move/move.h"
 
 #include "common/json.h"
-#include "common/stop.h"
+#include "gxperf/base/stop.h"
 
 #include <errno.h>
 #include <math.h>

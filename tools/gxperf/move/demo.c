@@ -3,7 +3,7 @@
  * gxperf demo: starts gxd on one CPU, measures against it from another with the ordinary
  * sub-commands, and sums up the results. It ends only the child that it started.
  */
-#include "common/child.h"
+#include "gxperf/base/child.h"
 #include "common/flag.h"
 #include "gxperf/move/move.h"
 

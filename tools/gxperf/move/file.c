@@ -8,8 +8,8 @@
 
 #include "common/digest.h"
 #include "common/json.h"
-#include "common/newfile.h"
-#include "common/stop.h"
+#include "gxperf/report/newfile.h"
+#include "gxperf/base/stop.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 #include "gxperf/move/move.h"
 
 #include "common/json.h"
-#include "common/stop.h"
+#include "gxperf/base/stop.h"
 #include "gxperf/base/throttle.h"
 
 #include <errno.h>

@@ -7,7 +7,7 @@
 #include "gxperf/move/put.h"
 #include "gxperf/move/move.h"
 
-#include "common/stop.h"
+#include "gxperf/base/stop.h"
 #include "gxperf/base/throttle.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #ifndef REPORT_CSV_H
 #define REPORT_CSV_H
 
-#include "common/report.h"
+#include "gxperf/report/report.h"
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 /*
  * Starts and ends programs (see child.h).
  */
-#include "common/child.h"
+#include "gxperf/base/child.h"
 
 #include <gx/gx.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Results as CSV; see report_csv.h. */
-#include "common/report_csv.h"
+#include "gxperf/report/report_csv.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,13 +3,13 @@
  * Results of gxperf (see report.h). The JSON document is kept while the program runs and printed at
  * the end; tables, CSV and JSON lines are printed row by row.
  */
-#include "common/report.h"
+#include "gxperf/report/report.h"
 
-#include "common/report_csv.h"
+#include "gxperf/report/report_csv.h"
 
 #include "common/flag.h"
 #include "common/json.h"
-#include "common/newfile.h"
+#include "gxperf/report/newfile.h"
 #include "common/opt.h"
 
 #include <gx/gx.h>

@@ -3,7 +3,7 @@
  * Ends the program by a signal (see stop.h). The handler only counts and wakes a thread. That
  * thread waits for the main thread to end the process, and ends it itself if it must.
  */
-#include "common/stop.h"
+#include "gxperf/base/stop.h"
 
 #include <errno.h>
 #include <pthread.h>

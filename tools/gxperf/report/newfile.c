@@ -3,7 +3,7 @@
  * Files that appear whole (see newfile.h). Until then a file has no name, or, if the file system
  * needs one, a name of its own.
  */
-#include "common/newfile.h"
+#include "gxperf/report/newfile.h"
 
 #include <errno.h>
 #include <fcntl.h>

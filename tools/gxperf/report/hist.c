@@ -3,7 +3,7 @@
  * The log-linear histogram's slow half: merging and percentiles (see hist.h for the scheme and its
  * source).
  */
-#include "common/hist.h"
+#include "gxperf/report/hist.h"
 
 #include <string.h>
 
