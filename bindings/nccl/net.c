@@ -40,7 +40,7 @@ static bool net_has(int dev)
 {
 	if (dev >= 0 && dev < (int)plug.conf.nr_devices)
 		return true;
-	say_warn("there is no device %d, as this process tells of %u: set the same GX_NCCL_DEVICES "
+	say_warn("there is no device %d, as this process reports %u: set the same GX_NCCL_DEVICES "
 		 "on all ranks of a host",
 		 dev, plug.conf.nr_devices);
 	return false;

@@ -413,11 +413,11 @@ void ctl_hello_joined(struct ctl_conn *cc); /* the data sockets are there */
 /* -- ctl_tell.c -- */
 
 /* Send our HELLO. ctl_tell_again(): the client has shown its user: what HELLO has left out, if it has, before
- * the lanes, as links tell of the same regions. ctl_tell_take(): take that. Return: a verdict. */
+ * the lanes, as links report the same regions. ctl_tell_take(): take that. Return: a verdict. */
 int ctl_tell(struct ctl_conn *cc);
 int ctl_tell_again(struct ctl_conn *cc);
 int ctl_tell_take(struct ctl_conn *cc, const struct gx_hello *h);
-void ctl_tell_name(struct ctl_conn *cc); /* name the peer by what it has told */
+void ctl_tell_name(struct ctl_conn *cc); /* name the peer by what it has said */
 
 /* -- ctl_first.c -- */
 

@@ -95,7 +95,7 @@ static void pass_fail(struct ctl_pass *p, int verdict)
 		ctl_conn_judge(cc, verdict);
 }
 
-/* The server broke off. It tells the reason on the other socket. */
+/* The server broke off. It gives the reason on the other socket. */
 static void pass_broke(struct ctl_pass *p, int verdict)
 {
 	struct ctl_conn *cc = p->cc;

@@ -25,7 +25,7 @@ static void client_let_in(struct ctl_conn *cc)
 	ctl_conn_goto(cc, CTL_HELLO);
 }
 
-/* In clear. The token in a data socket's first frame tells whose it is: ctl_data_take(). */
+/* In clear. The token in a data socket's first frame says whose it is: ctl_data_take(). */
 static void first_clear(struct ctl_conn *cc)
 {
 	uint16_t type;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connections and operations of queues as Prometheus' text, after the counters of the cores. All of it
- * comes from what cores, links and the threads of queues have told anyway; nobody is asked. On the
+ * comes from what cores, links and the threads of queues have reported anyway; nobody is asked. On the
  * control thread. A server may have a thousand connections, so numbers are written by hand.
  */
 #include "control/ctl.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an end tells of itself: its HELLO, and to whom its regions. ctl_hello.c and ctl.c call it, on the
+ * What an end says of itself: its HELLO, and to whom its regions. ctl_hello.c and ctl.c call it, on the
  * control thread.
  */
 #include "control/ctl.h"

@@ -9,10 +9,10 @@
 #include "auth/auth.h"
 
 /** rights_take() - The peer of @c has shown @key, which the caller holds; NULL: none. A server then
- * knows what the peer may do, before it tells of its regions. Return: a verdict: the key was revoked
+ * knows what the peer may do, before it names its regions. Return: a verdict: the key was revoked
  * meanwhile, or has all the connections that it may have. */
 int rights_take(struct gx_conn *c, struct auth_key *key);
-/** rights_tell() - The log tells of a peer that is limited. It is up. */
+/** rights_tell() - The log has a line of a peer that is limited. It is up. */
 void rights_tell(const struct gx_conn *c);
 /** rights_drop() - @c is freed. */
 void rights_drop(struct gx_conn *c);

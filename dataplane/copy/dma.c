@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See dma.h. A driver call costs some 2 us, and a flag that tells the end of a copy another. So one
- * flag tells of a group of copies. It is queued at once if no flag is awaited on that stream. Else
+ * flag stands for a group of copies. It is queued at once if no flag is awaited on that stream. Else
  * it is queued when that flag has come, or when DMA_TELL copies have gathered. So a lone copy gets
  * a flag at once, a queue of copies one each round trip.
  */

@@ -120,7 +120,7 @@ GX_EXPORT int gx_core_arm(struct gx_core *core)
 	ret = gx_loop_look(&core->loop, &look);
 	if (ret == -EOPNOTSUPP)
 		gx_fail(ret,
-			"core %u cannot sleep: %s cannot tell of work while nobody turns; and "
+			"core %u cannot sleep: %s cannot report work while nobody turns; and "
 			"gx_core_fd() must come before the connections",
 			core->index, look.who);
 	if (!ret)

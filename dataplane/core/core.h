@@ -179,7 +179,7 @@ struct gx_core {
 		struct note_in *back;	/* that another queue had: given again, first */
 		bool polled;		/* their poller is in the loop */
 	} notes;
-	struct help_board help; /* pieces of copies that other threads may do */
+	struct help_board help; /* slices of copies that other threads may do */
 	uint64_t stalls_seen;	/* ctl: stalls that core_watch() has seen */
 	uint64_t stall_said_ns; /* ctl: time of the last warning */
 	struct core_wait wait;	/* ctl */

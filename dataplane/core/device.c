@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The devices of this host, in one description for all kinds: as the kernel's sysfs and NVIDIA's
- * driver tell. Nothing is opened or kept. Any thread.
+ * driver report. Nothing is opened or kept. Any thread.
  */
 #include "core/core.h"
 
@@ -35,7 +35,7 @@ static bool line_read(const char *dir, const char *name, char text[LINE_B])
 	f = fopen(path, "re");
 	if (!f)
 		return false;
-	if (!fgets(text, LINE_B, f)) /* EINVAL, where the driver does not tell */
+	if (!fgets(text, LINE_B, f)) /* EINVAL, where the driver does not report it */
 		text[0] = 0;
 	fclose(f);
 	text[strcspn(text, "\n")] = 0;

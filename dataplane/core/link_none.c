@@ -112,7 +112,7 @@ static uint32_t none_say(const struct gx_conn *c, uint8_t *b)
 	return 0;
 }
 
-/* Who says nothing is told nothing. */
+/* Who says nothing hears nothing. */
 static int none_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 {
 	return len ? -EPROTO : 0;

@@ -35,7 +35,7 @@ struct cc_cfg {
 	enum cc_kind kind; /* not CC_NONE */
 	uint32_t places;   /* of packets: power of two */
 	uint32_t packet_b; /* a full packet, as on the wire */
-	uint32_t hdr_b;	   /* headers of a packet, added to the length that cc_sent() is told */
+	uint32_t hdr_b;	   /* headers of a packet, added to the length that cc_sent() gets */
 	uint64_t seed;
 };
 
@@ -64,7 +64,7 @@ void cc_lost(struct cc *c, uint64_t now_ns, uint32_t place);
 void cc_spurious(struct cc *c, uint64_t now_ns);
 void cc_marked(struct cc *c, uint32_t nr);
 void cc_ack_end(struct cc *c, uint64_t now_ns);
-/* All that was under way is deemed lost, by the time-out; cc_lost() has told of each. */
+/* All that was under way is deemed lost, by the time-out; cc_lost() has named each. */
 void cc_timeout(struct cc *c, uint64_t now_ns);
 
 struct cc_state {
@@ -81,7 +81,7 @@ struct cc_state {
 	uint64_t ns[CC_LIMITS]; /* time under each limit */
 };
 void cc_state(const struct cc *c, uint64_t now_ns, struct cc_state *out);
-/* The part of it that is told of in each slow tick. */
+/* The part of it that is reported in each slow tick. */
 struct cc_sums {
 	uint64_t ns[CC_LIMITS], rate_b_s, rtt_ns, window_b;
 	uint32_t sent_b, lost_b; /* in all, low 32 bits */

@@ -29,7 +29,7 @@
 #define RATE_ONE	  (1u << RATE_Q)
 #define RATE_MARK_SHIFT	  4  /* a round counts a 16th of the smoothed share ... */
 #define RATE_MARK_CUT	  3  /* ... by a third of which inflight_lo shrinks */
-#define RATE_MARK_PCT	  50 /* of what is told: too much under way */
+#define RATE_MARK_PCT	  50 /* of what is reported: too much under way */
 #define RATE_MARK_ROUNDS  2  /* of startup above it: the pipe is full */
 #define RATE_HEADROOM_PCT 85 /* of inflight_hi while cruising (2.7), ... */
 #define RATE_YIELD_PCT	  70 /* gx: ... with others: what cubic keeps after a loss (RFC 9438, 4.6) */
@@ -243,7 +243,7 @@ static bool is_time_to_probe(struct cc *c, uint64_t now_ns)
 }
 
 /* gx: where packets come late, more than the model's are under way without a queue. After the rounds
- * that drain a probe's queue the round trip tells. */
+ * that drain a probe's queue the round trip shows it. */
 static bool is_time_to_cruise(const struct cc *c)
 {
 	const struct cc_rate *r = &c->rate;
@@ -352,7 +352,7 @@ static void rate_lost(struct cc *c, uint64_t now_ns, const struct cc_pkt *p)
 		r->loss_events = 0;
 	}
 	r->loss_in_round = true;
-	if (c->sample.lost_b == p->len) /* the first one that this acknowledgement tells of */
+	if (c->sample.lost_b == p->len) /* the first one that this acknowledgement reports */
 		r->loss_events++;
 	if (r->probe_samples && is_too_much(c, lost_b, p->in_flight_b))
 		too_much(c, now_ns, inflight_at_loss(p, lost_b), p->limited);

@@ -20,7 +20,7 @@
 #define FLOW_ACK_EVERY	   16
 #define FLOW_ACK_DELAY_NS  8000
 #define FLOW_ACK_WORDS	   8 /* in an ACK, unless more are needed: survives 32 lost ACKs in a row */
-#define FLOW_ACK_SPAN	   (64 * GX_WIRE_ACK_WORDS) /* psns that one ACK can tell about */
+#define FLOW_ACK_SPAN	   (64 * GX_WIRE_ACK_WORDS) /* psns that one ACK can report */
 #define FLOW_RX_LOSSLESS   16384 /* psns that a receiver remembers where nothing overtakes */
 #define FLOW_CREDIT_MARGIN 8	 /* more than the need */
 
@@ -59,7 +59,7 @@ struct flow {
 	struct flow_pkt *sent; /* at the slot of its psn */
 	struct flow_queue acked_q, lost_q;
 	uint64_t nr_spurious;
-	uint32_t tx_marks;	/* marked packets, as ACKs told them, cumulative */
+	uint32_t tx_marks;	/* marked packets, as ACKs reported them, cumulative */
 	bool lossless, ordered; /* frozen */
 
 	/* sender's clock */
@@ -83,7 +83,7 @@ struct flow {
 	uint64_t *rx;	     /* bitmap: received, of the last rx_mask + 1 */
 	uint32_t rx_mask;    /* frozen */
 	uint32_t rx_limit, rx_used; /* credit given, cumulative */
-	uint64_t ack_low;    /* oldest packet that no ACK has told; counts when nr_unacked > 0 */
+	uint64_t ack_low; /* oldest packet that no ACK has reported; counts when nr_unacked > 0 */
 	uint32_t nr_unacked; /* received since the last ACK */
 	uint32_t ack_every;  /* frozen */
 	bool ack_want;
@@ -292,7 +292,7 @@ uint64_t flow_pto_ns(const struct flow *f)
 	return flow_rto_span_ns(f);
 }
 
-/* An ACK told of the packet @seq, which was not deemed lost, or wrongly so. */
+/* An ACK reported the packet @seq, which was not deemed lost, or wrongly so. */
 static void flow_age(struct flow *f, uint64_t now_ns, uint64_t seq)
 {
 	uint64_t sent_ns = f->sent[seq & f->mask].sent_ns;
@@ -705,7 +705,7 @@ uint64_t flow_ack_due_ns(const struct flow *f)
 	return f->rx_next ? f->ack_due_ns : FLOW_NEVER;
 }
 
-/* Largest seq of the next ACK. More packets may have come than one ACK can tell, when ACKs could
+/* Largest seq of the next ACK. More packets may have come than one ACK can report, when ACKs could
  * not leave for long, or when packets come late by more than that. Then the older part comes first,
  * and @more says that another ACK is due. */
 static uint64_t flow_ack_top(struct flow *f, bool *more)

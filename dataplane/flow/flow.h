@@ -115,7 +115,7 @@ uint32_t flow_grant(struct flow *f, uint32_t need, uint32_t free);
 void flow_grant_used(struct flow *f, uint32_t n);
 /* Credit that the peer holds and has not used. Buffers must stay posted for it. */
 uint32_t flow_granted(const struct flow *f);
-/* What is told of a flow now and then. */
+/* What is reported of a flow now and then. */
 struct flow_sums {
 	uint64_t tx_pkts; /* flow_nr_sent() */
 	uint64_t rx_pkts; /* that the peer has numbered up to the last one that came, less jumps */

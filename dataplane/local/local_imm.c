@@ -116,7 +116,7 @@ bool local_imms_take(struct local_ep *e)
 		ret = imm_get(e, n, core_comp_next(core));
 		if (!ret)
 			core->comp_head++;
-		else if (ret != -ESTALE) /* what was withdrawn since tells nobody */
+		else if (ret != -ESTALE) /* nobody hears of what was withdrawn since */
 			imm_bad(e);
 	}
 	if (e->rx_next == first)

@@ -194,7 +194,7 @@ static int rx_device(struct devmem_rx *rx, struct rx_read *rd, const struct devm
 			"payload landed in a dma-buf that this connection does not have: its "
 			"packets came by a queue of another program or GPU");
 	return rx_fail(rx, -EPROTO,
-		       "the kernel told of a fragment without bytes, or beyond its dma-buf");
+		       "the kernel reported a fragment without bytes, or beyond its dma-buf");
 }
 
 static int rx_claim(struct devmem_rx *rx, struct rx_read *rd, const struct devmem_claim *c)
@@ -203,7 +203,7 @@ static int rx_claim(struct devmem_rx *rx, struct rx_read *rd, const struct devme
 
 	rd->left -= is_over ? rd->left : c->len;
 	if (gx_unlikely(is_over))
-		rx_fail(rx, -EPROTO, "the kernel told of fragments with more bytes than it read");
+		rx_fail(rx, -EPROTO, "the kernel reported fragments with more bytes than it read");
 	if (!c->is_linear)
 		return rx_device(rx, rd, c);
 	if (!is_over)
@@ -258,7 +258,7 @@ static int rx_take(struct devmem_rx *rx, struct rx_read *rd, const struct msghdr
 	}
 	if (gx_unlikely(rd->left))
 		return rx_fail(rx, -EPROTO,
-			       "the kernel told of fragments with fewer bytes than it read");
+			       "the kernel reported fragments with fewer bytes than it read");
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The system calls of receiving in device memory, and the control messages that tell of fragments.
+ * The system calls of receiving in device memory, and the control messages that describe fragments.
  * They never block. Runs on the polling core; tests put another table in its place.
  */
 #include "nic/devmem.h"

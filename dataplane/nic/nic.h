@@ -70,13 +70,13 @@ struct nic_range {
 
 /** nic_driver() - Names of driver and bus; empty: the interface has none. */
 void nic_driver(const struct nic_sys *sys, const char *name, char driver[32], char bus[32]);
-/** struct nic_channels - Receive queues of the driver's two kinds; all 0: it does not tell. */
+/** struct nic_channels - Receive queues of the driver's two kinds; all 0: it does not report them. */
 struct nic_channels {
 	uint32_t rx, combined;	       /* in use; a combined one sends as well */
 	uint32_t rx_max, combined_max; /* that the driver can have */
 };
 
-/** nic_channels() - Return: receive queues that are in use; 0: the driver does not tell. */
+/** nic_channels() - Return: receive queues that are in use; 0: the driver does not report it. */
 uint32_t nic_channels(const struct nic_sys *sys, const char *name, struct nic_channels *out);
 /** nic_ntuple() - May the interface have flow rules? */
 enum nic_has nic_ntuple(const struct nic_sys *sys, const char *name);
@@ -107,7 +107,7 @@ int nic_rules_sweep(const struct nic_sys *sys, const char *name, const struct ni
 #define NIC_HELD_URING	2
 #define NIC_HELD_XSK	4
 
-/** enum nic_split - Header split, as far as the kernel told. */
+/** enum nic_split - Header split, as far as the kernel reported it. */
 enum nic_split {
 	NIC_SPLIT_NOT_ASKED, /* nl_err or rings_err say why */
 	NIC_SPLIT_REFUSED,   /* the driver has no settings of rings */
@@ -116,7 +116,7 @@ enum nic_split {
 	NIC_SPLIT_ON,
 };
 
-/** struct nic_facts - All that the kernel told of one interface. Frozen after nic_look(). */
+/** struct nic_facts - All that the kernel reported of one interface. Frozen after nic_look(). */
 struct nic_facts {
 	char name[NIC_NAME_MAX];
 	int ifindex;
@@ -125,7 +125,7 @@ struct nic_facts {
 	uint32_t nr_rx; /* receive queues; 0: unknown */
 	struct nic_channels channels;
 	uint8_t held[NIC_QUEUES_MAX]; /* by a memory provider or AF_XDP: flags NIC_HELD_... */
-	int rings_err;		      /* the refusal to tell of rings; 0: none */
+	int rings_err;		      /* the refusal to report rings; 0: none */
 	enum nic_split split;
 	bool has_thresh;
 	uint32_t thresh_b, thresh_max_b;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What SIOCETHTOOL tells of an interface, and flow rules, which Linux sets by it alone. Sizes that
+ * What SIOCETHTOOL reports of an interface, and flow rules, which Linux sets by it alone. Sizes that
  * the driver names are checked before they are believed. Control path, any thread.
  */
 #include "nic/nic.h"
@@ -59,7 +59,7 @@ uint32_t nic_channels(const struct nic_sys *sys, const char *name, struct nic_ch
 
 /* ---- Features: found by name, because their numbers differ between kernels ---- */
 
-/* Return: how many there are; 0: the kernel does not tell. */
+/* Return: how many there are; 0: the kernel does not report it. */
 static uint32_t features_count(const struct nic_sys *sys, const char *name)
 {
 	struct ethtool_sset_info *ask = calloc(1, sizeof(*ask) + sizeof(ask->data[0]));
@@ -218,7 +218,7 @@ static int rules_free(const struct nic_sys *sys, const char *name, const struct 
 		free(all);
 		return ret;
 	}
-	room = all->data ? all->data : rules->room; /* drivers tell of it in one answer or both */
+	room = all->data ? all->data : rules->room; /* drivers report it in one answer or both */
 	while (room && place_is_used(all, (uint32_t)room - 1))
 		room--;
 	if (!room || room > INT32_MAX)

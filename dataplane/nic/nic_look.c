@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * nic_look(): all that the kernel tells of one interface. A question that the kernel or the driver
+ * nic_look(): all that the kernel reports of one interface. A question that the kernel or the driver
  * does not know leaves its fact unknown; nothing of it is an error. Control path, any thread.
  */
 #include "nic/nic.h"
@@ -23,7 +23,7 @@ static void look_rings(struct nic_nl *nl, struct nic_got *got, struct nic_facts 
 		f->split = NIC_SPLIT_REFUSED;
 	if (f->rings_err)
 		return;
-	/* mlx5_core tells nothing of it until somebody sets it. */
+	/* mlx5_core reports nothing of it until somebody sets it. */
 	if (!got->has_split)
 		f->split = NIC_SPLIT_UNTOLD;
 	else

@@ -67,7 +67,7 @@ static void fact_split(const struct nic_facts *f, struct gx_nic_fact *out)
 {
 	static const char *const text[] = {[NIC_SPLIT_NOT_ASKED] = "not asked",
 					   [NIC_SPLIT_REFUSED] = "not supported",
-					   [NIC_SPLIT_UNTOLD] = "not told of",
+					   [NIC_SPLIT_UNTOLD] = "not reported",
 					   [NIC_SPLIT_OFF] = "off",
 					   [NIC_SPLIT_ON] = "on"};
 
@@ -87,7 +87,7 @@ static void fact_thresh(const struct nic_facts *f, struct gx_nic_fact *out)
 	if (f->has_thresh)
 		fact_set(out, "hds_thresh", "%u, at most %u", f->thresh_b, f->thresh_max_b);
 	else
-		fact_set(out, "hds_thresh", "not told of");
+		fact_set(out, "hds_thresh", "not reported");
 }
 
 static void fact_rss(const struct nic_facts *f, struct gx_nic_fact *out)
@@ -246,7 +246,7 @@ static bool mode_lacks_card(const struct nic_facts *f, struct gx_nic_mode *m)
 			  strerror(-f->rings_err));
 	} else if (f->nr_rx < MODE_RX_MIN && nic_queues_max(f) < MODE_RX_MIN) {
 		mode_lack(m, GX_NIC_NO, "use a NIC with more receive queues",
-			  "%s tells of %u receive queue%s; two are the least", who, f->nr_rx,
+			  "%s reports %u receive queue%s; two are the least", who, f->nr_rx,
 			  f->nr_rx == 1 ? "" : "s");
 	} else if (f->ntuple == NIC_HAS_NOT || f->rules.err) {
 		mode_lack(m, GX_NIC_NO, cure, "%s has no flow rules (ntuple filters)", who);

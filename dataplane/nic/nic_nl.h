@@ -15,7 +15,7 @@
 /** enum nic_ask - What was asked, so what an answer may hold. */
 enum nic_ask { NIC_ASK_FAMILY, NIC_ASK_RINGS, NIC_ASK_DEV, NIC_ASK_QUEUES, NIC_ASK_BIND, NIC_ASKS };
 
-/** struct nic_got - What the answers to one request told. */
+/** struct nic_got - What the answers to one request said. */
 struct nic_got {
 	int err; /* the kernel's: 0, -errno */
 	char text[NIC_TEXT_MAX];

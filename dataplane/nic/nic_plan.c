@@ -42,7 +42,7 @@ int nic_range_check(const struct nic_facts *f, const struct nic_range *r)
 			       r->last, NIC_QUEUES_MAX - 1);
 	if (f->nr_rx > 1 && r->last >= f->nr_rx && r->last >= nic_queues_max(f))
 		return gx_fail(-ERANGE,
-			       "queues %u-%u: %s has receive queues 0 to %u, and tells of no more "
+			       "queues %u-%u: %s has receive queues 0 to %u, and reports no more "
 			       "that it could have; take some of these",
 			       r->first, r->last, who, f->nr_rx - 1);
 	if (r->tcp_port > UINT16_MAX)
@@ -88,7 +88,7 @@ static void step_queues(const struct nic_facts *f, const struct nic_range *r, st
 			 few, max);
 	} else {
 		step_say(s, GX_NIC_NO,
-			 "it tells of %u receive queue%s, and of no more that it "
+			 "it reports %u receive queue%s, and no more that it "
 			 "could have",
 			 f->nr_rx, few);
 		step_cure(s, "use a NIC with more receive queues");

@@ -102,7 +102,7 @@ static void socks_reset(struct tcp_ep *e, uint64_t now_ns)
 			nic_core_of(e->link)->zc_sys->drop(e->sock[i].fd);
 }
 
-/* The connection is reset, and still something reads, or nobody tells. The kernel holds the pages
+/* The connection is reset, and still something reads, or nobody reports. The kernel holds the pages
  * until it is done, and no byte of them reaches a program. */
 static void socks_lose(struct tcp_ep *e, uint64_t now_ns)
 {

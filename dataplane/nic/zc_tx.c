@@ -239,12 +239,13 @@ static int end_take(struct zc_tx *tx, const struct zc_end *n)
 
 	if (first >= out || last >= out || first > last)
 		return tx_deafen(tx, -EPROTO,
-				 "the kernel told of the end of a send that it never had");
+				 "the kernel reported the end of a send that it never had");
 	for (uint32_t id = n->first; id != n->last + 1; id++) {
 		struct zc_post *p = &tx->post[id & tx->mask];
 
 		if (p->is_done)
-			return tx_deafen(tx, -EPROTO, "the kernel told twice of the end of a send");
+			return tx_deafen(tx, -EPROTO,
+					 "the kernel reported the end of a send twice");
 		p->is_done = true;
 	}
 	return 0;

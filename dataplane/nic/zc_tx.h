@@ -13,7 +13,7 @@
  * The connection must leave by the interface of the binding, which ends after the last post that is
  * held.
  *
- * The kernel numbers the sends of a socket, from 0 on, and wraps at 2^32. It tells of ranges of
+ * The kernel numbers the sends of a socket, from 0 on, and wraps at 2^32. It reports ranges of
  * numbers.
  *
  * The polling core that turns the socket owns everything here; open and close are for the control
@@ -46,7 +46,7 @@ struct zc_sys {
 	ssize_t (*end)(int fd, struct msghdr *msg);
 	/* The socket may be sent from without a copy. */
 	int (*allow)(int fd);
-	/* Reset the connection. The kernel lets go of all that has not left, and tells of its end;
+	/* Reset the connection. The kernel lets go of all that has not left, and reports its end;
 	 * the descriptor stays. */
 	int (*drop)(int fd);
 };
@@ -115,7 +115,7 @@ int zc_tx_ask(const struct zc_sys *sys, int fd, uint32_t id, uint64_t dmabuf_b);
 /** zc_tx_reap() - Up to @n posts that have ended. A system call if any is held. Return: how many; 0:
  * none now. tx->is_deaf: no more can come, and tx->why says why. */
 unsigned zc_tx_reap(struct zc_tx *tx, uint64_t users[], unsigned n);
-/** zc_tx_lose() - Nobody will tell of the end of those that are held: zc_tx_reap() gives them all. */
+/** zc_tx_lose() - Nobody will report the end of those that are held: zc_tx_reap() gives them all. */
 void zc_tx_lose(struct zc_tx *tx);
 /** zc_tx_held() - Posts that zc_tx_reap() has not given. */
 static inline uint32_t zc_tx_held(const struct zc_tx *tx)

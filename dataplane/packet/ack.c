@@ -106,9 +106,9 @@ static void mid_done(struct pkt_ep *e, uint32_t place)
 	op_done(e, i);
 }
 
-/* Take the done bits of an ACK. A word of them counts unless a later ACK has told more of it. A bit
+/* Take the done bits of an ACK. A word of them counts unless a later ACK has reported more of it. A bit
  * that differs from the last word stands for one message at that place, because the next one begins
- * there only after the peer has told of the one before. */
+ * there only after the peer has reported the one before. */
 void ack_done(struct pkt_ep *e, const struct gx_wire_ack *ack)
 {
 	for (uint32_t rest = ack->done_words; rest; rest &= rest - 1) {

@@ -96,7 +96,7 @@ const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
 	if (len > PKT_GATHER_B - l->gather_b)
 		return NULL;
 	l->gather_b += (uint32_t)GX_ALIGN_UP(len, GX_CACHE_LINE);
-	cut_read(op->cut, off, len, to);
+	pieces_read(op->pieces, off, len, to);
 	return to;
 }
 
@@ -105,7 +105,7 @@ const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
 	uint64_t chunk;
 	const char *p;
 
-	if (gx_unlikely(op->cut))
+	if (gx_unlikely(op->pieces))
 		return fetch_gather(e, op, pkt);
 	if (pkt_in_place(e, op))
 		return op->src + pkt * e->shape.quantum;
@@ -179,7 +179,7 @@ const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *
 	uint64_t chunk;
 
 	*copy = false;
-	if (gx_unlikely(op->cut))
+	if (gx_unlikely(op->pieces))
 		return fetch_gather(e, op, pkt);
 	if (pkt_in_place(e, op))
 		return op->src + pkt * e->shape.quantum;

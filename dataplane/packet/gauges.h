@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a core tells of an endpoint once a millisecond, for people who watch it.
+ * What a core reports of an endpoint once a millisecond, for people who watch it.
  */
 #ifndef GX_PACKET_GAUGES_H
 #define GX_PACKET_GAUGES_H
@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-/* timer.c: what was told of it at the last slow tick. The core alone writes it; ctl reads it. */
+/* timer.c: what was reported of it at the last slow tick. The core alone writes it; ctl reads it. */
 struct pkt_gauges {
 	_Atomic uint32_t msgs;
 	uint32_t bufs; /* the core's own */

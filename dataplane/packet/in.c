@@ -55,11 +55,11 @@ static void in_words_put(struct pkt_ep *e, struct in_msg *m)
 /* None of its bytes shall be placed any more. */
 static void in_cut_put(struct pkt_ep *e, struct in_msg *m)
 {
-	if (gx_likely(!m->cut))
+	if (gx_likely(!m->pieces))
 		return;
-	if (cut_is(m->cut, CUT_TAKE))
-		cut_put(&e->cuts, cut_of(&e->cuts, m->cut));
-	m->cut = 0;
+	if (pieces_is(m->pieces, PIECES_TAKE))
+		pieces_put(&e->pieces, pieces_of(&e->pieces, m->pieces));
+	m->pieces = 0;
 	e->link->nr_scattered -= in_scatters(e, m);
 }
 
@@ -310,15 +310,15 @@ static inline __attribute__((always_inline)) int open_region(struct pkt_ep *e,
 static __attribute__((noinline)) int open_list(struct pkt_ep *e, const struct gx_wire_rec *rec,
 					       struct in_msg *m)
 {
-	struct pkt_cut *cut = cut_get(&e->cuts, CUT_TAKE);
+	struct pkt_pieces *pieces = pieces_get(&e->pieces, PIECES_TAKE);
 	struct gx_wire_rec one = *rec;
 	struct gx_gpu *gpu;
 
-	if (!cut) {
+	if (!pieces) {
 		rx_fault(e, -EPROTO); /* the peer has more under way than it may have */
 		return -EPROTO;
 	}
-	m->cut = cut_number(&e->cuts, cut);
+	m->pieces = pieces_number(&e->pieces, pieces);
 	for (uint32_t i = 0; i < rec->open.nr; i++) {
 		struct gx_wire_seg s = gx_wire_seg_get(rec->open.data, i);
 		int ret;
@@ -330,7 +330,7 @@ static __attribute__((noinline)) int open_list(struct pkt_ep *e, const struct gx
 			m->bad_seg = i;
 			return ret;
 		}
-		cut_add(cut, m->dst, s.len);
+		pieces_add(pieces, m->dst, s.len);
 	}
 	return 0;
 }
@@ -356,7 +356,7 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 	s->bound = true;
 	m->op = s->op;
 	m->dst = (char *)op->src;
-	m->cut = cut_number(&e->cuts, op->cut);
+	m->pieces = pieces_number(&e->pieces, op->pieces);
 	m->mem = op->mem;
 	m->tag = rec->open.imm;
 	*gpu = op->gpu;
@@ -513,8 +513,8 @@ static bool ep_checks(const struct pkt_ep *e, const struct gx_gpu *gpu, const st
 }
 
 /* It is in pieces. The CPU checks its packets. */
-static __attribute__((noinline)) int open_cut(struct pkt_ep *e, const struct gx_wire_rec *rec,
-					      struct in_msg *m, int err)
+static __attribute__((noinline)) int open_pieces(struct pkt_ep *e, const struct gx_wire_rec *rec,
+						 struct in_msg *m, int err)
 {
 	m->checks = false;
 	e->link->nr_scattered += in_scatters(e, m);
@@ -571,8 +571,8 @@ void in_open(struct pkt_ep *e, const struct gx_wire_rec *rec)
 		full = open_words(e, m);
 	m->bq = link_bq(e->link, gpu);
 	m->checks = m->bq && ep_checks(e, gpu, m->bq);
-	if (gx_unlikely(m->cut))
-		err = open_cut(e, rec, m, err);
+	if (gx_unlikely(m->pieces))
+		err = open_pieces(e, rec, m, err);
 	if (!err)
 		err = m->bq ? full : -EIO;
 	if (!err && (rec->flags & GX_REC_INLINE)) {

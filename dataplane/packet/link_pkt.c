@@ -50,7 +50,7 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 	if (gx_unlikely(op->segs)) {
 		rec.type = GX_REC_GETS;
 		rec.get.off = 0;
-		rec.get.nr = op->cut->nr;
+		rec.get.nr = op->pieces->nr;
 		rec.get.segs = op->segs;
 		op->open_rsn = e->rec.next;
 	}
@@ -93,8 +93,8 @@ static bool op_can_land(const struct pkt_ep *e, const struct gx_op *user)
 	return user->mem && (user->mem->kind != GX_MEM_HOST || mem_is_mapped(user->mem));
 }
 
-/* @cut, @segs: of an operation in pieces; else NULL. */
-static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_cut *cut,
+/* @pieces, @segs: of an operation in pieces; else NULL. */
+static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_pieces *pieces,
 		   const struct gx_link_seg *segs, struct gx_route *route)
 {
 	struct gx_ep *ep = &e->ep;
@@ -121,7 +121,7 @@ static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_cut *c
 		return -EAGAIN;
 	op = &e->ops[i];
 	op_fill(e, op, user, route);
-	op->cut = cut;
+	op->pieces = pieces;
 	op->segs = segs;
 	ep->core->comps_due += op_comps(op);
 	if (op->deadline_ns && op->deadline_ns < e->timer.deadline_ns)
@@ -176,23 +176,23 @@ static int pkt_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_li
 {
 	struct pkt_ep *e = pkt_of(ep);
 	struct gx_op whole = *op;
-	struct pkt_cut *cut;
+	struct pkt_pieces *pieces;
 	int ret;
 
 	n = joins(e, op) ? join_count(segs, n, &whole.len) : 0;
 	if (n < 2 || whole.len <= GX_WIRE_INLINE_MAX)
 		return 0;
-	cut = cut_get(&e->cuts, op->kind == GX_OP_PUT ? CUT_PUT : CUT_GET);
-	if (!cut)
+	pieces = pieces_get(&e->pieces, op->kind == GX_OP_PUT ? PIECES_PUT : PIECES_GET);
+	if (!pieces)
 		return -EAGAIN;
 	for (unsigned i = 0; i < n; i++)
-		cut_add(cut,
-			segs[i].mem ? segs[i].mem->addr + segs[i].off
-				    : (char *)(uintptr_t)segs[i].off,
-			(uint32_t)segs[i].len);
-	ret = post_op(e, &whole, cut, segs, route);
+		pieces_add(pieces,
+			   segs[i].mem ? segs[i].mem->addr + segs[i].off
+				       : (char *)(uintptr_t)segs[i].off,
+			   (uint32_t)segs[i].len);
+	ret = post_op(e, &whole, pieces, segs, route);
 	if (ret)
-		cut_put(&e->cuts, cut);
+		pieces_put(&e->pieces, pieces);
 	return ret ? ret : (int)n;
 }
 

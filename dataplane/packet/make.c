@@ -61,8 +61,8 @@ uint32_t make_ack_bound(const struct pkt_ep *e)
 	       8 * (GX_WIRE_DONE_WORDS - (uint32_t)__builtin_popcount(e->rx.done_used));
 }
 
-/* Where ACKs are lost, each one tells all words, so the next one makes up for a lost one. Otherwise
- * an ACK tells only words that are new. */
+/* Where ACKs are lost, each one reports all words, so the next one makes up for a lost one. Otherwise
+ * an ACK reports only words that are new. */
 static void make_ack_done(struct pkt_ep *e, struct gx_wire_ack *ack)
 {
 	uint32_t which = e->lossless ? e->rx.done_due : e->rx.done_used;
@@ -106,7 +106,7 @@ void make_data(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 	tx->cookie = UINT32_MAX;
 	tx->gpu = op->gpu->device >= 0 && pkt_in_place(e, op) ? 1 + op->gpu->device : 0;
 	tx->mapped = op->mapped || op->gpu->device >= 0; /* staged payload lies in the arena */
-	if (e->port_path.flags & GX_PORT_TX_ATTACH && !how->copy && !op->cut) {
+	if (e->port_path.flags & GX_PORT_TX_ATTACH && !how->copy && !op->pieces) {
 		tx->cookie = e->index << 10 | i;
 		op->refs++;
 		e->tx.refs++;

@@ -199,7 +199,7 @@ static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_
 }
 
 /* The segments of a get, in host memory, which the CPU gathers. *@bad: the one that is wrong. */
-static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_cut *cut,
+static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_pieces *pieces,
 		      struct gx_mem **out, uint32_t *bad)
 {
 	const struct gx_wire_seg *segs = e->get_segs[(rec - e->gets) % PKT_GETS_MAX];
@@ -216,16 +216,16 @@ static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pk
 			ret = -EPROTO;
 		if (ret)
 			return ret;
-		cut_add(cut, (*out)->addr + segs[i].off, segs[i].len);
+		pieces_add(pieces, (*out)->addr + segs[i].off, segs[i].len);
 	}
 	*bad = 0;
 	return 0;
 }
 
-static bool serve_fail(struct pkt_ep *e, struct pkt_cut *cut, const struct gx_wire_rec *fail)
+static bool serve_fail(struct pkt_ep *e, struct pkt_pieces *pieces, const struct gx_wire_rec *fail)
 {
-	if (cut)
-		cut_put(&e->cuts, cut);
+	if (pieces)
+		pieces_put(&e->pieces, pieces);
 	return rec_add(e, fail, PKT_NONE);
 }
 
@@ -234,25 +234,25 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct gx_wire_rec fail = {
 		.type = GX_REC_FAIL, .flags = GX_REC_SLOT, .fail = {.id = rec->get.slot}};
-	struct pkt_cut *cut = NULL;
+	struct pkt_pieces *pieces = NULL;
 	struct gx_mem *mem;
 	struct pkt_op *op;
 	uint32_t i;
 
 	if (gx_unlikely(rec->type == GX_REC_GETS)) {
-		cut = cut_get(&e->cuts, CUT_SERVE);
-		if (!cut)
+		pieces = pieces_get(&e->pieces, PIECES_SERVE);
+		if (!pieces)
 			return false;
-		fail.fail.err = gets_check(e, rec, cut, &mem, &fail.fail.seg);
+		fail.fail.err = gets_check(e, rec, pieces, &mem, &fail.fail.seg);
 	} else {
 		fail.fail.err = get_check(e, rec, &mem);
 	}
 	if (fail.fail.err || rec->flags & GX_REC_LEASE)
-		return serve_fail(e, cut, &fail);
+		return serve_fail(e, pieces, &fail);
 	i = op_alloc(e);
 	if (i == PKT_NONE) {
-		if (cut)
-			cut_put(&e->cuts, cut);
+		if (pieces)
+			pieces_put(&e->pieces, pieces);
 		return false;
 	}
 	op = &e->ops[i];
@@ -262,7 +262,7 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	op->tag = rec->get.token; /* for match_lease(): a put has no tag */
 	op->tag_mask = rec->get.off;
 	op->src = mem->addr + rec->get.off;
-	op->cut = cut;
+	op->pieces = pieces;
 	op->mem = mem;
 	core_use(e->ep.core, mem, &op->use);
 	op->gpu = mem->gpu;
@@ -293,14 +293,14 @@ static void gets_push(struct pkt_ep *e, const struct gx_wire_rec *rec)
 
 /* The peer has all bytes of a get from a region with a lease, so all were read by now, and waits for
  * the word whether the lease holds still; or the get has ended there, and the word names no slot. Of
- * many segments one tells. The word waits when there is no room for a record. */
+ * many segments one names. The word waits when there is no room for a record. */
 void match_lease(struct pkt_ep *e, const struct pkt_op *op)
 {
 	struct gx_wire_rec rec = {.type = GX_REC_GET,
 				  .flags = GX_REC_LEASE,
 				  .get = {.token = op->tag,
 					  .off = op->tag_mask,
-					  .len = op->cut ? 0 : op->len,
+					  .len = op->pieces ? 0 : op->len,
 					  .slot = op->token}};
 
 	if (!serve_one(e, &rec))

@@ -141,10 +141,10 @@ void op_drop(struct pkt_ep *e, struct pkt_op *op)
 		op->words = PKT_NONE;
 	}
 	fetch_end(e, op);
-	if (gx_unlikely(op->cut)) {
+	if (gx_unlikely(op->pieces)) {
 		op_neutralise(e, op);
-		cut_put(&e->cuts, op->cut);
-		op->cut = NULL;
+		pieces_put(&e->pieces, op->pieces);
+		op->pieces = NULL;
 	}
 	if (op->kind == GX_OP_GET && !op->internal)
 		e->match.gets_out--;

@@ -16,7 +16,7 @@ void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len);
 void op_drop(struct pkt_ep *e, struct pkt_op *op); /* gives back its resources */
 void op_local(struct pkt_ep *e, uint32_t i);	   /* every packet is acknowledged */
 void op_neutralise(struct pkt_ep *e, const struct pkt_op *op);
-void op_unlist(struct pkt_ep *e, uint32_t i); /* out of its list, which its state tells */
+void op_unlist(struct pkt_ep *e, uint32_t i); /* out of its list, which its state names */
 bool op_outgrown(const struct pkt_ep *e, const struct pkt_op *op);
 void op_withdraw(struct pkt_ep *e, struct pkt_op *op, uint32_t i);
 void op_again(struct pkt_ep *e, uint32_t i);	    /* it begins again with the quantum of now */

@@ -9,7 +9,7 @@
 
 #include "copy/block.h"
 #include "core/core.h"
-#include "packet/cut.h"
+#include "packet/pieces.h"
 #include "flow/flow.h"
 #include "flow/msg.h"
 #include "flow/pace.h"
@@ -89,8 +89,8 @@ struct pkt_op {
 	uint64_t user;
 	struct gx_route *route;		/* for core_report() */
 	const char *src;		/* local memory: source or destination */
-	struct pkt_cut *cut;		/* its pieces, instead of src; NULL: it is in one piece */
-	const struct gx_link_seg *segs; /* with cut: the peer's part of them; NULL: a slot */
+	struct pkt_pieces *pieces;	/* its pieces, instead of src; NULL: it is in one piece */
+	const struct gx_link_seg *segs; /* with pieces: the peer's part of them; NULL: a slot */
 	struct gx_mem *mem;		/* the memory of src; NULL: not registered */
 	struct gx_gpu *gpu;		/* the GPU of that memory; for the host, the host backend */
 	uint64_t len;
@@ -137,9 +137,10 @@ struct in_msg {
 	const struct msg_shape *shape;
 	uint32_t op;	  /* RECV or GET that owns the slot; PKT_NONE for a put into a region */
 	uint32_t words;	  /* index in rx_words, PKT_NONE */
-	uint32_t pending; /* fragments in blocks, pieces that are lent */
+	uint32_t pending; /* fragments in blocks, slices that are lent */
 	uint16_t nr_bad;  /* its packets in ep->bad */
-	uint16_t cut;	  /* ACTIVE: cut_number() of its pieces, instead of dst; 0: in one piece */
+	uint16_t
+		pieces; /* ACTIVE: pieces_number() of its pieces, instead of dst; 0: in one piece */
 	struct block_q *bq; /* copies to the destination */
 	char *dst;
 	const struct gx_mem *mem; /* the memory of dst; NULL: not registered */
@@ -280,14 +281,14 @@ struct pkt_sends {
 	uint32_t ops_top; /* no operation from here on was ever used */
 	uint32_t nr_ops;  /* not free */
 	uint64_t mids_free[GX_WIRE_DONE_WORDS];
-	uint32_t mids_words;			/* bit w: mids_free[w] is not 0 */
-	uint32_t nr_mids;			/* not free */
-	uint32_t mids_max;			/* most of them that new messages may have */
-	uint64_t peer_done[GX_WIRE_DONE_WORDS]; /* done bits as the peer's ACKs told them, ... */
-	uint32_t
-		peer_done_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that told them */
-	bool begun;				  /* some message has begun */
-	bool cancels_due;			  /* some operation's CANCEL waits for room */
+	uint32_t mids_words; /* bit w: mids_free[w] is not 0 */
+	uint32_t nr_mids;    /* not free */
+	uint32_t mids_max;   /* most of them that new messages may have */
+	uint64_t
+		peer_done[GX_WIRE_DONE_WORDS]; /* done bits as the peer's ACKs reported them, ... */
+	uint32_t peer_done_by[GX_WIRE_DONE_WORDS]; /* ... and the number of the ACK that did */
+	bool begun;				   /* some message has begun */
+	bool cancels_due;			   /* some operation's CANCEL waits for room */
 	uint32_t act_head, act_tail; /* list: operations with first packets to send, in turn */
 	uint32_t new_head, new_tail; /* list: the same that have yet to have their first turn */
 	unsigned new_due;	     /* packets that those of new_head may send before the others */
@@ -337,7 +338,7 @@ struct pkt_match {
 struct pkt_takes {
 	uint64_t done[GX_WIRE_DONE_WORDS]; /* bit of a place: each message that is done flips it */
 	uint32_t done_used;		   /* bit w: done[w] has ever changed */
-	uint32_t done_due;		   /* bit w: done[w] has changed since an ACK told it */
+	uint32_t done_due;		   /* bit w: done[w] has changed since an ACK reported it */
 	bool fails_due;			   /* some message's FAIL waits for room */
 	bool bads_due;			   /* some packet's RESEND waits for room */
 	uint32_t nr_in;			   /* places that are not free */
@@ -401,7 +402,7 @@ struct pkt_ep {
 	 * nobody writes here before there is use, so an ep weighs only its used pages. */
 	size_t alloc_b; /* ctl: length of the whole, a link's own part included */
 	/* Places for outgoing messages: mid % GX_WIRE_MIDS. Each message at a place has
-	 * GX_WIRE_MIDS more than the one before, and begins when the peer has told that that one is
+	 * GX_WIRE_MIDS more than the one before, and begins when the peer has reported that that one is
 	 * done. */
 	struct {
 		uint32_t op;  /* PKT_NONE: none waits for done */
@@ -414,7 +415,7 @@ struct pkt_ep {
 	struct pkt_offer offers[PKT_SLOTS];
 	struct gx_wire_rec gets[PKT_GETS_MAX]; /* requests of the peer that wait for an operation */
 	struct gx_wire_seg get_segs[PKT_GETS_MAX][GX_WIRE_SEGS]; /* of those that are GETS */
-	struct pkt_cuts cuts;
+	struct pkt_pieces_pool pieces;
 	struct pkt_ask ask[PKT_ASK_MAX]; /* ring */
 	struct pkt_bad bad[PKT_BAD_MAX];
 };
@@ -538,15 +539,15 @@ void pull_forget(struct pkt_ep *e, struct in_msg *m);
 bool pull_is_taken(struct pkt_ep *e, uint32_t mid);	      /* are bytes read by now void? */
 void pull_due(struct pkt_ep *e, const struct in_msg *m);      /* this core may read some of it */
 void pull_not_due(struct pkt_ep *e, const struct in_msg *m);  /* helpers are at all that is left */
-void pull_lend(struct pkt_ep *e, struct in_msg *m);	      /* its next pieces, to helpers */
+void pull_lend(struct pkt_ep *e, struct in_msg *m);	      /* its next slices, to helpers */
 int pull_lent_take(struct pkt_ep *e, const struct in_msg *m); /* one back; -1: there is none */
-bool pull_turn(struct pkt_ep *e);			      /* reads one piece */
-void pull_reap(struct pkt_ep *e);			      /* pieces whose helpers are through */
+bool pull_turn(struct pkt_ep *e);			      /* reads one slice */
+void pull_reap(struct pkt_ep *e);			      /* slices whose helpers are through */
 void pull_fail_ep(struct pkt_ep *e); /* the endpoint has failed: read nothing more */
 
 /* ---- path.c, path.h: which quantum the path carries, and which path packets take ---- */
 
-/* Does this acknowledgement tell something about the path? */
+/* Does this acknowledgement say something about the path? */
 static inline bool link_watches(const struct pkt_ep *e, const struct flow_pkt *p)
 {
 	return gx_unlikely(e->path.proving || p->len >= e->path.hole_b);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Messages in one copy, between two processes of one host. The sender's OPEN names the address of
- * the bytes. The receiver's core reads them out of the sender's process, a piece in a turn, to their
+ * the bytes. The receiver's core reads them out of the sender's process, a slice in a turn, to their
  * place. No packets follow, so neither core copies into or out of a bounce buffer. When all
  * bytes are in place the message has landed, and the peer gets `done` as for any other.
  *
@@ -15,10 +15,10 @@
  * After EPERM and EIO all messages that were announced so far end so; later ones come as packets.
  * ECONNRESET ends the connection.
  *
- * A thread that comes to help (gx_help()) reads pieces as the core does, by the same call. The core
+ * A thread that comes to help (gx_help()) reads slices as the core does, by the same call. The core
  * lends it some, and alone judges what a read has given. A message does not end while a helper reads.
  *
- * Here are the system call, the bit, the places of messages that are pulled, and the pieces that are
+ * Here are the system call, the bit, the places of messages that are pulled, and the slices that are
  * lent; pull_in.c has the receiver's part of a turn. Runs on the polling core.
  */
 #include "packet/pkt.h"
@@ -42,7 +42,7 @@ static struct iovec iov_at(uint64_t addr, uint64_t len)
 	return (struct iovec){(void *)(uintptr_t)addr, len};
 }
 
-/* Errors that gx.h tells of, and those that pass. */
+/* Errors that gx.h names, and those that pass. */
 static ssize_t pull_err(ssize_t err)
 {
 	if (err == -ESRCH || err == -EFAULT) /* EFAULT: not even the word is there */
@@ -161,18 +161,18 @@ void pull_forget(struct pkt_ep *e, struct in_msg *m)
 /* ---- Pieces that other threads read ---- */
 
 /* Any thread, while the endpoint waits for it. */
-static ssize_t piece_copy(const struct help_piece *p)
+static ssize_t slice_copy(const struct help_slice *p)
 {
 	return pull_who_reads(p->whose, p->to, p->from, p->len);
 }
 
-/* One piece at the end stays for this core. */
+/* One slice at the end stays for this core. */
 void pull_lend(struct pkt_ep *e, struct in_msg *m)
 {
 	struct help_board *b = &e->ep.core->help;
 
 	while (m->len - m->begun_b > PULL_LENT_B && help_nr_offered(b, e->pull.lent) < PULL_AHEAD) {
-		int i = help_offer(b, &(struct help_piece){.copy = piece_copy,
+		int i = help_offer(b, &(struct help_slice){.copy = slice_copy,
 							   .whose = &e->pull.who,
 							   .to = m->dst + m->begun_b,
 							   .from = m->from + m->begun_b,
@@ -194,7 +194,7 @@ int pull_lent_take(struct pkt_ep *e, const struct in_msg *m)
 	for (uint32_t left = e->pull.lent; left; left &= left - 1) {
 		unsigned i = (unsigned)__builtin_ctz(left);
 
-		if (b->piece[i].place != m->mid % GX_WIRE_MIDS || !help_take(b, i))
+		if (b->slice[i].place != m->mid % GX_WIRE_MIDS || !help_take(b, i))
 			continue;
 		e->pull.lent &= ~(1u << i);
 		return (int)i;

@@ -14,12 +14,12 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define PULL_PIECE_B (256u << 10) /* bytes of one call */
+#define PULL_SLICE_B (256u << 10) /* bytes of one call */
 #define PULL_TURN_B  (1u << 20)	  /* bytes of all endpoints of a core in one turn */
 #define PULL_WORD_B  16
 /* While other threads help: bytes of one call, theirs or this core's. Some 20 us */
 #define PULL_LENT_B  (128u << 10)
-#define PULL_AHEAD   2 /* pieces of an endpoint that wait for a helper, at most */
+#define PULL_AHEAD   2 /* slices of an endpoint that wait for a helper, at most */
 
 /* The system call of pulls. Tests put another table in its place before a connection is made. */
 struct pull_sys {
@@ -56,7 +56,7 @@ struct pull {
 	uint64_t due[GX_WIRE_DONE_WORDS];
 	uint32_t nr_due, rover;
 	uint32_t
-		lent; /* bit i: piece i of the core's help board is of a message of this endpoint */
+		lent; /* bit i: slice i of the core's help board is of a message of this endpoint */
 };
 
 /** pull_who_reads() - Read @len bytes at @from of @who's process to @to. Return: bytes, 0: there is

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The receiver's part of a turn for messages that it reads where they lie (pull.c): a piece of one
- * of them, out of the sender's process, and pieces that helpers have read. Runs on the polling core.
+ * The receiver's part of a turn for messages that it reads where they lie (pull.c): a slice of one
+ * of them, out of the sender's process, and slices that helpers have read. Runs on the polling core.
  */
 #include "packet/pkt.h"
 #include "packet/in.h"
@@ -42,8 +42,8 @@ static void pull_landed(struct pkt_ep *e, struct in_msg *m)
 	in_check_landed(e, m);
 }
 
-/* A read of a piece of @m has ended with @n. Return: bytes that count. */
-static uint64_t piece_came(struct pkt_ep *e, struct in_msg *m, ssize_t n)
+/* A read of a slice of @m has ended with @n. Return: bytes that count. */
+static uint64_t slice_came(struct pkt_ep *e, struct in_msg *m, ssize_t n)
 {
 	if (pull_is_taken(e, m->mid)) {
 		pull_forget(e, m); /* its CANCEL is on the way */
@@ -67,13 +67,13 @@ static ssize_t core_read(struct pkt_ep *e, char *to, uint64_t from, uint64_t len
 }
 
 /* The next bytes of @m that nobody has read. */
-static void piece_read(struct pkt_ep *e, struct in_msg *m, uint64_t most_b)
+static void slice_read(struct pkt_ep *e, struct in_msg *m, uint64_t most_b)
 {
 	uint64_t len = GX_MIN(m->len - m->begun_b, most_b);
 	ssize_t n = core_read(e, m->dst + m->begun_b, m->from + m->begun_b, len);
 
 	m->begun_b += n > 0 ? (uint64_t)n : 0;
-	piece_came(e, m, n);
+	slice_came(e, m, n);
 }
 
 /* ---- Pieces that are lent ---- */
@@ -83,13 +83,13 @@ static void piece_read(struct pkt_ep *e, struct in_msg *m, uint64_t most_b)
 static uint64_t lent_came(struct pkt_ep *e, unsigned i, ssize_t n)
 {
 	struct help_board *b = &e->ep.core->help;
-	struct help_piece *p = &b->piece[i];
+	struct help_slice *p = &b->slice[i];
 	struct in_msg *m = &e->in[p->place];
 	uint64_t got = 0;
 
 	m->pending--;
 	if (m->pulled)
-		got = piece_came(e, m, n);
+		got = slice_came(e, m, n);
 	if (m->pulled && got < p->len) {
 		p->to += got;
 		p->from += got;
@@ -115,32 +115,32 @@ void pull_reap(struct pkt_ep *e)
 
 		e->pull.lent &= ~(1u << i);
 		gx_stat_add(pkt_stats(e->link), GX_STAT_PULL_HELPED_BYTES,
-			    lent_came(e, i, b->piece[i].got));
+			    lent_came(e, i, b->slice[i].got));
 	}
 }
 
 void pull_fail_ep(struct pkt_ep *e)
 {
 	for (uint32_t left = e->pull.lent; left; left &= left - 1)
-		pull_forget(e, &e->in[e->ep.core->help.piece[__builtin_ctz(left)].place]);
+		pull_forget(e, &e->in[e->ep.core->help.slice[__builtin_ctz(left)].place]);
 }
 
 /* All bytes of @m were read or lent: read what no helper has taken. */
 static void lent_read(struct pkt_ep *e, struct in_msg *m)
 {
-	const struct help_piece *p;
+	const struct help_slice *p;
 	int i = pull_lent_take(e, m);
 
 	if (i < 0) {
 		pull_not_due(e, m);
 		return;
 	}
-	p = &e->ep.core->help.piece[i];
+	p = &e->ep.core->help.slice[i];
 	lent_came(e, (unsigned)i, core_read(e, p->to, p->from, p->len));
 }
 
-/* Each endpoint reads one piece in a turn, of its messages in turn. */
-static void piece_turn(struct pkt_ep *e)
+/* Each endpoint reads one slice in a turn, of its messages in turn. */
+static void slice_turn(struct pkt_ep *e)
 {
 	bool helped = help_comes(&e->ep.core->help);
 	uint32_t at = pull_next(e);
@@ -152,7 +152,7 @@ static void piece_turn(struct pkt_ep *e)
 	if (helped)
 		pull_lend(e, m);
 	if (m->begun_b < m->len)
-		piece_read(e, m, helped ? PULL_LENT_B : PULL_PIECE_B);
+		slice_read(e, m, helped ? PULL_LENT_B : PULL_SLICE_B);
 	else
 		lent_read(e, m);
 }
@@ -165,6 +165,6 @@ bool pull_turn(struct pkt_ep *e)
 	if (e->pull.lent)
 		pull_reap(e);
 	if (e->pull.nr_due)
-		piece_turn(e);
+		slice_turn(e);
 	return true;
 }

@@ -263,7 +263,7 @@ static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct
 	return !h->mid || rx_ack(e, (const uint8_t *)rx->data + recs, h->mid);
 }
 
-/* The peer may have missed something, so the next ACK tells all. It may hear nothing of us. */
+/* The peer may have missed something, so the next ACK reports all. It may hear nothing of us. */
 static void rx_probe(struct pkt_ep *e, const struct gx_wire_hdr *h)
 {
 	e->path.seek_due |= h->flags & GX_PKT_SEEK;
@@ -326,7 +326,7 @@ static bool rx_unplaced(struct pkt_ep *e, const struct gx_wire_hdr *h, struct in
 		return false;
 	}
 	if (m->mid == h->mid &&
-	    m->state == IN_REFUSED) /* in EARLY and DRAIN, CANCEL has told the number of packets */
+	    m->state == IN_REFUSED) /* in EARLY and DRAIN, CANCEL has named the number of packets */
 		rx_refused(e, h, m);
 	return true;
 }
@@ -352,11 +352,11 @@ static bool rx_scatter(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 {
 	struct block_frag frag = {.ref = e->index << 10 | h->mid % GX_WIRE_MIDS,
 				  .buf = BLOCK_BUF_PART};
-	struct pkt_cut *cut = cut_of(&e->cuts, m->cut);
+	struct pkt_pieces *pieces = pieces_of(&e->pieces, m->pieces);
 	uint32_t at = 0;
 
 	if (!in_scatters(e, m)) {
-		cut_write(cut, h->moff, rx->len, rx->data);
+		pieces_write(pieces, h->moff, rx->len, rx->data);
 		m->visible_b += rx->len;
 		in_check_landed(e, m);
 		return false;
@@ -367,7 +367,8 @@ static bool rx_scatter(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 	for (; at < rx->len; at += frag.len) {
 		frag.src = (const char *)rx->data + at;
 		frag.len = rx->len - at;
-		frag.dst_off = (uintptr_t)cut_part(cut, h->moff + at, &frag.len) - frag.dst_base;
+		frag.dst_off =
+			(uintptr_t)pieces_find(pieces, h->moff + at, &frag.len) - frag.dst_base;
 		if (at + frag.len == rx->len)
 			frag.buf = rx->buf;
 		block_add(m->bq, &frag, e->now_ns);
@@ -401,7 +402,7 @@ static void rx_copy(struct link_pkt *l, const struct gx_rx *rx, const struct gx_
 
 static bool rx_is_plain(const struct pkt_ep *e, const struct in_msg *m)
 {
-	return m->bq == e->link->bq_host && !m->cut && !m->checks;
+	return m->bq == e->link->bq_host && !m->pieces && !m->checks;
 }
 
 /* The packet's bytes get a descriptor, and a block holds its buffer until they are copied. True: a
@@ -419,7 +420,7 @@ RX_INLINE bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct g
 		in_check_landed(e, m);
 		return false;
 	}
-	if (gx_unlikely(m->cut))
+	if (gx_unlikely(m->pieces))
 		return rx_scatter(e, rx, h, m);
 	block_add(m->bq,
 		  &(struct block_frag){.src = rx->data,
@@ -438,7 +439,7 @@ RX_INLINE bool rx_place(struct pkt_ep *e, const struct gx_rx *rx, const struct g
 	return true;
 }
 
-/* A packet that is whole and, as far as anybody can tell, the peer's. @active: its message @m is under
+/* A packet that is whole and, as far as anybody can see, the peer's. @active: its message @m is under
  * way. True: a block holds the buffer. */
 RX_INLINE bool rx_data_take(struct pkt_ep *e, const struct gx_rx *rx, const struct gx_wire_hdr *h,
 			    struct in_msg *m, bool active, enum rx_by by)

@@ -12,7 +12,7 @@
  *   link_wake()  makes endpoints hot whose timers are due (wake.c)
  *   tx_ep()      for each hot endpoint: timers (timer.c), completions that waited for room (in.c),
  *                gets of the peer (match.c), operations to begin (tx.c), control records (rec.c),
- *                probes (path.c), data (tx.c), a piece of a message that this end reads out of
+ *                probes (path.c), data (tx.c), a slice of a message that this end reads out of
  *                the peer's process (pull_in.c), credit (share.c), an acknowledgement (ack.c)
  *   share_look() looks at the holders of a pool that is short (share.c)
  *   link_rest()  makes endpoints cold of which nothing is under way (wake.c)

@@ -41,7 +41,7 @@ static void op_open_rec(struct pkt_ep *e, struct pkt_op *op, uint32_t i,
 		rec.flags |= GX_REC_LEASE;
 	if (gx_unlikely(op->segs)) {
 		rec.type = GX_REC_LIST;
-		rec.open.nr = op->cut->nr;
+		rec.open.nr = op->pieces->nr;
 		rec.open.segs = op->segs;
 	}
 	if (op->flags & GX_OP_IMM && op->kind == GX_OP_PUT && !op->internal)
@@ -80,8 +80,8 @@ static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
 /* May the peer read the bytes out of this process? Only from host memory into host memory. */
 static bool op_pulls(const struct pkt_ep *e, struct pkt_op *op)
 {
-	return !op->cut && e->pull.peer_reads && op->len > e->pull.over_b && op->gpu->device < 0 &&
-	       !op_goes_to_gpu(e, op) && pull_sends(e, op);
+	return !op->pieces && e->pull.peer_reads && op->len > e->pull.over_b &&
+	       op->gpu->device < 0 && !op_goes_to_gpu(e, op) && pull_sends(e, op);
 }
 
 static enum op_by op_by(const struct pkt_ep *e, struct pkt_op *op)

@@ -3,7 +3,7 @@
  * The kernel's UDP. It runs anywhere, for correctness rather than speed. A queue has two sockets,
  * data on port P and control on P + 1. A burst is one recvmmsg or sendmmsg. A datagram is the
  * packet header, always GX_WIRE_HDR_B bytes, and the payload, as on every Ethernet port. The kernel
- * scatters it into the header's place and a bounce buffer. The connection id in the header tells
+ * scatters it into the header's place and a bounce buffer. The connection id in the header says
  * the peer; but the packet must come from the address of one of our peers. The kernel itself drops
  * packets from the UDP port of no peer. So a flood from there costs the core nothing and takes no
  * room from peers' packets.
@@ -167,7 +167,7 @@ static void udp_ecn(const struct udp_queue *q, enum gx_port_cc cc, int fd)
 
 	if (setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_RECVTOS : IPV6_RECVTCLASS, &on,
 		       sizeof(on)))
-		gx_info("port udp: the kernel does not tell marks of congestion: %s",
+		gx_info("port udp: the kernel does not report marks of congestion: %s",
 			strerror(errno));
 	if (cc == GX_PORT_CC_RATE)
 		setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &ect,
@@ -246,7 +246,7 @@ static int udp_bind_pair(struct udp_queue *q, const union udp_name *want)
 
 /* Sockets for other source ports: whoever shares load by ports sends their packets another way. With
  * IPv6 the kernel makes a flow label of the ports as well (net.ipv6.auto_flowlabels). A control packet
- * may leave by the socket of a data packet: the peer tells them by the port that they go to. */
+ * may leave by the socket of a data packet: the peer knows them by the port that they go to. */
 static int udp_spares(struct udp_queue *q)
 {
 	for (unsigned i = 0; i < UDP_SPARES; i++) {

@@ -618,7 +618,7 @@ int udp_sleep_open(struct gx_port_queue *gq, int fd)
 	return 0;
 }
 
-/* The kernel tells of what its sockets hold; trains that were read wait here. */
+/* The kernel reports what its sockets hold; trains that were read wait here. */
 int udp_sleep_look(struct gx_port_queue *gq)
 {
 	const struct udp_gro *g = &udp_queue_of(gq)->gro;

@@ -2,7 +2,7 @@
 /*
  * Operations of the tcp link that end early. No byte of their host memory is touched any more when
  * tcp_abort_op() returns: frames under way go on with zeros, and the receiver drops them, as their
- * trailers tell it. CANCEL ends the message. A receive or a get with memory of a GPU ends when the
+ * trailers say it. CANCEL ends the message. A receive or a get with memory of a GPU ends when the
  * copies into it that have begun have ended. A copy out of such memory may outlive its operation. An
  * operation whose memory a NIC sends completes later (tcp_offload.h).
  * Runs on the polling core.

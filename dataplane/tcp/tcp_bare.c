@@ -33,7 +33,7 @@ bool tcp_bare_takes(const struct tcp_ep *e, const struct gx_mem *mem)
 	       mem->gpu->device == (int)e->bare.rx_device;
 }
 
-/* The peer's HELLO tells of its regions. Others are unknown, and their payload has headers. */
+/* The peer's HELLO names its regions. Others are unknown, and their payload has headers. */
 bool tcp_bare_region(const struct tcp_ep *e, uint64_t token)
 {
 	const struct gx_hello *h = &e->ep.conn->peer;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which endpoints does a turn of the tcp link look at? A look is a call into the kernel for each
- * socket. So among more than a few, one that has nothing to do is cold: one call tells of the sockets
+ * socket. So among more than a few, one that has nothing to do is cold: one call names the sockets
  * of all of them (epoll), and a table has the next of its times. No turn costs more because there
  * are more cold ones. Runs on the polling core.
  */
@@ -101,7 +101,7 @@ void tcp_live_see(struct tcp_ep *e, bool worked)
 				     e->nr_ops ? tcp_live_look_ns(e, l->core->now_ns) : UINT64_MAX);
 }
 
-/* 0 events: the kernel tells of none. */
+/* 0 events: the kernel reports none. */
 static int sock_watch(const struct tcp_ep *e, struct tcp_sock *s, uint32_t events)
 {
 	struct epoll_event ev = {.events = events, .data.u32 = e->index};

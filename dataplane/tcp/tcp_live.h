@@ -19,7 +19,7 @@ void tcp_live_heat(struct tcp_ep *e); /* it has work, or may have */
 /** tcp_live_see() - Among more than a few, after a turn of @e, which @worked, or a post on a cold one:
  * is it hot or cold? */
 void tcp_live_see(struct tcp_ep *e, bool worked);
-/** tcp_live_watch() - Have the kernel tell of what @e's sockets wait for. Return: 0, -errno. */
+/** tcp_live_watch() - Have the kernel report what @e's sockets wait for. Return: 0, -errno. */
 int tcp_live_watch(struct tcp_ep *e);
 
 static inline bool tcp_live_is_cold(const struct tcp_ep *e)

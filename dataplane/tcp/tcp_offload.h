@@ -22,7 +22,7 @@ struct tcp_sock;
 
 struct tcp_offload {
 	/* -- control path -- */
-	/* The lane is open, and the peer has not been told of it: may its payload come bare? */
+	/* The lane is open, and the peer has not heard of it: may its payload come bare? */
 	void (*open)(struct tcp_ep *e);
 	/* Its sockets are there: which have a feed, which are bare? Return: 0; -errno with
 	 * gx_error(). */

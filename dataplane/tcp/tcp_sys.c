@@ -73,7 +73,7 @@ void tcp_sys_tune(int fd, uint64_t timeout_ns)
 	tune_congestion(fd);
 }
 
-/* The kernel doubles the number, and tells the peer of half of that. */
+/* The kernel doubles the number, and shows the peer half of that. */
 void tcp_sys_limit(int fd, uint64_t under_way_b)
 {
 	const int b = (int)GX_MIN(under_way_b, 1u << 30);

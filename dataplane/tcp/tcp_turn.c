@@ -7,7 +7,7 @@
  *   tcp_rx()          reads sockets: payload into its place, frames to in, match and op (tcp_rx.c)
  *   tcp_gpus_settle() has GPUs copy payload that came for their memory (tcp_gpu.c)
  *   tcp_in_deliver()  completions that waited for room (tcp_in.c)
- *   tcp_in_acks()     tells how far messages of several chunks have come (tcp_in.c)
+ *   tcp_in_acks()     reports how far messages of several chunks have come (tcp_in.c)
  *   tcp_match_serve() turns gets of the peer into puts (tcp_match.c)
  *   tcp_tx()          frames to sockets (tcp_tx.c; tcp_fetch.c for memory of GPUs)
  *   ep_tick()         each millisecond: deadlines, whether the peer lives, sockets that ended
@@ -74,7 +74,7 @@ static void tick_alive(struct tcp_ep *e)
 }
 
 /* On a slow path a chunk may take longer than the time-out, and the peer's PING waits behind it, or for
- * memory that a GPU reads. So we tell the sender unasked that its bytes come. A queue that stands
+ * memory that a GPU reads. So we report to the sender unasked that its bytes come. A queue that stands
  * needs no more of it. */
 static void tick_speak(struct tcp_ep *e)
 {
@@ -166,7 +166,7 @@ static bool ep_turn(struct tcp_ep *e, uint64_t now_ns)
 	return worked;
 }
 
-/* Cold endpoints wake of whose sockets the kernel tells, and those tick whose time has come. */
+/* Cold endpoints wake whose sockets the kernel reports, and those tick whose time has come. */
 static void cold_turn(struct link_tcp *l, uint64_t now_ns)
 {
 	struct epoll_event ev[TCP_LIVE_TURN];

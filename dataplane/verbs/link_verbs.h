@@ -28,7 +28,7 @@ struct verbs_conn {
 						    k % nr_lanes */
 	struct verbs_plan plan;			 /* its paths and queue pairs */
 	uint32_t lost; /* bit i: the log says that path i carries nothing */
-	/* Of each path: what the peer was told of our port, and the device's address_gen when it
+	/* Of each path: what the peer has heard of our port, and the device's address_gen when it
 	 * was last looked at. Bit i of addr_lost: the port of path i has lost its address */
 	struct verbs_port said[VERBS_PATHS_MAX];
 	uint32_t said_gen[VERBS_PATHS_MAX];
@@ -58,7 +58,7 @@ int verbs_paths_check(const struct gx_conn *c);
 /* At each tick: what queue pairs that are not up mean for their path, and that for the lane. */
 void verbs_paths_watch(struct gx_conn *c, uint64_t now_ns);
 
-void verbs_paths_said(const struct gx_conn *c); /* the peer is told of our ports */
+void verbs_paths_said(const struct gx_conn *c); /* the peer hears of our ports */
 
 /* -- verbs_conn.c; control thread -- */
 

@@ -64,7 +64,7 @@ struct verbs_reg {
 
 enum verbs_gid { VERBS_GID_UNKNOWN, VERBS_GID_V1, VERBS_GID_V2 }; /* RoCE v1, v2 */
 
-/* What an end tells of itself in CONNECT and ACCEPT: see verbs_hello.c for the bytes. */
+/* What an end says of itself in CONNECT and ACCEPT: see verbs_hello.c for the bytes. */
 struct verbs_qp_say {
 	uint32_t qpn, psn;
 };

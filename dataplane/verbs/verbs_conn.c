@@ -527,7 +527,7 @@ static int prove_failed(const struct gx_conn *c)
 
 	if (v->prove_status && !is_of_the_path(v->prove_status))
 		return gx_fail(
-			-EIO, "%s: a request that proves the way to the peer's device failed: %s",
+			-EIO, "%s: a request that proves the path to the peer's device failed: %s",
 			v->prove_dev->name, v->prove_dev->api->wc_status_str(v->prove_status));
 	verbs_conn_path(c, text, sizeof(text));
 	return gx_fail(-ENETUNREACH, "%s", text);

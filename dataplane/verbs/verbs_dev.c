@@ -336,7 +336,7 @@ static int dev_try(struct verbs_dev *dev, struct ibv_device *of, const struct gx
 	gx_fd_own(dev->ctx->async_fd);
 	ret = dev->api->query_device(dev->ctx, &dev->attr);
 	if (ret)
-		return gx_fail(-ENODEV, "%s does not tell what it can do: %s", dev->name,
+		return gx_fail(-ENODEV, "%s does not report what it can do: %s", dev->name,
 			       strerror(ret));
 	dev->sl = a->sl;
 	dev->traffic_class = a->tc;

@@ -49,7 +49,7 @@ struct verbs_dev {
 	uint8_t sl, traffic_class;
 	uint8_t rail;		/* its number in the context */
 	bool has_others;	/* so has the context */
-	uint32_t speed_mbps;	/* of the port; 1: it does not tell */
+	uint32_t speed_mbps;	/* of the port; 1: it does not report it */
 	struct gx_device place; /* .pci, .numa */
 	char why[160];		/* why this GID */
 	pthread_mutex_t lock;
@@ -105,7 +105,7 @@ const char *verbs_gid_text(const uint8_t gid[16], char text[VERBS_GID_TEXT_MAX])
  * -EOPNOTSUPP with gx_error(). */
 int verbs_path_check(const struct verbs_dev *dev, const struct verbs_port *peer);
 /** verbs_path_near() - Of two paths that pass verbs_path_check(), which one stays in its own
- * network, as far as GIDs tell? Higher is better. */
+ * network, as far as GIDs show? Higher is better. */
 unsigned verbs_path_near(const struct verbs_dev *dev, const struct verbs_port *peer);
 
 /* -- verbs_rails.c; any thread -- */

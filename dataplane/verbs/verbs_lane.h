@@ -84,7 +84,7 @@ struct verbs_region {
 	unsigned access; /* GX_ACCESS_*; 0: this entry is free */
 };
 
-/* What a path is proven by (verbs_conn.c). Frozen once the peer has told its part. */
+/* What a path is proven by (verbs_conn.c). Frozen once the peer has sent its part. */
 struct verbs_probe {
 	uint64_t mine, theirs;
 	uint32_t lkey, rkey;

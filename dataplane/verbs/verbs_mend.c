@@ -4,7 +4,7 @@
  * again. Both ends do the same:
  *
  *   - Its core has let go of it (DRAINED): reset it, and tell the peer its new life.
- *   - The peer tells of a new life: have the device flush our end, unless that is under way. A
+ *   - The peer reports a new life: have the device flush our end, unless that is under way. A
  *     device that refuses is asked again at each tick.
  *   - Both are reset: have them connected (verbs_dial.c), and do nothing with them meanwhile. When
  *     the peer's device has answered, it is UP, and the core sends again what was not acknowledged.

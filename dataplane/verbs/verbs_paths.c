@@ -248,7 +248,7 @@ static void path_say(const struct gx_conn *c, unsigned w, bool addr_lost)
 		!addr_lost ? ""
 		: verbs_conn_of(c)->plan.nr_paths == 1
 			? ": the connection ends unless it comes back soon"
-			: ": other ways go on");
+			: ": other paths go on");
 }
 
 static void conn_addresses_watch(struct gx_conn *c)
@@ -358,7 +358,7 @@ static void paths_say(struct gx_conn *c, uint32_t lost)
 	for (unsigned w = 0; w < v->plan.nr_paths; w++) {
 		if (!((lost ^ v->lost) >> w & 1))
 			continue;
-		gx_warn("peer %s: the way by %s %s", c->peer_name,
+		gx_warn("peer %s: the path by %s %s", c->peer_name,
 			verbs_rails_of(c->gx)->dev[v->plan.path[w].own]->name,
 			!(lost >> w & 1) ? "works again"
 			: conn_hole_b(c, w)

@@ -191,7 +191,7 @@ enum gx_device_can {
 	GX_DEVICE_TO_GPU = 16,	/* PORT: packets land in memory of a GPU */
 };
 
-/** struct gx_device - What the kernel, or NVIDIA's driver, tells of a device. */
+/** struct gx_device - What the kernel, or NVIDIA's driver, reports of a device. */
 struct gx_device {
 	size_t size;
 	enum gx_device_kind kind;
@@ -201,7 +201,7 @@ struct gx_device {
 				"/pci0000:3a/0000:3a:00.0/0000:3b:00.0". Empty: none, or not known */
 	int numa;	     /* node; -1: not known, or the host has one */
 	unsigned can;	     /* GX_DEVICE_ bits */
-	uint64_t speed_mbps; /* of its link; 0: it has none, or does not tell */
+	uint64_t speed_mbps; /* of its link; 0: it has none, or does not report it */
 };
 
 /**
@@ -222,7 +222,7 @@ enum gx_access {
 	/* Never slower in silence: a peer on this host that takes link "local" maps the memory, or
 	 * gets an error. gx_mem_share() fails where the memory can't be mapped, and a connection of a
 	 * peer that can't map it does, with GX_REASON_LINK. Without this bit packets then carry
-	 * it; the log of the owner and gx_conn_info.why at the peer tell */
+	 * it; the log of the owner and gx_conn_info.why at the peer say so */
 	GX_ACCESS_MAPPED = 4,
 };
 
@@ -424,12 +424,12 @@ int gx_core_fd(struct gx_core *core);
 int gx_core_arm(struct gx_core *core);
 
 /**
- * gx_help() - Copy a piece of a long message that @core reads out of a peer's process
+ * gx_help() - Copy a slice of a long message that @core reads out of a peer's process
  * (gx_host_opts.pull). For a thread that waits for such a message and has nothing else to do: its CPU
  * copies beside that of the core. Any thread may call, several at a time, and the core's thread, too.
  *
  * The call waits for nobody and takes no lock. It copies 128 KiB at most, which takes some 20 us, by
- * one system call; or there is nothing to do, and it returns at once. A core lends pieces from the
+ * one system call; or there is nothing to do, and it returns at once. A core lends slices from the
  * first call on. It takes back those that no thread has taken.
  * The kernel must let the thread read the peer as it lets the core's: where a filter of system calls
  * holds for this thread alone, the message fails with -EPERM.

@@ -142,7 +142,7 @@ struct gx_link_look {
 	unsigned has; /* bits of gx_link_look_has */
 	/* These only grow. */
 	uint64_t tx_pkts, rx_pkts; /* that were numbered, first and again */
-	uint64_t tx_b, rx_b;	   /* as the link can tell, see docs/metrics.md */
+	uint64_t tx_b, rx_b;	   /* as far as the link knows, see docs/metrics.md */
 	uint64_t lost_b;	   /* of tx_b: lost */
 	uint64_t limit_ns[GX_LOOK_LIMITS];
 	uint64_t msgs;	   /* messages under way, both directions */
@@ -219,10 +219,10 @@ struct gx_link_conn_ops {
 	/* Sends of more bytes are read by the peer, or by its device; 0: none. */
 	uint64_t (*pull_over)(const struct gx_conn *c);
 	/* It is UP: add up what its lanes have moved, and what holds them back. Asks no core: what a core
-	 * tells in its slow timer, the kernel counts, or the ends share anyway. @out is all 0. */
+	 * reports in its slow timer, the kernel counts, or the ends share anyway. @out is all 0. */
 	void (*look)(const struct gx_conn *c, struct gx_link_look *out);
 	/* Likewise: the next of its paths from number *@at on, which goes past it; 0 at first. Of those
-	 * that gx_conn_path() tells. Return: false: there are no more. */
+	 * that gx_conn_path() reports. Return: false: there are no more. */
 	bool (*path)(const struct gx_conn *c, unsigned *at, struct gx_path *out);
 };
 

@@ -48,26 +48,26 @@ static int teardown(void **state)
 
 /* ---- One thread ---- */
 
-static ssize_t copy_bytes(const struct help_piece *p)
+static ssize_t copy_bytes(const struct help_slice *p)
 {
 	memcpy(p->to, p->whose, p->len);
 	return (ssize_t)p->len;
 }
 
-static ssize_t copy_half(const struct help_piece *p)
+static ssize_t copy_half(const struct help_slice *p)
 {
 	memcpy(p->to, (const char *)p->whose + p->from, p->len / 2);
 	return (ssize_t)(p->len / 2);
 }
 
-static ssize_t copy_fails(const struct help_piece *p)
+static ssize_t copy_fails(const struct help_slice *p)
 {
 	(void)p;
 	return -EFAULT;
 }
 
 /* The core looks while a helper copies. */
-static ssize_t copy_looks(const struct help_piece *p)
+static ssize_t copy_looks(const struct help_slice *p)
 {
 	(void)p;
 	assert_false(help_take(board, 0));
@@ -91,7 +91,7 @@ static void help__copies_what_is_offered(void **state)
 	char to[8] = "";
 	int i = help_offer(
 		board,
-		&(struct help_piece){.copy = copy_bytes, .whose = "payload", .to = to, .len = 8});
+		&(struct help_slice){.copy = copy_bytes, .whose = "payload", .to = to, .len = 8});
 	(void)state;
 
 	assert_int_equal(i, 0);
@@ -104,33 +104,33 @@ static void help__copies_what_is_offered(void **state)
 	assert_int_equal(help_ended(board, ~1u), 0); /* it is not among those */
 	assert_int_equal(help_ended(board, 1), 1);
 	assert_int_equal(help_ended(board, 1), 0); /* told once */
-	assert_int_equal(board->piece[0].got, 8);
+	assert_int_equal(board->slice[0].got, 8);
 	help_free(board, 0);
 }
 
 static void help__tells_the_error(void **state)
 {
 	(void)state;
-	assert_int_equal(help_offer(board, &(struct help_piece){.copy = copy_fails, .len = 8}), 0);
+	assert_int_equal(help_offer(board, &(struct help_slice){.copy = copy_fails, .len = 8}), 0);
 	assert_true(gx_help(core));
 	assert_int_equal(help_ended(board, ~0u), 1);
-	assert_int_equal(board->piece[0].got, -EFAULT);
+	assert_int_equal(board->slice[0].got, -EFAULT);
 	help_free(board, 0);
 }
 
 static void offer__all_are_in_use(void **state)
 {
-	const struct help_piece p = {.copy = copy_fails};
+	const struct help_slice p = {.copy = copy_fails};
 	(void)state;
 
-	for (int i = 0; i < HELP_PIECES; i++)
+	for (int i = 0; i < HELP_SLICES; i++)
 		assert_int_equal(help_offer(board, &p), i);
 	assert_int_equal(help_offer(board, &p), -1);
 	assert_true(help_take(board, 3));
 	assert_int_equal(help_offer(board, &p), -1); /* it is the core's, and in use */
 	help_free(board, 3);
 	assert_int_equal(help_offer(board, &p), 3);
-	for (unsigned i = 0; i < HELP_PIECES; i++) {
+	for (unsigned i = 0; i < HELP_SLICES; i++) {
 		assert_true(help_take(board, i));
 		assert_false(help_take(board, i));
 		help_free(board, i);
@@ -141,7 +141,7 @@ static void offer__all_are_in_use(void **state)
 static void take__while_a_helper_has_it(void **state)
 {
 	(void)state;
-	assert_int_equal(help_offer(board, &(struct help_piece){.copy = copy_looks}), 0);
+	assert_int_equal(help_offer(board, &(struct help_slice){.copy = copy_looks}), 0);
 	assert_true(gx_help(core));
 	assert_false(help_take(board, 0));
 	assert_int_equal(help_ended(board, ~0u), 1);
@@ -154,11 +154,11 @@ static void again__the_rest(void **state)
 	(void)state;
 
 	help_offer(board,
-		   &(struct help_piece){.copy = copy_half, .whose = "payload", .to = to, .len = 8});
+		   &(struct help_slice){.copy = copy_half, .whose = "payload", .to = to, .len = 8});
 	assert_true(gx_help(core));
 	assert_int_equal(help_ended(board, ~0u), 1);
-	board->piece[0].to += 4;
-	board->piece[0].from += 4;
+	board->slice[0].to += 4;
+	board->slice[0].from += 4;
 	help_offer_again(board, 0);
 	assert_true(gx_help(core));
 	assert_int_equal(help_ended(board, ~0u), 1);
@@ -178,7 +178,7 @@ static void *helper(void *arg)
 }
 
 /* A plain add: two threads with one piece, or a late one, are a race. */
-static ssize_t copy_counts(const struct help_piece *p)
+static ssize_t copy_counts(const struct help_slice *p)
 {
 	unsigned *nr = (unsigned *)(void *)p->to;
 
@@ -189,7 +189,7 @@ static ssize_t copy_counts(const struct help_piece *p)
 /* The core offers all pieces over and over, takes some back, and waits for the others. */
 static void threads__each_piece_has_one_taker(void **state)
 {
-	unsigned nr[HELP_PIECES] = {0}, mine = 0, theirs = 0, done = 0;
+	unsigned nr[HELP_SLICES] = {0}, mine = 0, theirs = 0, done = 0;
 	/* Each round may wait for a helper without CPU; and there may be none for long. */
 	uint64_t enough = gx_now() + WAIT_NS / 16, none = gx_now() + WAIT_NS;
 	pthread_t thread[HELPERS];
@@ -201,16 +201,16 @@ static void threads__each_piece_has_one_taker(void **state)
 	for (unsigned round = 1; theirs ? round <= ROUNDS && gx_now() < enough : gx_now() < none;
 	     round++) {
 		uint64_t until = gx_now() + WAIT_NS;
-		uint32_t out = (1u << HELP_PIECES) - 1;
+		uint32_t out = (1u << HELP_SLICES) - 1;
 
-		for (unsigned i = 0; i < HELP_PIECES; i++)
+		for (unsigned i = 0; i < HELP_SLICES; i++)
 			assert_int_equal(
-				help_offer(board, &(struct help_piece){.copy = copy_counts,
+				help_offer(board, &(struct help_slice){.copy = copy_counts,
 								       .to = (char *)&nr[i]}),
 				i);
-		for (unsigned i = round % 3; i < HELP_PIECES; i += 3)
+		for (unsigned i = round % 3; i < HELP_SLICES; i += 3)
 			if (help_take(board, i)) {
-				board->piece[i].got = copy_counts(&board->piece[i]);
+				board->slice[i].got = copy_counts(&board->slice[i]);
 				out &= ~(1u << i);
 				mine++;
 			}
@@ -223,9 +223,9 @@ static void threads__each_piece_has_one_taker(void **state)
 				sched_yield();
 			assert_true(gx_now() < until);
 		}
-		for (unsigned i = 0; i < HELP_PIECES; i++) {
+		for (unsigned i = 0; i < HELP_SLICES; i++) {
 			assert_int_equal(nr[i], round);
-			assert_int_equal(board->piece[i].got, round);
+			assert_int_equal(board->slice[i].got, round);
 			help_free(board, i);
 		}
 		done = round;
@@ -233,7 +233,7 @@ static void threads__each_piece_has_one_taker(void **state)
 	atomic_store(&over, true);
 	for (unsigned i = 0; i < HELPERS; i++)
 		pthread_join(thread[i], NULL);
-	assert_int_equal(mine + theirs, done * HELP_PIECES);
+	assert_int_equal(mine + theirs, done * HELP_SLICES);
 	assert_true(theirs > 0);
 }
 

@@ -620,7 +620,7 @@ def rule_nouns(house):
 # What a thing was called once: docs/architecture.md has the word of today.
 WORDS_GONE = re.compile(
     r"\b(?:\w*doom\w*|cc_told|pkt_told|nr_told|told_(?:b|ns|by|fds)|cc_beside|sub_comps|rx_give_up|tx_unref"
-    r"|heir|shy|wary|\w+_wary|astray|deafen|\w*verbs_note\w*|VERBS_NOTE\w*|local_notes?(?:_\w+)?|LOCAL_NOTES\w*|zc_notes?|auth_way|gx_hello_way|\w*verbs_ways?\w*|nr_ways|VERBS_WAYS\w*)\b")
+    r"|pkt_cuts?|cut_(?:get|part|number)|CUT_(?:PUT|GET|SERVE|TAKE)|help_piece|HELP_PIECES|PULL_PIECE_B|heir|shy|wary|\w+_wary|astray|deafen|\w*verbs_note\w*|VERBS_NOTE\w*|local_notes?(?:_\w+)?|LOCAL_NOTES\w*|zc_notes?|auth_way|gx_hello_way|\w*verbs_ways?\w*|nr_ways|VERBS_WAYS\w*)\b")
 PRODUCT_WORDS_GONE = re.compile(r"\b(?:told|told_\w+|\w+_told|(?:nr|is)_beside|inlined)\b")
 
 

@@ -285,7 +285,7 @@ static void help__is_not_awaited(void **state)
 	post_at(r->client.ep, GX_OP_SEND, r->buf, LONG_B, 3);
 	end_turn(&r->client);
 	end_turn(&r->server);
-	assert_int_equal(pulled_b(r), PULL_PIECE_B);
+	assert_int_equal(pulled_b(r), PULL_SLICE_B);
 	assert_int_equal(r->server.core->help.used, 0);
 	UNTIL(r, both_ended(r, 1));
 	assert_int_equal(r->client.nr_failed + r->server.nr_failed, 0);
@@ -294,7 +294,7 @@ static void help__is_not_awaited(void **state)
 /* Messages of many endpoints want more pieces than there are. */
 static void help__for_many_endpoints(void **state)
 {
-	enum { MANY = HELP_PIECES / PULL_AHEAD + 2 };
+	enum { MANY = HELP_SLICES / PULL_AHEAD + 2 };
 	struct rig *r = *state;
 	struct gx_ep *to[MANY] = {r->server.ep}, *from[MANY] = {r->client.ep};
 

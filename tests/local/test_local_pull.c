@@ -30,7 +30,7 @@
 #include "local/local_rig.h"
 
 #define OVER_B	(64u << 10) /* the default of gx_host_opts.pull_over_b */
-#define LONG_B	(4 * (uint64_t)PULL_PIECE_B)
+#define LONG_B	(4 * (uint64_t)PULL_SLICE_B)
 #define POISON	0x5b
 #define KILL_B	(64u << 20)
 #define KILL_MS 20000
@@ -193,8 +193,8 @@ static uint64_t over_b(const struct end *e)
 
 static void send__sizes_around_the_limit(void **state)
 {
-	static const uint64_t sizes[] = {OVER_B + 1,   OVER_B + 15,	 PULL_PIECE_B - 1,
-					 PULL_PIECE_B, PULL_PIECE_B + 1, 3 * PULL_PIECE_B + 4097,
+	static const uint64_t sizes[] = {OVER_B + 1,   OVER_B + 15,	 PULL_SLICE_B - 1,
+					 PULL_SLICE_B, PULL_SLICE_B + 1, 3 * PULL_SLICE_B + 4097,
 					 5u << 20};
 	struct rig *r = *state;
 	uint64_t bytes = 0;
@@ -313,7 +313,7 @@ static void put_get__of_registered_memory(void **state)
 /* Long and short sends of one tag meet the receives in the order of posting. */
 static void order__of_one_tag(void **state)
 {
-	static const uint64_t sizes[] = {LONG_B, 8, OVER_B + 1, OVER_B, PULL_PIECE_B + 3, 100};
+	static const uint64_t sizes[] = {LONG_B, 8, OVER_B + 1, OVER_B, PULL_SLICE_B + 3, 100};
 	struct rig *r = *state;
 	uint64_t at = 0;
 
@@ -347,17 +347,17 @@ static void turn__is_bounded(void **state)
 		post(&r->client, GX_OP_SEND, r->buf + i * LONG_B, LONG_B, i);
 	end_turn(&r->client);
 	end_turn(&r->server);
-	assert_int_equal(end_stat(&r->server, "pull_bytes"), PULL_PIECE_B);
+	assert_int_equal(end_stat(&r->server, "pull_bytes"), PULL_SLICE_B);
 	end_turn(&r->server);
-	assert_int_equal(end_stat(&r->server, "pull_bytes"), 2 * PULL_PIECE_B);
-	assert_memory_equal(r->server.base, r->buf, PULL_PIECE_B);
-	assert_memory_equal(r->server.base + LONG_B, r->buf + LONG_B, PULL_PIECE_B);
+	assert_int_equal(end_stat(&r->server, "pull_bytes"), 2 * PULL_SLICE_B);
+	assert_memory_equal(r->server.base, r->buf, PULL_SLICE_B);
+	assert_memory_equal(r->server.base + LONG_B, r->buf + LONG_B, PULL_SLICE_B);
 	UNTIL(r, both_ended(r, 2));
 	assert_memory_equal(r->server.base, r->buf, 2 * LONG_B);
 }
 
 #define MANY 5 /* endpoints: one more than PULL_TURN_B has pieces for */
-_Static_assert(PULL_TURN_B / PULL_PIECE_B == MANY - 1, "a turn leaves one of them out");
+_Static_assert(PULL_TURN_B / PULL_SLICE_B == MANY - 1, "a turn leaves one of them out");
 
 /* All endpoints of a core together read PULL_TURN_B in a turn, and none is left out for good. */
 static void turn__is_bounded_over_all_endpoints(void **state)
@@ -388,7 +388,7 @@ static void turn__is_bounded_over_all_endpoints(void **state)
 	UNTIL(r, both_ended(r, MANY));
 	assert_int_equal(r->client.nr_failed + r->server.nr_failed, 0);
 	assert_memory_equal(r->server.base, r->buf, MANY * LONG_B);
-	assert_int_equal(script.nr, MANY * LONG_B / PULL_PIECE_B);
+	assert_int_equal(script.nr, MANY * LONG_B / PULL_SLICE_B);
 }
 
 /* ---- The kernel says no ---- */
@@ -526,7 +526,7 @@ static void read__is_forbidden_later(void **state)
 static void read__is_forbidden_with_more_under_way(void **state)
 {
 	struct rig *r = *state;
-	uint64_t len = 2 * PULL_PIECE_B;
+	uint64_t len = 2 * PULL_SLICE_B;
 
 	for (unsigned i = 0; i < 4; i++) {
 		post(&r->server, GX_OP_RECV, r->server.base + i * len, len, i);
@@ -570,7 +570,7 @@ static void read__is_tried_again(void **state)
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(errs); i++) {
 		script = (struct script){.err = errs[i], .at = 1, .once = true};
 		send_good(r, LONG_B, 0);
-		assert_int_equal(script.nr, LONG_B / PULL_PIECE_B + 1);
+		assert_int_equal(script.nr, LONG_B / PULL_SLICE_B + 1);
 	}
 	assert_int_equal(pulls(r), GX_ARRAY_SIZE(errs));
 }
@@ -603,7 +603,7 @@ static void begin(struct rig *r, const struct gx_op *send)
 	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
 	end_turn(&r->client);
 	end_turn(&r->server);
-	assert_int_equal(end_stat(&r->server, "pull_bytes"), PULL_PIECE_B);
+	assert_int_equal(end_stat(&r->server, "pull_bytes"), PULL_SLICE_B);
 }
 
 /* The client's operation has ended with @err. The server reads no byte for good any more, however
@@ -614,7 +614,7 @@ static void ended(struct rig *r, int err)
 	assert_int_equal(r->client.status, err);
 	for (unsigned i = 0; i < 10; i++)
 		end_turn(&r->server);
-	assert_int_equal(end_stat(&r->server, "pull_bytes"), PULL_PIECE_B);
+	assert_int_equal(end_stat(&r->server, "pull_bytes"), PULL_SLICE_B);
 	UNTIL(r, r->server.nr_done == 1);
 	assert_int_equal(r->server.status, -ECANCELED);
 	assert_int_equal(pulls(r), 0);
@@ -687,7 +687,7 @@ static void receiver__cancels(void **state)
 	UNTIL(r, both_ended(r, 1));
 	assert_int_equal(r->server.status, -ECANCELED);
 	assert_int_equal(r->client.status, -ECANCELED);
-	assert_int_equal(end_stat(&r->server, "pull_bytes"), PULL_PIECE_B);
+	assert_int_equal(end_stat(&r->server, "pull_bytes"), PULL_SLICE_B);
 	r->client.nr_failed = r->server.nr_failed = 0;
 	send_good(r, LONG_B, 0);
 }

@@ -465,9 +465,9 @@ static const char *ep_out(const struct pkt_ep *e)
 	if (e->fetch.nr_staged || e->fetch.asked.stage.first != e->fetch.asked.stage.next ||
 	    e->fetch.lost.stage.first != e->fetch.lost.stage.next)
 		return "pinned buffers of a GPU's payload";
-	for (unsigned i = 0; i < CUT_USES; i++)
-		if (e->cuts.used[i])
-			return "cuts";
+	for (unsigned i = 0; i < PIECES_USES; i++)
+		if (e->pieces.used[i])
+			return "pieces";
 	return NULL;
 }
 

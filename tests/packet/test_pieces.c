@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments of lists that share packets: cut.c by itself, and puts and gets of lists over a simulated
+ * Segments of lists that share packets: pieces.c by itself, and puts and gets of lists over a simulated
  * network that loses, doubles, delays, corrupts and narrows. Then peers that lie.
  */
 #include "sim/sim_rig.h"
@@ -18,26 +18,26 @@
 
 static uint8_t near[ROOM + RIG_GUARD], want[FAR_B];
 static struct gx_seg segs[SEGS];
-static struct pkt_cuts cuts;
+static struct pkt_pieces_pool pool;
 
-/* ---- cut.c ---- */
+/* ---- pieces.c ---- */
 
-static void cut__reads_and_writes(void **state)
+static void pieces__reads_and_writes(void **state)
 {
 	static const uint32_t len[] = {1, 656, 3, 1024, 7, 64};
-	struct pkt_cut *cut = cut_get(&cuts, CUT_TAKE);
+	struct pkt_pieces *pieces = pieces_get(&pool, PIECES_TAKE);
 	char whole[1755], out[1755], in[6][1100];
 	uint32_t at = 0;
 
 	rig_fill(whole, sizeof(whole), 3);
 	for (unsigned i = 0; i < 6; i++)
-		cut_add(cut, in[i], len[i]);
-	assert_int_equal(cut->at[6], sizeof(whole));
+		pieces_add(pieces, in[i], len[i]);
+	assert_int_equal(pieces->at[6], sizeof(whole));
 	for (uint32_t n = 1; n < 300; n++)
 		for (uint32_t off = 0; off < sizeof(whole); off += 97) {
 			uint32_t some = GX_MIN(n, (uint32_t)sizeof(whole) - off);
 
-			cut_write(cut, off, some, whole + off);
+			pieces_write(pieces, off, some, whole + off);
 		}
 	for (unsigned i = 0; i < 6; at += len[i++])
 		assert_memory_equal(in[i], whole + at, len[i]);
@@ -45,34 +45,34 @@ static void cut__reads_and_writes(void **state)
 		uint32_t some = GX_MIN(at, 100u);
 
 		at -= some;
-		cut_read(cut, at, some, out + at);
+		pieces_read(pieces, at, some, out + at);
 	}
 	assert_memory_equal(out, whole, sizeof(whole));
-	cut_put(&cuts, cut);
-	assert_int_equal(cuts.used[CUT_TAKE], 0);
+	pieces_put(&pool, pieces);
+	assert_int_equal(pool.used[PIECES_TAKE], 0);
 }
 
-static void cut__uses_are_apart(void **state)
+static void pieces__uses_are_apart(void **state)
 {
-	struct pkt_cut *all[CUT_USES][PKT_CUTS];
+	struct pkt_pieces *all[PIECES_USES][PKT_PIECES];
 	uint16_t number;
 
-	assert_int_equal(cut_number(&cuts, NULL), 0);
-	for (unsigned use = 0; use < CUT_USES; use++) {
-		for (unsigned i = 0; i < PKT_CUTS; i++) {
-			all[use][i] = cut_get(&cuts, use);
+	assert_int_equal(pieces_number(&pool, NULL), 0);
+	for (unsigned use = 0; use < PIECES_USES; use++) {
+		for (unsigned i = 0; i < PKT_PIECES; i++) {
+			all[use][i] = pieces_get(&pool, use);
 			assert_non_null(all[use][i]);
-			number = cut_number(&cuts, all[use][i]);
-			assert_ptr_equal(cut_of(&cuts, number), all[use][i]);
-			assert_true(cut_is(number, use));
-			assert_false(cut_is(number, (use + 1) % CUT_USES));
+			number = pieces_number(&pool, all[use][i]);
+			assert_ptr_equal(pieces_of(&pool, number), all[use][i]);
+			assert_true(pieces_is(number, use));
+			assert_false(pieces_is(number, (use + 1) % PIECES_USES));
 		}
-		assert_null(cut_get(&cuts, use));
+		assert_null(pieces_get(&pool, use));
 	}
-	cut_put(&cuts, all[CUT_GET][7]);
-	assert_null(cut_get(&cuts, CUT_PUT));
-	assert_ptr_equal(cut_get(&cuts, CUT_GET), all[CUT_GET][7]);
-	memset(&cuts, 0, sizeof(cuts));
+	pieces_put(&pool, all[PIECES_GET][7]);
+	assert_null(pieces_get(&pool, PIECES_PUT));
+	assert_ptr_equal(pieces_get(&pool, PIECES_GET), all[PIECES_GET][7]);
+	memset(&pool, 0, sizeof(pool));
 }
 
 /* ---- lists ---- */
@@ -540,7 +540,7 @@ static void peer__too_many_lists(void **state)
 {
 	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 3}, .mem_b = FAR_B});
 
-	for (unsigned i = 0; i < PKT_CUTS; i++)
+	for (unsigned i = 0; i < PKT_PIECES; i++)
 		claim_list(r, 2, 700);
 	rig_pass(r, MS);
 	assert_int_equal(atomic_load(&r->ep[1][0]->fault), 0);
@@ -560,7 +560,7 @@ static void peer__list_of_nothing(void **state)
 	rig_pass(r, MS);
 	assert_true(rig_stat(r, 1, "rx_bad") > bad);
 	assert_int_equal(rig_ep(r, 1, 0)->rx.nr_in, 0);
-	assert_int_equal(rig_ep(r, 1, 0)->cuts.used[CUT_TAKE], 0);
+	assert_int_equal(rig_ep(r, 1, 0)->pieces.used[PIECES_TAKE], 0);
 	rig_close(r);
 }
 
@@ -605,8 +605,8 @@ static void peer__answers_otherwise(void **state)
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
-		rig_test(cut__reads_and_writes),
-		rig_test(cut__uses_are_apart),
+		rig_test(pieces__reads_and_writes),
+		rig_test(pieces__uses_are_apart),
 		rig_test(list__put),
 		rig_test(list__get),
 		rig_test(list__put_gpu),
@@ -623,5 +623,5 @@ int main(int argc, char *argv[])
 		rig_test(peer__answers_otherwise),
 	};
 
-	return rig_run("cut", tests, GX_ARRAY_SIZE(tests), argc, argv);
+	return rig_run("pieces", tests, GX_ARRAY_SIZE(tests), argc, argv);
 }

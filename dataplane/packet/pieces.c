@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of a message in pieces; see pieces.h. Runs on the polling core.
+ */
+#include "packet/pieces.h"
+
+struct pkt_pieces *pieces_get(struct pkt_pieces_pool *c, enum pieces_use use)
+{
+	struct pkt_pieces *pieces;
+	uint32_t free = ~c->used[use];
+
+	_Static_assert(PKT_PIECES == 32, "a bit each");
+	if (!free)
+		return NULL;
+	c->used[use] |= free & -free;
+	pieces = &c->pieces[use * PKT_PIECES + (unsigned)__builtin_ctz(free)];
+	pieces->nr = pieces->last = pieces->at[0] = 0;
+	return pieces;
+}
+
+void pieces_put(struct pkt_pieces_pool *c, const struct pkt_pieces *pieces)
+{
+	uint32_t i = (uint32_t)(pieces - c->pieces);
+
+	c->used[i / PKT_PIECES] &= ~(1u << i % PKT_PIECES);
+}
+
+char *pieces_find(struct pkt_pieces *pieces, uint64_t off, uint32_t *len)
+{
+	uint32_t i = off < pieces->at[pieces->last] ? 0 : pieces->last;
+
+	while (off >= pieces->at[i + 1])
+		i++;
+	pieces->last = i;
+	*len = GX_MIN(*len, pieces->at[i + 1] - (uint32_t)off);
+	return pieces->p[i] + (off - pieces->at[i]);
+}
+
+void pieces_read(struct pkt_pieces *pieces, uint64_t off, uint32_t len, char *to)
+{
+	while (len) {
+		uint32_t part = len;
+		const char *p = pieces_find(pieces, off, &part);
+
+		gx_copy(to, p, part);
+		to += part;
+		off += part;
+		len -= part;
+	}
+}
+
+void pieces_write(struct pkt_pieces *pieces, uint64_t off, uint32_t len, const char *from)
+{
+	while (len) {
+		uint32_t part = len;
+		char *p = pieces_find(pieces, off, &part);
+
+		gx_copy(p, from, part);
+		from += part;
+		off += part;
+		len -= part;
+	}
+}

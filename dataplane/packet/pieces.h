@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of a message that lies in many pieces: the message's bytes are those of the pieces, one
+ * after the other. A put of many segments has its source so, and the message that it becomes its
+ * destination; a get the other way round. Owner: poll core.
+ */
+#ifndef GX_PIECES_H
+#define GX_PIECES_H
+
+#include "gx_internal/wire.h"
+
+#define PKT_PIECES 32 /* of each use, in an endpoint */
+
+/* No use takes from another. So an end that has fewer than PKT_PIECES puts under way knows that the peer
+ * has a place for one more. */
+enum pieces_use {
+	PIECES_PUT,   /* our put: its source */
+	PIECES_GET,   /* our get: its destination */
+	PIECES_SERVE, /* the peer's get: its source */
+	PIECES_TAKE,  /* the peer's put: its destination */
+	PIECES_USES
+};
+
+struct pkt_pieces {
+	uint32_t nr;
+	uint32_t last; /* piece looked at last */
+	uint32_t at[GX_WIRE_SEGS +
+		    1]; /* of each piece in the message; after the last one: its length */
+	char *p[GX_WIRE_SEGS];
+};
+
+struct pkt_pieces_pool {
+	uint32_t used[PIECES_USES]; /* bit i: .pieces[use * PKT_PIECES + i] */
+	struct pkt_pieces pieces[PIECES_USES * PKT_PIECES];
+};
+
+struct pkt_pieces *pieces_get(struct pkt_pieces_pool *c,
+			      enum pieces_use use); /* NULL: all are in use */
+void pieces_put(struct pkt_pieces_pool *c, const struct pkt_pieces *pieces);
+/** pieces_number() - From 1 on; pieces_of() finds it again. */
+static inline uint16_t pieces_number(const struct pkt_pieces_pool *c,
+				     const struct pkt_pieces *pieces)
+{
+	return (uint16_t)(pieces ? 1 + (pieces - c->pieces) : 0);
+}
+static inline struct pkt_pieces *pieces_of(struct pkt_pieces_pool *c, uint16_t number)
+{
+	return &c->pieces[number - 1];
+}
+static inline bool pieces_is(uint16_t number, enum pieces_use use)
+{
+	return (number - 1u) / PKT_PIECES == use;
+}
+static inline void pieces_add(struct pkt_pieces *pieces, char *p, uint32_t len)
+{
+	pieces->p[pieces->nr] = p;
+	pieces->at[pieces->nr + 1] = pieces->at[pieces->nr] + len;
+	pieces->nr++;
+}
+/** pieces_find() - Where the message's byte @off lies. *@len: to the end of its piece, if that is less. */
+char *pieces_find(struct pkt_pieces *pieces, uint64_t off, uint32_t *len);
+/* The @len bytes at @off of the message. */
+void pieces_read(struct pkt_pieces *pieces, uint64_t off, uint32_t len, char *to);
+void pieces_write(struct pkt_pieces *pieces, uint64_t off, uint32_t len, const char *from);
+
+#endif
