@@ -519,7 +519,14 @@ static inline struct gx_comp *core_comp_next(struct gx_core *core)
 {
 	return &core->comps[core->comp_head % GX_COMPS_MAX];
 }
-/** core_note() - A hidden immediate (OP_HIDDEN) has come to @ep. */
+/* An immediate of the peer, whose put has landed. .hidden: OP_HIDDEN, so it is for core_note(). */
+struct core_imm {
+	uint64_t token, off, len, imm;
+	bool hidden;
+};
+/** core_imm() - Its GX_COMP_NOTIFY. Return: false: there is no room, so again in a later turn.
+ * core_note(): a hidden one has come to @ep. In list/note.c. */
+bool core_imm(struct gx_ep *ep, const struct core_imm *in);
 void core_note(struct gx_ep *ep, uint64_t word);
 /* Where the completions of an operation go; its link keeps it with the operation. NULL: to the ring
  * of the core, for gx_poll() of its queue. Else to comp(), on the core. owner: the poster of the operation; it
@@ -563,6 +570,11 @@ static inline unsigned core_comps(uint32_t flags)
 {
 	return 1 + !!(flags & GX_OP_LOCAL);
 }
+/* A link has taken an operation with @flags. */
+static inline void core_began(struct gx_core *core, uint32_t flags)
+{
+	core->comps_due += core_comps(flags);
+}
 /* The same of one that was not checked for what its kind passes over. */
 static inline unsigned core_op_comps(const struct gx_op *op)
 {
@@ -578,6 +590,12 @@ static inline void core_report(const struct core_end *end)
 		gx_stat_add(&end->ep->core->loop.stats, GX_STAT_MSGS_FAILED, 1);
 	if (end->status || !(end->flags & GX_OP_SILENT))
 		core_tell(end, GX_COMP_DONE);
+}
+/* The end of one that core_began() counts. */
+static inline void core_ended(const struct core_end *end)
+{
+	end->ep->core->comps_due -= core_comps(end->flags);
+	core_report(end);
 }
 
 /* -- devices, device.c -- */

@@ -434,6 +434,24 @@ void core_note(struct gx_ep *ep, uint64_t word)
 		note_take(ep->core, ep->notes, word);
 }
 
+bool core_imm(struct gx_ep *ep, const struct core_imm *in)
+{
+	if (gx_unlikely(in->hidden)) {
+		core_note(ep, in->imm);
+		return true;
+	}
+	if (!core_comp_room(ep->core))
+		return false;
+	core_comp(ep->core, &(struct gx_comp){.kind = GX_COMP_NOTIFY,
+					      .op = GX_OP_PUT,
+					      .ep = ep,
+					      .len = in->len,
+					      .imm = in->imm,
+					      .token = in->token,
+					      .off = in->off});
+	return true;
+}
+
 void notes_fail(struct gx_ep *ep)
 {
 	struct notes **at = &ep->core->notes.turn, *n = ep->notes;

@@ -15,14 +15,14 @@
 
 void local_op_report(struct local_ep *e, const struct local_op *op)
 {
-	core_report(&(struct core_end){.ep = &e->pkt.ep,
-				       .route = op->route,
-				       .op = op->kind,
-				       .status = op->status,
-				       .flags = op->flags,
-				       .user = op->user,
-				       .len = op->status ? 0 : op->len,
-				       .tag = op->tag});
+	core_ended(&(struct core_end){.ep = &e->pkt.ep,
+				      .route = op->route,
+				      .op = op->kind,
+				      .status = op->status,
+				      .flags = op->flags,
+				      .user = op->user,
+				      .len = op->status ? 0 : op->len,
+				      .tag = op->tag});
 	/* Pairs with the acquire in local_keys_tick(): no byte of the mapping is touched any more. */
 	if (op->key)
 		atomic_fetch_sub_explicit(&op->key->users, 1, memory_order_release);
@@ -104,13 +104,11 @@ static bool ops_turn(struct local_ep *e)
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
 		uint64_t before = op->done_b;
 
-		e->pkt.ep.core->comps_due -= core_comps(op->flags);
 		if (op_slice(e, op)) {
 			e->head++;
 			worked = true;
 			continue;
 		}
-		e->pkt.ep.core->comps_due += core_comps(op->flags);
 		worked |= op->done_b != before;
 		waits |= op->done_b == op->len;
 		e->ops[e->tail++ % LOCAL_OPS] = *op;
@@ -212,9 +210,7 @@ static bool dma_turn(struct local_ep *e, uint64_t now_ns)
 		}
 		if (!dma_has_ended(e, op))
 			continue;
-		e->pkt.ep.core->comps_due -= core_comps(op->flags);
 		if (!op_end(e, op)) { /* the peer's ring is full */
-			e->pkt.ep.core->comps_due += core_comps(op->flags);
 			e->waits = true;
 			continue;
 		}
@@ -232,7 +228,6 @@ bool local_dma_drain(struct local_ep *e)
 
 		if (op->begun && !dma_has_ended(e, op))
 			continue;
-		e->pkt.ep.core->comps_due -= core_comps(op->flags);
 		op->status = op->status ? op->status : e->fail_err;
 		local_op_report(e, op);
 		*op = e->dma[--e->nr_dma];
@@ -296,7 +291,6 @@ void local_ops_fail(struct local_ep *e)
 	for (; e->head != e->tail; e->head++) {
 		struct local_op *op = &e->ops[e->head % LOCAL_OPS];
 
-		e->pkt.ep.core->comps_due -= core_comps(op->flags);
 		op->status = op->status ? op->status : e->fail_err;
 		local_op_report(e, op);
 	}

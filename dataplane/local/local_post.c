@@ -148,7 +148,7 @@ static int post_dma(struct local_ep *e, const struct gx_op *user, struct local_m
 	op->pair = op_pair(e, user, m);
 	e->nr_dma++;
 	e->link->nr_dma++;
-	e->pkt.ep.core->comps_due += core_comps(op->flags);
+	core_began(e->pkt.ep.core, op->flags);
 	if (op->deadline_ns)
 		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
 	local_dma_begin(e, op, e->pkt.ep.core->now_ns);
@@ -198,7 +198,7 @@ int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *rout
 		return -EAGAIN;
 	op = &e->ops[e->tail++ % LOCAL_OPS];
 	op_fill(op, user, route, m, theirs);
-	ep->core->comps_due += core_comps(op->flags);
+	core_began(ep->core, op->flags);
 	if (op->deadline_ns)
 		e->deadline_ns = GX_MIN(e->deadline_ns, op->deadline_ns);
 	return 0;

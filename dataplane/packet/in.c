@@ -116,21 +116,12 @@ static void in_op_end(struct pkt_ep *e, struct in_msg *m, int status)
 
 static bool in_deliver(struct pkt_ep *e, struct in_msg *m)
 {
-	if (gx_unlikely(m->hidden) && m->op == PKT_NONE) {
-		core_note(&e->ep, m->imm);
-	} else if (m->imm_set && m->op == PKT_NONE) {
-		struct gx_comp comp = {.kind = GX_COMP_NOTIFY,
-				       .op = GX_OP_PUT,
-				       .ep = &e->ep,
-				       .len = m->len,
-				       .imm = m->imm,
-				       .token = m->token,
-				       .off = m->off};
+	if (m->imm_set && m->op == PKT_NONE) {
+		const struct core_imm imm = {m->token, m->off, m->len, m->imm, m->hidden};
 
-		if (!core_comp_room(e->ep.core))
+		if (!core_imm(&e->ep, &imm))
 			return false;
-		core_comp(e->ep.core, &comp);
-		if (e->ack.hold == ACK_HOLD_NO)
+		if (!m->hidden && e->ack.hold == ACK_HOLD_NO)
 			e->ack.hold = ACK_HOLD_ASKED;
 	}
 	if (m->leased && m->op != PKT_NONE)

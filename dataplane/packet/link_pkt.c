@@ -123,7 +123,7 @@ static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_pieces
 	op_fill(e, op, user, route);
 	op->pieces = pieces;
 	op->segs = segs;
-	ep->core->comps_due += op_comps(op);
+	core_began(ep->core, op->flags);
 	if (op->deadline_ns && op->deadline_ns < e->timer.deadline_ns)
 		e->timer.deadline_ns = op->deadline_ns;
 	if (op->kind == GX_OP_PUT)
@@ -135,7 +135,7 @@ static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_pieces
 	else
 		ret = post_get(e, i);
 	if (ret) {
-		ep->core->comps_due -= op_comps(op);
+		ep->core->comps_due -= core_comps(op->flags);
 		op_free(e, i);
 	}
 	return ret;

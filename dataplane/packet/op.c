@@ -82,11 +82,6 @@ void op_unlist(struct pkt_ep *e, uint32_t i)
 	}
 }
 
-unsigned op_comps(const struct pkt_op *op)
-{
-	return op->internal ? 0 : core_comps(op->flags);
-}
-
 static struct core_end op_end(struct pkt_ep *e, const struct pkt_op *op, int status, uint64_t len)
 {
 	return (struct core_end){.ep = &e->ep,
@@ -110,9 +105,8 @@ void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len)
 	GX_PROBE(op_done, e, i, status, len);
 	if (status && op->by == BY_PULL)
 		pull_take_back(e, op); /* before the caller has the memory again */
-	e->ep.core->comps_due -= op_comps(op);
 	if (!op->internal)
-		core_report(&end);
+		core_ended(&end);
 }
 
 /* The buffer and the segments go back to the user, so a record that goes out later, or once more, must

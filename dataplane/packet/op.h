@@ -9,7 +9,6 @@
 
 uint32_t op_alloc(struct pkt_ep *e); /* QUEUED, in no list; PKT_NONE: all are in use */
 void op_free(struct pkt_ep *e, uint32_t i);
-unsigned op_comps(const struct pkt_op *op); /* completions that it may still report */
 void op_complete(struct pkt_ep *e, uint32_t i, int status, uint64_t len); /* reports it once */
 /* Completes and frees it; ENDED while packets reference it. */
 void op_finish(struct pkt_ep *e, uint32_t i, int status, uint64_t len);

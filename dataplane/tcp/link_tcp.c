@@ -115,12 +115,12 @@ static int tcp_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route 
 		return -EAGAIN;
 	op = &e->ops[i];
 	op_fill(e, op, user, route);
-	ep->core->comps_due += tcp_op_comps(op);
+	core_began(ep->core, op->flags);
 	if (user->deadline_ns)
 		e->timer.deadline_ns = GX_MIN(e->timer.deadline_ns, user->deadline_ns);
 	ret = op_start(e, i);
 	if (ret) {
-		ep->core->comps_due -= tcp_op_comps(op);
+		ep->core->comps_due -= core_comps(op->flags);
 		tcp_op_free(e, i);
 	}
 	return ret;

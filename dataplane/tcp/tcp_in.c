@@ -118,21 +118,10 @@ void tcp_in_refuse(struct tcp_ep *e, struct tcp_in *m, int err)
 /* False: there is no room for the completion. */
 static bool in_deliver(struct tcp_ep *e, struct tcp_in *m)
 {
-	if (gx_unlikely(m->hidden) && m->op == TCP_NONE) {
-		core_note(&e->ep, m->imm);
-	} else if (m->imm_set && m->op == TCP_NONE) {
-		struct gx_comp comp = {.kind = GX_COMP_NOTIFY,
-				       .op = GX_OP_PUT,
-				       .ep = &e->ep,
-				       .len = m->len,
-				       .imm = m->imm,
-				       .token = m->token,
-				       .off = m->off};
+	const struct core_imm imm = {m->token, m->off, m->len, m->imm, m->hidden};
 
-		if (!core_comp_room(e->ep.core))
-			return false;
-		core_comp(e->ep.core, &comp);
-	}
+	if (m->imm_set && m->op == TCP_NONE && !core_imm(&e->ep, &imm))
+		return false;
 	if (m->leased && m->op != TCP_NONE)
 		in_op_wait(e, m);
 	in_op_end(e, m, 0);

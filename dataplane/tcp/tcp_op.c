@@ -183,11 +183,6 @@ void tcp_op_free(struct tcp_ep *e, uint32_t i)
 	e->nr_ops--;
 }
 
-unsigned tcp_op_comps(const struct tcp_op *op)
-{
-	return op->internal ? 0 : core_comps(op->flags);
-}
-
 void tcp_op_complete(struct tcp_ep *e, uint32_t i, int status, uint64_t len)
 {
 	struct tcp_op *op = &e->ops[i];
@@ -203,9 +198,8 @@ void tcp_op_complete(struct tcp_ep *e, uint32_t i, int status, uint64_t len)
 	if (op->reported)
 		return;
 	op->reported = true;
-	e->ep.core->comps_due -= tcp_op_comps(op);
 	if (!op->internal)
-		core_report(&end);
+		core_ended(&end);
 }
 
 void tcp_op_finish(struct tcp_ep *e, uint32_t i, int status, uint64_t len)

@@ -38,7 +38,6 @@ void tcp_tell_gauge(struct tcp_ep *e);
 void tcp_op_unlist(struct tcp_ep *e, uint32_t i);
 uint32_t tcp_op_alloc(struct tcp_ep *e); /* TCP_NONE: none is free */
 void tcp_op_free(struct tcp_ep *e, uint32_t i);
-unsigned tcp_op_comps(const struct tcp_op *op); /* completions that it may still produce */
 void tcp_op_complete(struct tcp_ep *e, uint32_t i, int status, uint64_t len);
 void tcp_op_finish(struct tcp_ep *e, uint32_t i, int status, uint64_t len); /* and free it */
 void tcp_op_pad(struct tcp_ep *e, uint32_t i); /* its queued frames are void from now on */

@@ -68,25 +68,16 @@ static void imm_bad(struct verbs_lane *l)
 /* All immediates of a put are here. */
 static void imm_tell(struct verbs_lane *l, const struct verbs_imm *n)
 {
-	struct gx_comp comp = {.kind = GX_COMP_NOTIFY,
-			       .op = GX_OP_PUT,
-			       .ep = l->ep,
-			       .len = n->len,
-			       .imm = n->imm,
-			       .token = n->token,
-			       .off = n->off};
+	const struct core_imm imm = {n->token, n->off, n->len, n->imm,
+				     n->token & CORE_TOKEN_HIDDEN};
 	struct gx_mem *mem;
 
-	if (gx_unlikely(n->token & CORE_TOKEN_HIDDEN)) {
-		core_note(l->ep, n->imm);
-		return;
-	}
-	if (core_region(l->ep, n->token, GX_ACCESS_PUT, n->off, n->len, &mem)) {
+	if (!imm.hidden && core_region(l->ep, n->token, GX_ACCESS_PUT, n->off, n->len, &mem)) {
 		imm_bad(l); /* freed meanwhile, or the peer lies */
 		return;
 	}
 	gx_stat_add(&l->core->loop.stats, GX_STAT_MSGS_RX, 1);
-	core_comp(l->core, &comp);
+	core_imm(l->ep, &imm); /* there is room: comp_room() */
 }
 
 static void imm_part(struct verbs_lane *l, const struct verbs_imm *n)
@@ -425,7 +416,7 @@ static bool comp_room(const struct verbs_lane *l)
 
 	if (l->fail_err)
 		return true;
-	return core->comp_head - tail + core->comps_due + CQ_BURST <= GX_COMPS_MAX;
+	return core->comp_head - tail + core->comps_due + CQ_BURST + 2 <= GX_COMPS_MAX;
 }
 
 /* The control thread gave it up before everything came back: nothing more will come. */

@@ -78,7 +78,7 @@ static inline int op_begin(struct verbs_lane *l, const struct gx_op *user, struc
 	op->is_inline = is_inline;
 	op->paths = paths;
 	l->nr_ops++;
-	l->core->comps_due += core_comps(op->flags);
+	core_began(l->core, op->flags);
 	if (op->deadline_ns)
 		l->deadline_ns = GX_MIN(l->deadline_ns, op->deadline_ns);
 	tx_first(l, op);

@@ -12,14 +12,14 @@
 
 static void op_report(const struct verbs_lane *l, const struct verbs_op *op)
 {
-	core_report(&(struct core_end){.ep = l->ep,
-				       .route = op->route,
-				       .op = (enum gx_op_kind)op->kind,
-				       .status = op->status,
-				       .flags = op->flags,
-				       .user = op->user,
-				       .len = op->status ? 0 : op->len,
-				       .tag = op->tag});
+	core_ended(&(struct core_end){.ep = l->ep,
+				      .route = op->route,
+				      .op = (enum gx_op_kind)op->kind,
+				      .status = op->status,
+				      .flags = op->flags,
+				      .user = op->user,
+				      .len = op->status ? 0 : op->len,
+				      .tag = op->tag});
 }
 
 static void op_count(struct verbs_lane *l, const struct verbs_op *op)
@@ -41,7 +41,6 @@ void op_try_end(struct verbs_lane *l, struct verbs_op *op)
 		l->seq_busy[op->tell.seq % VERBS_SEQS] = false;
 	l->free[l->nr_free++] = (uint16_t)(op - l->op);
 	l->nr_ops--;
-	l->core->comps_due -= core_comps(op->flags);
 	op_count(l, op);
 	op_report(l, op);
 }

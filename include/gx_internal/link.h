@@ -239,15 +239,15 @@ struct gx_link_seg {
  *
  * - core.start(): gx_loop_add() of one poller for all its endpoints, which sets core->now_ns to the
  *   time of the turn before all else, and core_dropper_add().
- * - post(): no place without core_post_room(). comps_due grows by core_comps() of the flags that
- *   the kind knows (GX_OP_LOCAL is of PUT and SEND), and core_use() names the memory.
- * - The end of an operation, once: comps_due shrinks by as much, core_unuse(), then core_report().
- *   An operation that ended early may keep its place until the peer has answered.
+ * - post(): no place without core_post_room(). core_began() with the flags that the kind knows
+ *   (GX_OP_LOCAL is of PUT and SEND), and core_use() names the memory.
+ * - The end of an operation, once: core_unuse(), then core_ended(). An operation that ended early may
+ *   keep its place until the peer has answered.
  * - A put that comes in: core_region() with GX_ACCESS_PUT; the reason goes back to the sender. When
- *   all its bytes are visible: with OP_HIDDEN in the sender's flags core_note(); with GX_OP_IMM
- *   core_comp() of a GX_COMP_NOTIFY, if core_comp_room(), else later. Notes and lists are made of
- *   such puts, so OP_HIDDEN must travel. Then the sender is told. A get: core_region() with
- *   GX_ACCESS_GET, and again after the last byte was read if the region has .until_ns.
+ *   all its bytes are visible, and the sender's flags have GX_OP_IMM: core_imm(), until it is true.
+ *   Notes and lists are made of such puts, so OP_HIDDEN must travel. Then the sender hears of it. A
+ *   get: core_region() with GX_ACCESS_GET, and again after the last byte was read if the region has
+ *   .until_ns.
  * - The dropper: live operations whose memory mem_is_dead() end with -ECANCELED; messages of the
  *   peer into such memory with -ESTALE. drop_hold() for memory that a device still touches.
  * - Faults: .fault takes the first -errno (release), and the control thread ends the connection. A

@@ -577,6 +577,33 @@ static void imm__credit_waits_for_room(void **state)
 	rig_free(r);
 }
 
+/* The ring of completions has room for a burst of immediates, or for less: none of them is lost. */
+static void imm__burst_to_a_full_ring(void **state)
+{
+	enum { BURST = 16, MANY = 2 * BURST };
+	struct rig *r = rig_new(1);
+	struct gx_op op = put_imm(&r->a, 0, 8, 1);
+	struct gx_core *core = r->b.core;
+
+	for (unsigned i = 0; i < MANY; i++)
+		post(&r->a, &op);
+	for (unsigned i = 0; i < 64; i++) {
+		verbs_lane_turn(r->a.lane, ++r->now_ns);
+		script_run();
+	}
+	for (unsigned room = 0; room < MANY; room++) {
+		uint32_t before = core->comp_head;
+
+		core->comps_due += GX_COMPS_MAX - room; /* as if so many were under way */
+		verbs_lane_turn(r->b.lane, ++r->now_ns);
+		core->comps_due -= GX_COMPS_MAX - room;
+		assert_true(core->comp_head - before <= room);
+		take(&r->b);
+	}
+	UNTIL(r, r->b.nr_notify == MANY && r->a.nr_done == MANY);
+	rig_free(r);
+}
+
 static void imm__receives_are_posted_again(void **state)
 {
 	struct rig *r = rig_new(2);
@@ -2169,6 +2196,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(put__ops_full),
 	cmocka_unit_test(imm__credit),
 	cmocka_unit_test(imm__credit_waits_for_room),
+	cmocka_unit_test(imm__burst_to_a_full_ring),
 	cmocka_unit_test(imm__receives_are_posted_again),
 	cmocka_unit_test(put__device_is_lazy),
 	cmocka_unit_test(put__largest_request),
