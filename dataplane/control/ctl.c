@@ -24,6 +24,7 @@
 #define CTL_CLOSE_NS	   200000000ull /* for last frames when the context closes */
 #define CTL_SETTLE_TRIES   3000		/* each takes 1 ms */
 #define CTL_SETTLE_WAIT_NS 1000000
+#define LISTEN_TRIES	   16 /* free ports, that one of several addresses may not have */
 
 /* ---- The tick ---- */
 
@@ -324,9 +325,9 @@ static int listen_port(int fd)
 					      : ((struct sockaddr_in *)&sa)->sin_port);
 }
 
-/* @opts: NULL: for gx_listen() */
+/* @opts: NULL: for gx_listen(). *head: of the first address; NULL: this is it. */
 static int listen_start(struct ctl *ctl, int fd, const struct gx_listen_opts *opts,
-			struct gx_listener **out)
+			struct gx_listener **head)
 {
 	struct gx_listener *l = calloc(1, sizeof(*l));
 	int ret;
@@ -346,8 +347,10 @@ static int listen_start(struct ctl *ctl, int fd, const struct gx_listen_opts *op
 		l->data_len = (uint8_t)opts->data_len;
 		if (l->data_len)
 			memcpy(l->data, opts->data, l->data_len);
-		*out = l; /* before a callback can ask whose it is */
 	}
+	if (!*head)
+		*head = l; /* before a callback can ask whose it is */
+	l->head = *head;
 	ret = ctl_listener_start(ctl, l);
 	return ret ? gx_fail(ret, "cannot listen: %s", strerror(-ret)) : 0;
 }
@@ -387,40 +390,96 @@ static int listen_unix(struct gx *gx)
 		       strerror(-ret));
 }
 
+/* The sockets of one gx_listen(). */
+struct listen_socks {
+	int fd[CTL_ADDRS_MAX];
+	int nr, port;
+	bool far; /* one is not on loopback */
+};
+
+static void listen_socks_close(struct listen_socks *s)
+{
+	while (s->nr)
+		gx_fd_close(s->fd[--s->nr]);
+}
+
+static void addr_port_set(struct ctl_addr *a, int port)
+{
+	((struct sockaddr_in *)&a->sa)->sin_port = htons((uint16_t)port); /* IPv6: the same place */
+}
+
+/* All addresses listen at one port, the first one's. An address that is not of this host is left out, if
+ * another one is. Return: 0, -errno with gx_error(), which names the address. */
+static int listen_all(struct ctl_addr a[], int n, struct listen_socks *s)
+{
+	char name[96], left_out[96] = "";
+	int fd = -EINVAL;
+
+	for (int i = 0; i < n; i++) {
+		if (s->nr)
+			addr_port_set(&a[i], s->port);
+		ctl_addr_name(&a[i].sa, name, sizeof(name));
+		fd = listen_socket(&a[i]);
+		if ((fd == -EADDRNOTAVAIL || fd == -EAFNOSUPPORT) && (s->nr || i + 1 < n)) {
+			strcpy(left_out, name);
+			continue;
+		}
+		if (fd >= 0 && !s->nr)
+			s->port = listen_port(fd);
+		if (fd < 0 || s->port < 0)
+			return listen_fail(fd < 0 ? fd : s->port, name);
+		s->fd[s->nr++] = fd;
+		s->far |= !ctl_addr_is_loopback(&a[i].sa);
+	}
+	if (left_out[0])
+		gx_warn("no interface of this host has %s: it listens at its other address%s",
+			left_out, s->nr > 1 ? "es" : "");
+	return s->nr ? 0 : listen_fail(fd, name);
+}
+
+/* Without a number the port is one that is free at the first address, and perhaps not at the others. */
+static int listen_open(const char *addr, struct listen_socks *s)
+{
+	struct ctl_addr a[CTL_ADDRS_MAX];
+	int n = ctl_addr_resolve(addr, true, CTL_NAME_NS, a), ret = n < 0 ? n : -EADDRINUSE;
+	bool any = n > 0 && !((struct sockaddr_in *)&a[0].sa)->sin_port;
+
+	for (unsigned i = 0; i < LISTEN_TRIES && ret == -EADDRINUSE && (any || !i); i++) {
+		listen_socks_close(s);
+		for (int k = 0; k < n && any; k++)
+			addr_port_set(&a[k], 0);
+		ret = listen_all(a, n, s);
+	}
+	return ret;
+}
+
 int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts *opts,
 		    struct gx_listener **out)
 {
-	struct ctl_addr addrs[CTL_ADDRS_MAX];
-	int n = ctl_addr_resolve(addr, true, addrs), fd = -EINVAL, port, ret, i;
+	struct gx_listener *head = NULL;
+	struct listen_socks s = {.nr = 0};
+	int ret = listen_fds_check(), i = 0;
 
-	if (n < 0)
-		return n;
-	ret = listen_fds_check();
-	if (ret)
-		return ret;
-	for (i = 0; i < n; i++) {
-		fd = listen_socket(&addrs[i]);
-		if (fd >= 0)
-			break;
-	}
-	if (fd < 0)
-		return listen_fail(fd, addr);
-	port = listen_port(fd);
-	if (port < 0) {
-		gx_fd_close(fd);
-		return listen_fail(port, addr);
-	}
-	if (!ctl_addr_is_loopback(&addrs[i].sa) && !gx->opts.insecure && !auth_serves(gx))
+	if (opts)
+		*out = NULL;
+	if (!ret)
+		ret = listen_open(addr, &s);
+	if (!ret && s.far && !gx->opts.insecure && !auth_serves(gx))
 		gx_warn("listening at %s, but only peers on this host's loopback are served: this end "
 			"has no keys (gx_auth_opts.key_files); set gx_opts.insecure to serve others in "
 			"clear",
 			addr);
-	ret = listen_unix(gx);
-	if (ret)
-		gx_fd_close(fd);
-	else
-		ret = listen_start(gx->ctl, fd, opts, out);
-	return ret ? ret : port;
+	if (!ret)
+		ret = listen_unix(gx);
+	if (ret) {
+		listen_socks_close(&s);
+		return ret;
+	}
+	for (; i < s.nr && !ret; i++)
+		ret = listen_start(gx->ctl, s.fd[i], opts, opts ? out : &head);
+	while (i < s.nr)
+		gx_fd_close(s.fd[i++]);
+	return ret ? ret : s.port;
 }
 
 void ctl_listen_stop(struct gx *gx)
@@ -444,11 +503,14 @@ static int listener_end_run(void *arg)
 {
 	struct listener_end *end = arg;
 
-	if (!end->begun)
-		listener_close(end->l);
+	for (struct gx_listener *l = end->ctl->listeners, *next; l && !end->begun; l = next) {
+		next = l->next;
+		if (l->head == end->l)
+			listener_close(l);
+	}
 	end->begun = true;
 	for (const struct gx_listener *l = end->ctl->listeners; l; l = l->next)
-		if (l == end->l && l->closing)
+		if (l->head == end->l && l->closing)
 			return 1;
 	return 0;
 }
@@ -467,7 +529,7 @@ void ctl_listener_close(struct gx_listener *l)
 static int connect_addrs(struct ctl_conn *cc, const char *addr)
 {
 	struct ctl_addr all[CTL_ADDRS_MAX];
-	int n = ctl_addr_resolve(addr, false, all);
+	int n = ctl_addr_resolve(addr, false, cc->dial.timeout_ns, all);
 
 	if (n < 0)
 		return n;
@@ -481,7 +543,9 @@ static int connect_addrs(struct ctl_conn *cc, const char *addr)
 			       "server's in gx_auth_opts.key_file, or set gx_opts.insecure at both "
 			       "ends to send in clear",
 			       addr);
-	return 0;
+	ctl_addr_order(cc->dial.addrs, cc->dial.nr_addrs, strchr(addr, ','));
+	cc->dial.tries = ctl_dial_tries(cc->dial.nr_addrs);
+	return cc->dial.tries ? 0 : gx_fail(-ENOMEM, "out of memory");
 }
 
 /* The user may only want a server of this name by a key. */
@@ -626,6 +690,7 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	if (cc->data_len)
 		memcpy(cc->data_out, opts->data, cc->data_len);
 	cc->dial.timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
+	cc->due_ns = gx_now_ns() + cc->dial.timeout_ns; /* with the look-up of its name */
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
 	ret = core_connect_take(opts, &cc->dial.asked);
 	if (opts && !ret)

@@ -2,8 +2,8 @@
 /*
  * Declarations for the files of the control half, the lowest first: ctl_addr.c (addresses),
  * ctl_listen.c (listening sockets), ctl_look.c (connections in numbers), ctl_stats.c (the stats socket), ctl_run.c (where it is found),
- * ctl_tls.c (TLS), ctl_conn.c (a bootstrap connection: frames out, and its end), ctl_fd.c (descriptors
- * over a Unix socket), ctl_data.c (data sockets), ctl_path.c (choice of link and port), ctl_hello.c
+ * ctl_tls.c (TLS), ctl_conn.c (a bootstrap connection: frames out, and its end), ctl_dial.c (the client's
+ * way to a first socket), ctl_fd.c (descriptors over a Unix socket), ctl_data.c (data sockets), ctl_path.c (choice of link and port), ctl_hello.c
  * (set-up), ctl_first.c (a client's first bytes), ctl_frame.c (frames in) and ctl.c (open, close,
  * listen, connect, tick). The control thread owns everything here, unless a comment says otherwise.
  */
@@ -35,6 +35,7 @@
 #define CTL_OUT_MAX_B	  (4u << 20)	 /* users' messages that wait for one peer to read */
 #define CTL_TICK_NS	  20000000ull	 /* between two looks at the deadlines */
 #define CTL_STEP_NS	  5000000000ull	 /* for each step of the set-up */
+#define CTL_NAME_NS	  60000000000ull /* for a name to listen at */
 #define CTL_DATA_NS	  60000000000ull /* most for all data sockets of a client */
 #define CTL_CREDIT_MAX	  (1u << 20)	 /* most credit of a lane at the start */
 #define CTL_GRACE_NS	  250000000ull	 /* a stranger has that long, even if many others come */
@@ -123,8 +124,14 @@ struct ctl_setup {
 /* A client's part of a connection: what it asks for, and how far it is. */
 struct ctl_dial {
 	struct ctl_addr addrs[CTL_ADDRS_MAX];
-	unsigned nr_addrs, addr;	 /* addresses to try; the one under way */
-	int addr_err;			 /* why the last one failed */
+	struct ctl_try *tries;	     /* [nr_addrs], of ctl_dial.c; NULL: never begun */
+	unsigned nr_addrs, nr_begun; /* addresses to try; those that were begun */
+	unsigned addr;		     /* the one that answered */
+	uint64_t next_ns;	     /* when to begin with the next one */
+	/* These are set when the first one begins: an address answers; cancel tries; are there any? */
+	void (*answers)(struct ctl_conn *cc);
+	void (*forget)(struct ctl_conn *cc);
+	bool (*held)(const struct ctl_conn *cc);
 	uint64_t timeout_ns;		 /* for each step of the set-up */
 	char forced[GX_NAME_MAX];	 /* match of the wanted port; "": the best */
 	unsigned forced_port;		 /* its index in gx->port[] */
@@ -214,7 +221,9 @@ struct gx_listener {
 	char path[108]; /* to unlink; "": none */
 	int spare;	/* descriptor to give up when none is left, to tell a peer; -1: none */
 	/* gx_listen_with(); the rest is frozen */
-	bool held; /* the program has it */
+	struct gx_listener
+		*head; /* the one that the program has, of several addresses; or itself */
+	bool held;     /* the program has it */
 	bool ask;
 	uint8_t data_len; /* for clients */
 	uint8_t data[GX_HELLO_CONN_DATA_MAX];
@@ -252,8 +261,13 @@ struct ctl {
 
 /* -- ctl_addr.c; any thread -- */
 
-/* "HOST:PORT" to addresses. Return: their number, -EINVAL with gx_error(). */
-int ctl_addr_resolve(const char *addr, bool passive, struct ctl_addr out[CTL_ADDRS_MAX]);
+/* "HOST:PORT", or several with commas between, to different addresses. Return: their number; -errno with
+ * gx_error(): -ETIMEDOUT: the name servers said nothing for @timeout_ns. */
+int ctl_addr_resolve(const char *addr, bool passive, uint64_t timeout_ns,
+		     struct ctl_addr out[CTL_ADDRS_MAX]);
+/* In which order to try them, by RFC 8305. @listed: the peer named them, not a name: first what is in a
+ * network of ours, last what is ours. */
+void ctl_addr_order(struct ctl_addr a[], unsigned n, bool listed);
 void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room);
 bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::1 */
 bool ctl_addr_is_own(const struct ctl_addr *a);		      /* may a socket of ours have it? */
@@ -345,6 +359,15 @@ static inline bool ctl_conn_is_live(const struct ctl_conn *cc)
 	return cc->state < CTL_LINGER;
 }
 
+/* -- ctl_dial.c -- */
+
+/* Client: connect to the addresses of cc->dial as RFC 8305 has it, in CONNECT. Calls @answers once, with the
+ * socket of the first that answers, or ends @cc, and says what each address had to say. */
+struct ctl_try *ctl_dial_tries(unsigned n); /* any thread; room for @n addresses; to free() */
+void ctl_dial_start(struct ctl_conn *cc, void (*answers)(struct ctl_conn *cc));
+void ctl_dial_tick(struct ctl_conn *cc, uint64_t now_ns);
+void ctl_dial_late(struct ctl_conn *cc); /* none has answered in time: ends @cc */
+
 /* -- ctl_fd.c -- */
 
 bool ctl_fd_needed(const struct ctl_conn *cc); /* do the ends pass descriptors? */
@@ -435,7 +458,7 @@ int ctl_first_answer(struct ctl_conn *cc);
 
 /* struct gx_conn.link_say: to the link's take() of the peer, while both are up. */
 void ctl_link_say(struct gx_conn *c, const uint8_t *b, uint32_t len);
-void ctl_frame_start(struct ctl_conn *cc); /* client: connect to the first address */
+void ctl_frame_start(struct ctl_conn *cc); /* client: connect */
 bool ctl_frame_room(struct ctl *ctl);
 void ctl_frame_accepted(struct gx_listener *l, int fd);
 void ctl_frame_turn_away(struct ctl *ctl, int fd); /* no descriptors are left; closes @fd */

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Addresses of the bootstrap connection: "HOST:PORT" to socket addresses and back. Resolving may
- * ask the network. So it runs on the thread that called gx_listen() or gx_connect(), never on a
- * core.
+ * ask the network. So a thread of its own does that, and the thread that called gx_listen() or
+ * gx_connect() waits for it, as long as it may. Never on a core.
  */
 #include "control/ctl.h"
 
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,32 +62,255 @@ static int addr_port_check(const char *port, bool passive)
 	return 0;
 }
 
-int ctl_addr_resolve(const char *addr, bool passive, struct ctl_addr out[CTL_ADDRS_MAX])
+/* ---- Names ---- */
+
+/* A name that a thread looks up. Whoever of thread and caller is the second to leave frees it. */
+struct lookup {
+	pthread_mutex_t lock;
+	pthread_cond_t cond;
+	bool ended, left; /* the thread has; the caller has */
+	int err;	  /* of getaddrinfo() */
+	struct addrinfo hints, *list;
+	char host[ADDR_HOST_MAX], port[8];
+};
+
+static void lookup_free(struct lookup *l)
+{
+	if (l->list)
+		freeaddrinfo(l->list);
+	pthread_cond_destroy(&l->cond);
+	pthread_mutex_destroy(&l->lock);
+	free(l);
+}
+
+static void *lookup_main(void *arg)
+{
+	struct lookup *l = arg;
+	struct addrinfo *list = NULL;
+	int err = getaddrinfo(l->host, l->port, &l->hints, &list);
+	bool left;
+
+	pthread_mutex_lock(&l->lock);
+	l->list = err ? NULL : list;
+	l->err = err;
+	l->ended = true;
+	left = l->left;
+	pthread_cond_signal(&l->cond);
+	pthread_mutex_unlock(&l->lock);
+	if (left)
+		lookup_free(l);
+	return NULL;
+}
+
+/* The program's signals go to the program's threads. Return: 0, -errno. */
+static int lookup_start(struct lookup *l)
+{
+	pthread_condattr_t clock;
+	pthread_attr_t attr;
+	sigset_t all, old;
+	pthread_t thread;
+	int ret;
+
+	pthread_condattr_init(&clock);
+	pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+	pthread_cond_init(&l->cond, &clock);
+	pthread_condattr_destroy(&clock);
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	ret = -pthread_create(&thread, &attr, lookup_main, l);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return ret;
+}
+
+/* Return: as getaddrinfo(); EAI_INPROGRESS: not by @end_ns. */
+static int lookup_wait(struct lookup *l, uint64_t end_ns, struct addrinfo **list)
+{
+	struct timespec until = {.tv_sec = (time_t)(end_ns / 1000000000),
+				 .tv_nsec = (long)(end_ns % 1000000000)};
+	bool ended;
+	int err = 0;
+
+	pthread_mutex_lock(&l->lock);
+	while (!l->ended && !err)
+		err = pthread_cond_timedwait(&l->cond, &l->lock, &until);
+	ended = l->ended;
+	l->left = true;
+	err = ended ? l->err : EAI_INPROGRESS;
+	*list = l->list;
+	l->list = NULL;
+	pthread_mutex_unlock(&l->lock);
+	if (ended)
+		lookup_free(l);
+	return err;
+}
+
+/* Numbers ask nobody. Return: 0, -errno with gx_error(). */
+static int addr_lookup(const char *host, const char *port, bool passive, uint64_t end_ns,
+		       struct addrinfo **list)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-				 .ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0)};
+				 .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST |
+					     (passive ? AI_PASSIVE : 0)};
+	int err = getaddrinfo(host, port, &hints, list);
+	struct lookup *l;
+
+	if (err == EAI_NONAME) {
+		l = calloc(1, sizeof(*l));
+		if (!l)
+			return gx_fail(-ENOMEM, "out of memory");
+		l->hints = hints;
+		l->hints.ai_flags &= ~AI_NUMERICHOST;
+		snprintf(l->host, sizeof(l->host), "%s", host);
+		snprintf(l->port, sizeof(l->port), "%s", port);
+		err = lookup_start(l);
+		if (err) {
+			lookup_free(l);
+			return gx_fail(err, "no thread to look up %.200s: %s", host,
+				       strerror(-err));
+		}
+		err = lookup_wait(l, end_ns, list);
+	}
+	if (err == EAI_INPROGRESS)
+		return gx_fail(
+			-ETIMEDOUT,
+			"%.160s was not resolved in time: does its name server answer? Give its "
+			"numeric address, or more time",
+			host);
+	return err ? gx_fail(-EINVAL, "%.200s cannot be resolved: %s; give its numeric address",
+			     host, gai_strerror(err))
+		   : 0;
+}
+
+static bool addr_is_in(const struct ctl_addr *a, const struct ctl_addr out[], unsigned n)
+{
+	while (n--)
+		if (out[n].len == a->len && !memcmp(&out[n].sa, &a->sa, a->len))
+			return true;
+	return false;
+}
+
+/* One HOST:PORT more. Return: the new number of addresses, -errno with gx_error(). */
+static int addr_add(const char *text, bool passive, uint64_t end_ns,
+		    struct ctl_addr out[CTL_ADDRS_MAX], int n)
+{
 	struct addrinfo *list, *ai;
 	char host[ADDR_HOST_MAX], port[8];
-	int n = 0, ret;
+	int ret = addr_split(text, host, port);
 
-	ret = addr_split(addr, host, port);
 	if (!ret)
 		ret = addr_port_check(port, passive);
+	if (!ret)
+		ret = addr_lookup(host, port, passive, end_ns, &list);
 	if (ret)
 		return ret;
-	ret = getaddrinfo(host, port, &hints, &list);
-	if (ret)
-		return gx_fail(-EINVAL, "%.200s cannot be resolved: %s; give its numeric address",
-			       host, gai_strerror(ret));
 	for (ai = list; ai && n < CTL_ADDRS_MAX; ai = ai->ai_next) {
-		if (ai->ai_addrlen > sizeof(out[0].sa))
+		struct ctl_addr a = {.len = ai->ai_addrlen};
+
+		if (ai->ai_addrlen > sizeof(a.sa))
 			continue;
-		memset(&out[n], 0, sizeof(out[n]));
-		memcpy(&out[n].sa, ai->ai_addr, ai->ai_addrlen);
-		out[n++].len = ai->ai_addrlen;
+		memcpy(&a.sa, ai->ai_addr, ai->ai_addrlen);
+		if (!addr_is_in(&a, out, (unsigned)n))
+			out[n++] = a;
 	}
 	freeaddrinfo(list);
 	return n ? n : gx_fail(-EINVAL, "%.200s has no address", host);
+}
+
+int ctl_addr_resolve(const char *addr, bool passive, uint64_t timeout_ns,
+		     struct ctl_addr out[CTL_ADDRS_MAX])
+{
+	uint64_t end_ns = gx_now_ns() + timeout_ns;
+	char item[ADDR_HOST_MAX + 16];
+	int n = 0;
+
+	do {
+		size_t len = strcspn(addr, ",");
+
+		snprintf(item, sizeof(item), "%.*s", (int)GX_MIN(len, sizeof(item)), addr);
+		n = addr_add(item, passive, end_ns, out, n);
+		addr += len;
+	} while (n > 0 && *addr++);
+	return n;
+}
+
+/* ---- Order ---- */
+
+enum addr_near { ADDR_NEAR, ADDR_FAR, ADDR_OWN };
+
+/* Is @a in the network of an interface of ours that is up? */
+static enum addr_near addr_near(const struct ctl_addr *a, const struct ifaddrs *list)
+{
+	enum addr_near near = ADDR_FAR;
+	uint8_t to[16], own[16], mask[16];
+	unsigned n = ctl_addr_bytes((const struct sockaddr *)&a->sa, to);
+
+	for (; list; list = list->ifa_next) {
+		bool in_net = true;
+
+		if (!list->ifa_addr || !list->ifa_netmask || !(list->ifa_flags & IFF_UP) || !n ||
+		    ctl_addr_bytes(list->ifa_addr, own) != n)
+			continue;
+		if (!memcmp(to, own, n))
+			return ADDR_OWN;
+		memcpy(mask,
+		       n == 4 ? (void *)&((struct sockaddr_in *)list->ifa_netmask)->sin_addr
+			      : (void *)&((struct sockaddr_in6 *)list->ifa_netmask)->sin6_addr,
+		       n);
+		for (unsigned i = 0; i < n; i++)
+			in_net &= !((to[i] ^ own[i]) & mask[i]);
+		if (in_net)
+			near = ADDR_NEAR;
+	}
+	return near;
+}
+
+static void addr_move(struct ctl_addr a[], unsigned from, unsigned to)
+{
+	struct ctl_addr moved = a[from];
+
+	memmove(&a[to + 1], &a[to], (from - to) * sizeof(a[0]));
+	a[to] = moved;
+}
+
+/* The peer names all that it has, and does not know our networks. Ours are last: a peer on another host may have
+ * one that we have, too. */
+static void addrs_by_near(struct ctl_addr a[], unsigned n)
+{
+	enum addr_near near[CTL_ADDRS_MAX], is;
+	struct ifaddrs *list;
+
+	if (getifaddrs(&list))
+		return;
+	for (unsigned i = 0; i < n; i++) {
+		unsigned to = i;
+
+		is = addr_near(&a[i], list);
+		while (to && near[to - 1] > is)
+			to--;
+		addr_move(a, i, to);
+		memmove(&near[to + 1], &near[to], (i - to) * sizeof(near[0]));
+		near[to] = is;
+	}
+	freeifaddrs(list);
+}
+
+void ctl_addr_order(struct ctl_addr a[], unsigned n, bool listed)
+{
+	if (listed)
+		addrs_by_near(a, n);
+	for (unsigned i = 1; i < n; i++) { /* RFC 8305, 4: families in turn */
+		unsigned from = i;
+
+		while (from < n && a[from].sa.ss_family == a[i - 1].sa.ss_family)
+			from++;
+		if (from == n)
+			return;
+		addr_move(a, from, i);
+	}
 }
 
 void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room)

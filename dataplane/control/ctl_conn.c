@@ -102,6 +102,8 @@ static void conn_buffers_free(struct ctl_conn *cc)
 	ctl_tls_free(cc);
 	auth_key_put(cc->key);
 	cc->key = NULL;
+	free(cc->dial.tries);
+	cc->dial.tries = NULL;
 	free(cc->in);
 	cc->in = NULL;
 	cc->in_len = cc->in_room = 0;
@@ -109,7 +111,8 @@ static void conn_buffers_free(struct ctl_conn *cc)
 
 void ctl_conn_closed_check(struct ctl_conn *cc)
 {
-	if (cc->state != CTL_CLOSING || cc->rx.held || cc->tx.held || cc->parsing)
+	if (cc->state != CTL_CLOSING || cc->rx.held || cc->tx.held || cc->parsing ||
+	    (cc->dial.nr_begun && cc->dial.held(cc)))
 		return;
 	if (cc->fd >= 0)
 		gx_fd_close(cc->fd);
@@ -134,6 +137,8 @@ void ctl_conn_close(struct ctl_conn *cc)
 	ctl_conn_goto(cc, CTL_CLOSING);
 	cc->due_ns = 0;
 	conn_forget(cc);
+	if (cc->dial.nr_begun)
+		cc->dial.forget(cc);
 	if (cc->fd >= 0)
 		shutdown(cc->fd, SHUT_RDWR);
 	gx_uring_cancel(cc->ctl->gx->uring, &cc->rx);

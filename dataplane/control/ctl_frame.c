@@ -299,21 +299,7 @@ static void conn_rx_arm(struct ctl_conn *cc)
 	gx_uring_submit(cc->ctl->gx->uring, &cc->rx);
 }
 
-/* ---- client: the TCP connect ---- */
-
-static void conn_connect_failed(struct ctl_conn *cc, int err)
-{
-	ctl_conn_close(cc);
-	if (err == -ECONNREFUSED)
-		conn_down(cc->conn, GX_REASON_NO_SERVER, err,
-			  "nothing listens at %s: run gx_listen() on %s there", cc->name, cc->name);
-	else if (err == -ETIMEDOUT)
-		conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, err,
-			  "no answer from %s: does a server run there?", cc->name);
-	else
-		conn_down(cc->conn, GX_REASON_UNREACHABLE, err, "cannot connect to %s: %s",
-			  cc->name, strerror(-err));
-}
+/* ---- client: the socket is connected ---- */
 
 /* Client: the first word. Return: a verdict. */
 static int conn_begin(struct ctl_conn *cc)
@@ -333,22 +319,8 @@ static int conn_begin(struct ctl_conn *cc)
 	return ret;
 }
 
-static void conn_connect_done(struct gx_io *io, int res)
+static void conn_answers(struct ctl_conn *cc)
 {
-	struct ctl_conn *cc = io->arg;
-
-	if (cc->state >= CTL_CLOSING) {
-		ctl_conn_closed_check(cc);
-		return;
-	}
-	if (res < 0) {
-		cc->dial.addr_err = res;
-		cc->dial.addr++;
-		gx_fd_close(cc->fd);
-		cc->fd = -1;
-		ctl_frame_start(cc);
-		return;
-	}
 	ctl_conn_tune(cc);
 	cc->ctl->inside++;
 	ctl_conn_judge(cc, conn_begin(cc));
@@ -359,31 +331,7 @@ static void conn_connect_done(struct gx_io *io, int res)
 
 void ctl_frame_start(struct ctl_conn *cc)
 {
-	if (!cc->due_ns)
-		cc->due_ns = gx_now_ns() + cc->dial.timeout_ns;
-	for (; cc->dial.addr < cc->dial.nr_addrs; cc->dial.addr++) {
-		struct ctl_addr *a = &cc->dial.addrs[cc->dial.addr];
-
-		cc->fd = gx_fd_own(
-			socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-		if (cc->fd < 0) {
-			cc->dial.addr_err = -errno;
-			continue;
-		}
-		cc->rx = (struct gx_io){.op = GX_IO_CONNECT,
-					.fd = cc->fd,
-					.addr = (struct sockaddr *)&a->sa,
-					.addr_len = a->len,
-					.done = conn_connect_done,
-					.arg = cc};
-		cc->loopback = ctl_addr_is_loopback(&a->sa);
-		/* May fail. The server sends data only to the address that it sees. */
-		if (!cc->loopback && cc->ctl->bind.sa.ss_family == a->sa.ss_family)
-			(void)bind(cc->fd, (struct sockaddr *)&cc->ctl->bind.sa, cc->ctl->bind.len);
-		gx_uring_submit(cc->ctl->gx->uring, &cc->rx);
-		return;
-	}
-	conn_connect_failed(cc, cc->dial.addr_err);
+	ctl_dial_start(cc, conn_answers);
 }
 
 /* ---- server: accept ---- */
@@ -470,7 +418,7 @@ void ctl_frame_accepted(struct gx_listener *l, int fd)
 		return;
 	}
 	cc->fd = gx_fd_own(fd);
-	cc->came.listener = l;
+	cc->came.listener = l->head;
 	cc->data_len = l->data_len;
 	memcpy(cc->data_out, l->data, sizeof(cc->data_out));
 	ctl_conn_goto(cc, CTL_TLS);
@@ -549,6 +497,7 @@ void ctl_frame_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
 
 void ctl_frame_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
+	ctl_dial_tick(cc, now_ns);
 	if (cc->dial.prove_again && cc->state == CTL_PROVE)
 		ctl_conn_judge(cc, ctl_fd_prove(cc));
 	if (cc->state == CTL_LINKED)
@@ -559,6 +508,8 @@ void ctl_frame_tick(struct ctl_conn *cc, uint64_t now_ns)
 		if (cc->conn && cc->conn->link_open) /* a running process would have closed */
 			cc->conn->link->conn->lost(cc->conn);
 		ctl_conn_close(cc);
+	} else if (!cc->server && cc->state == CTL_CONNECT) {
+		ctl_dial_late(cc);
 	} else if (!cc->server && cc->state <= CTL_HELLO) {
 		ctl_conn_close(cc);
 		conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,

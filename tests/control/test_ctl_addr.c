@@ -4,6 +4,8 @@
 
 #include "control/ctl_rig.h"
 
+#define WAIT_NS (WAIT_S * 1000000000ull)
+
 static void addr_resolve__table(void **state)
 {
 	static const struct {
@@ -27,11 +29,11 @@ static void addr_resolve__table(void **state)
 	struct ctl_addr out[CTL_ADDRS_MAX];
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(bad); i++) {
-		assert_int_equal(ctl_addr_resolve(bad[i].addr, true, out), -EINVAL);
+		assert_int_equal(ctl_addr_resolve(bad[i].addr, true, WAIT_NS, out), -EINVAL);
 		assert_says(gx_error(), bad[i].says);
 	}
-	assert_int_equal(ctl_addr_resolve("127.0.0.1:0", false, out), -EINVAL);
-	assert_int_equal(ctl_addr_resolve("127.0.0.1:7501", false, out), 1);
+	assert_int_equal(ctl_addr_resolve("127.0.0.1:0", false, WAIT_NS, out), -EINVAL);
+	assert_int_equal(ctl_addr_resolve("127.0.0.1:7501", false, WAIT_NS, out), 1);
 }
 
 static void addr_is_loopback__table(void **state)
@@ -50,7 +52,7 @@ static void addr_is_loopback__table(void **state)
 	char name[96];
 
 	for (unsigned i = 0; i < GX_ARRAY_SIZE(table); i++) {
-		assert_int_equal(ctl_addr_resolve(table[i].addr, true, out), 1);
+		assert_int_equal(ctl_addr_resolve(table[i].addr, true, WAIT_NS, out), 1);
 		assert_int_equal(ctl_addr_is_loopback(&out[0].sa), table[i].loopback);
 		ctl_addr_name(&out[0].sa, name, sizeof(name));
 		assert_string_equal(name, table[i].addr);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The client's way to a connected socket: a server's name may have several addresses, and not all of
+ * them lead to it. They are tried as RFC 8305 has it: the next one begins when the last one has failed,
+ * or has said nothing for 250 ms; the first one that answers is taken, and the others are closed. Runs on
+ * the control thread.
+ */
+#include "control/ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIAL_NEXT_NS 250000000ull /* RFC 8305, 5: Connection Attempt Delay */
+
+/* A try of an address. owner: the control thread; gx_uring has .io while it is held */
+struct ctl_try {
+	struct gx_io io;
+	struct ctl_conn *cc;
+	int fd;
+	int err; /* why it failed; 0: it did not yet */
+};
+
+struct ctl_try *ctl_dial_tries(unsigned n)
+{
+	return calloc(n, sizeof(struct ctl_try));
+}
+
+static bool dial_waits(const struct ctl_conn *cc)
+{
+	return !cc->server && cc->state == CTL_CONNECT;
+}
+
+static bool dial_held(const struct ctl_conn *cc)
+{
+	for (unsigned i = 0; i < cc->dial.nr_begun; i++)
+		if (cc->dial.tries[i].io.held)
+			return true;
+	return false;
+}
+
+static void dial_forget(struct ctl_conn *cc)
+{
+	for (unsigned i = 0; i < cc->dial.nr_begun; i++)
+		gx_uring_cancel(cc->ctl->gx->uring, &cc->dial.tries[i].io);
+}
+
+/* ---- None answers ---- */
+
+static const char *try_text(const struct ctl_conn *cc, unsigned i)
+{
+	int err = i < cc->dial.nr_begun ? cc->dial.tries[i].err : -EINPROGRESS;
+
+	if (i >= cc->dial.nr_begun)
+		return "not tried";
+	if (!err || err == -ETIMEDOUT)
+		return "no answer";
+	return err == -ECONNREFUSED ? "nothing listens there" : strerror(-err);
+}
+
+/* "[fd00::1]:7501: no answer; 10.0.0.1:7501: nothing listens there" */
+static void dial_text(const struct ctl_conn *cc, char *buf, size_t room)
+{
+	struct gx_text text = {.buf = buf, .room = room};
+	char name[96];
+
+	buf[0] = 0;
+	for (unsigned i = 0; i < cc->dial.nr_addrs; i++) {
+		ctl_addr_name(&cc->dial.addrs[i].sa, name, sizeof(name));
+		core_say(&text, "%s%s: %s", i ? "; " : "", name, try_text(cc, i));
+	}
+}
+
+/* The error that says most: somebody is there; somebody may be. Return: -errno. */
+static int dial_err(const struct ctl_conn *cc)
+{
+	int err = cc->dial.tries[0].err;
+
+	for (unsigned i = 0; i < cc->dial.nr_begun; i++) {
+		int is = cc->dial.tries[i].err;
+
+		if (is == -ECONNREFUSED)
+			return is;
+		if (is == -ETIMEDOUT || !is)
+			err = -ETIMEDOUT;
+	}
+	return err;
+}
+
+static void dial_failed(struct ctl_conn *cc, int err)
+{
+	enum gx_reason reason = err == -ECONNREFUSED ? GX_REASON_NO_SERVER
+				: err == -ETIMEDOUT  ? GX_REASON_SETUP_TIMEOUT
+						     : GX_REASON_UNREACHABLE;
+	char all[CTL_TEXT_MAX];
+
+	dial_text(cc, all, sizeof(all));
+	ctl_conn_close(cc);
+	if (cc->dial.nr_addrs > 1)
+		conn_down(cc->conn, reason, err, "cannot connect to %s: %s", cc->name, all);
+	else if (err == -ECONNREFUSED)
+		conn_down(cc->conn, reason, err,
+			  "nothing listens at %s: run gx_listen() on %s there", cc->name, cc->name);
+	else if (err == -ETIMEDOUT)
+		conn_down(cc->conn, reason, err, "no answer from %s: does a server run there?",
+			  cc->name);
+	else
+		conn_down(cc->conn, reason, err, "cannot connect to %s: %s", cc->name,
+			  strerror(-err));
+}
+
+void ctl_dial_late(struct ctl_conn *cc)
+{
+	double s = (double)cc->dial.timeout_ns / 1e9;
+	char all[CTL_TEXT_MAX];
+
+	dial_text(cc, all, sizeof(all));
+	ctl_conn_close(cc);
+	conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
+		  "no answer from %s within %g s: %s", cc->name, s,
+		  cc->dial.nr_addrs > 1 ? all : "does a server run there?");
+}
+
+/* ---- Tries ---- */
+
+static void dial_next(struct ctl_conn *cc);
+
+/* The first that answers. */
+static void try_won(struct ctl_try *t)
+{
+	struct ctl_conn *cc = t->cc;
+
+	cc->dial.addr = (unsigned)(t - cc->dial.tries);
+	cc->loopback = ctl_addr_is_loopback(&cc->dial.addrs[cc->dial.addr].sa);
+	cc->fd = t->fd;
+	t->fd = -1;
+	dial_forget(cc);
+	cc->dial.answers(cc);
+}
+
+static void try_done(struct gx_io *io, int res)
+{
+	struct ctl_try *t = io->arg;
+	struct ctl_conn *cc = t->cc;
+
+	if (!res && dial_waits(cc)) {
+		try_won(t);
+		return;
+	}
+	t->err = res;
+	gx_fd_close(t->fd);
+	t->fd = -1;
+	if (dial_waits(cc))
+		dial_next(cc);
+	else
+		ctl_conn_closed_check(cc);
+}
+
+/* Return: 0: it is under way, -errno. */
+static int try_begin(struct ctl_conn *cc, struct ctl_try *t, struct ctl_addr *a)
+{
+	const struct ctl_addr *own = &cc->ctl->bind;
+
+	t->cc = cc;
+	t->fd = gx_fd_own(socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	if (t->fd < 0)
+		return -errno;
+	/* May fail. The server sends data only to the address that it sees. */
+	if (!ctl_addr_is_loopback(&a->sa) && own->sa.ss_family == a->sa.ss_family)
+		(void)bind(t->fd, (const struct sockaddr *)&own->sa, own->len);
+	t->io = (struct gx_io){.op = GX_IO_CONNECT,
+			       .fd = t->fd,
+			       .addr = (struct sockaddr *)&a->sa,
+			       .addr_len = a->len,
+			       .done = try_done,
+			       .arg = t};
+	gx_uring_submit(cc->ctl->gx->uring, &t->io);
+	return 0;
+}
+
+/* Begin with the next one. If none is left, and none under way, that is the end. */
+static void dial_next(struct ctl_conn *cc)
+{
+	while (cc->dial.nr_begun < cc->dial.nr_addrs) {
+		unsigned i = cc->dial.nr_begun++;
+		struct ctl_try *t = &cc->dial.tries[i];
+
+		cc->dial.next_ns = gx_now_ns() + DIAL_NEXT_NS;
+		t->err = try_begin(cc, t, &cc->dial.addrs[i]);
+		if (!t->err)
+			return;
+	}
+	if (!dial_held(cc))
+		dial_failed(cc, dial_err(cc));
+}
+
+void ctl_dial_start(struct ctl_conn *cc, void (*answers)(struct ctl_conn *cc))
+{
+	cc->dial.answers = answers;
+	cc->dial.forget = dial_forget;
+	cc->dial.held = dial_held;
+	dial_next(cc);
+}
+
+void ctl_dial_tick(struct ctl_conn *cc, uint64_t now_ns)
+{
+	if (dial_waits(cc) && cc->dial.nr_begun < cc->dial.nr_addrs && now_ns >= cc->dial.next_ns)
+		dial_next(cc);
+}

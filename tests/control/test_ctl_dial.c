@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client's way to its first socket: several addresses, one after another, and names. */
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "control/ctl_rig.h"
+
+/* ---- Name servers, in the place of the C library's ---- */
+
+static sem_t slow_go, slow_gone; /* for "slow.test" */
+static _Atomic unsigned nr_lookups;
+
+static int real_lookup(const char *host, const char *port, const struct addrinfo *hints,
+		       struct addrinfo **list)
+{
+	int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+	*(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+	return real(host, port, hints, list);
+}
+
+/* "both.test" has three addresses, of which two are one. "slow.test" says nothing until slow_go. */
+int getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+		struct addrinfo **list)
+{
+	int ret;
+
+	if (!host || (hints && hints->ai_flags & AI_NUMERICHOST) || !strstr(host, ".test"))
+		return real_lookup(host, port, hints, list);
+	atomic_fetch_add(&nr_lookups, 1);
+	if (!strcmp(host, "slow.test")) {
+		while (sem_wait(&slow_go))
+			;
+		sem_post(&slow_gone);
+		return EAI_AGAIN;
+	}
+	ret = real_lookup("127.0.0.2", port, hints, list);
+	if (!ret)
+		ret = real_lookup("127.0.0.2", port, hints, &(*list)->ai_next);
+	if (!ret)
+		ret = real_lookup("127.0.0.1", port, hints, &(*list)->ai_next->ai_next);
+	return ret;
+}
+
+/* ---- A hole: an address that says nothing ---- */
+
+/* Its queue is full, so the kernel drops what comes. */
+struct hole {
+	int fd, in[64];
+	unsigned nr;
+	char addr[32];
+};
+
+static void hole_open(struct hole *h, const char *host)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET};
+	socklen_t len = sizeof(sa);
+	char name[48];
+
+	h->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	inet_pton(AF_INET, host, &sa.sin_addr);
+	assert_int_equal(bind(h->fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(listen(h->fd, 0), 0);
+	assert_int_equal(getsockname(h->fd, (struct sockaddr *)&sa, &len), 0);
+	ctl_addr_name((struct sockaddr_storage *)&sa, name, sizeof(name));
+	snprintf(h->addr, sizeof(h->addr), "%.31s", name);
+	for (h->nr = 0; h->nr < GX_ARRAY_SIZE(h->in); h->nr++) {
+		h->in[h->nr] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		(void)connect(h->in[h->nr], (struct sockaddr *)&sa, sizeof(sa));
+	}
+}
+
+static void hole_close(struct hole *h)
+{
+	while (h->nr)
+		close(h->in[--h->nr]);
+	close(h->fd);
+}
+
+/* ---- Tests ---- */
+
+static void dial__next_when_refused(void **state)
+{
+	char addr[32], list[80];
+	int port = server_listen(addr);
+
+	snprintf(list, sizeof(list), "127.0.0.3:%d,%s", port, addr);
+	both_up_check(list);
+}
+
+static int held_run(void *arg)
+{
+	const struct ctl_conn *cc = ((struct gx_conn *)arg)->ctl;
+
+	return cc->dial.held(cc);
+}
+
+/* A silent address holds nobody up, and what is under way there is closed. */
+static void dial__silence_is_overtaken(void **state)
+{
+	struct hole hole;
+	char addr[32], list[80];
+	struct gx_conn *c;
+
+	server_listen(addr);
+	hole_open(&hole, "127.0.0.3");
+	snprintf(list, sizeof(list), "%s,%s", hole.addr, addr);
+	c = both_up(list, NULL);
+	for (unsigned i = 0; i < 300 && gx_uring_run_wait(client->gx.uring, held_run, c); i++)
+		sleep_ms(10);
+	assert_false(gx_uring_run_wait(client->gx.uring, held_run, c));
+	hole_close(&hole);
+}
+
+/* The first one that answers is taken, the others are not begun. */
+static void dial__first_wins(void **state)
+{
+	char addr[32], other[32], list[80];
+	int fd = raw_listen_at(other);
+
+	server_listen(addr);
+	snprintf(list, sizeof(list), "%s,%s", addr, other);
+	both_up_check(list);
+	assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0), 0);
+	close(fd);
+}
+
+static void dial__names_each(void **state)
+{
+	struct hole hole;
+	char list[80], says[64];
+
+	hole_open(&hole, "127.0.0.3");
+	snprintf(list, sizeof(list), "127.0.0.4:9,%s", hole.addr);
+	client_connect(list, &(struct gx_connect_opts){.timeout_ns = 600000000});
+	wait_down(client, 1, -ETIMEDOUT, GX_REASON_SETUP_TIMEOUT);
+	assert_says(client->text, "within 0.6 s: 127.0.0.4:9: nothing listens there; ");
+	snprintf(says, sizeof(says), "%s: no answer", hole.addr);
+	assert_says(client->text, says);
+	hole_close(&hole);
+	client_connect("127.0.0.4:9,127.0.0.5:9", NULL);
+	wait_down(client, 2, -ECONNREFUSED, GX_REASON_NO_SERVER);
+	assert_says(client->text, "127.0.0.4:9: nothing listens there; 127.0.0.5:9: nothing");
+}
+
+static int bye_run(void *arg)
+{
+	struct gx_conn *c = arg;
+
+	ctl_bye(c);
+	c->user_closed = true;
+	conn_down(c, GX_REASON_CLOSED, 0, "closed");
+	return 0;
+}
+
+/* Closed while two tries are under way. */
+static void dial__close(void **state)
+{
+	struct hole holes[2];
+	char list[80];
+
+	hole_open(&holes[0], "127.0.0.3");
+	hole_open(&holes[1], "127.0.0.4");
+	snprintf(list, sizeof(list), "%s,%s", holes[0].addr, holes[1].addr);
+	for (unsigned i = 0; i < 3; i++) {
+		struct gx_conn *c = client_connect(list, NULL);
+
+		sleep_ms(i * 150);
+		gx_uring_run_wait(client->gx.uring, bye_run, c);
+	}
+	wait_conns(client, 0);
+	hole_close(&holes[0]);
+	hole_close(&holes[1]);
+}
+
+/* A name is looked up once for all of its addresses. */
+static void name__one_look_up(void **state)
+{
+	struct ctl_addr out[CTL_ADDRS_MAX];
+	char addr[32], name[32];
+	int port = server_listen(addr);
+
+	nr_lookups = 0;
+	assert_int_equal(ctl_addr_resolve("both.test:1", false, 1000000000ull * WAIT_S, out), 2);
+	assert_int_equal(nr_lookups, 1);
+	snprintf(name, sizeof(name), "both.test:%d", port); /* 127.0.0.2 refuses */
+	both_up_check(name);
+	assert_int_equal(nr_lookups, 2);
+}
+
+/* A name server that says nothing does not hold the caller. */
+static void name__silence(void **state)
+{
+	struct gx_conn *c = client_conn();
+
+	sem_init(&slow_go, 0, 0);
+	sem_init(&slow_gone, 0, 0);
+	assert_int_equal(
+		ctl_connect(c, "slow.test:1", &(struct gx_connect_opts){.timeout_ns = 50000000}),
+		-ETIMEDOUT);
+	assert_says(gx_error(), "slow.test was not resolved in time");
+	gx_uring_run_wait(client->gx.uring, bye_run, c);
+	sem_post(&slow_go);
+	while (sem_wait(&slow_gone))
+		;
+	sem_post(&slow_go); /* an answer in time is an error in words */
+	c = client_conn();
+	assert_int_equal(ctl_connect(c, "slow.test:1", NULL), -EINVAL);
+	assert_says(gx_error(), "slow.test cannot be resolved: ");
+	gx_uring_run_wait(client->gx.uring, bye_run, c);
+}
+
+/* Families in turn; what the peer lists by nearness, and this host's own last. */
+static void order__table(void **state)
+{
+	static const struct {
+		const char *list, *want;
+		bool listed;
+	} table[] = {
+		{"10.9.9.1:1,10.9.9.2:1,[2001:db8::1]:1,[2001:db8::2]:1",
+		 "10.9.9.1:1,[2001:db8::1]:1,10.9.9.2:1,[2001:db8::2]:1", false},
+		{"[2001:db8::1]:1,[2001:db8::2]:1,10.9.9.1:1",
+		 "[2001:db8::1]:1,10.9.9.1:1,[2001:db8::2]:1", false},
+		{"127.0.0.1:1,203.0.113.1:1,127.0.0.9:1,203.0.113.2:1",
+		 "127.0.0.9:1,203.0.113.1:1,203.0.113.2:1,127.0.0.1:1", true},
+		{"127.0.0.1:1,203.0.113.1:1", "127.0.0.1:1,203.0.113.1:1", false},
+	};
+	struct ctl_addr out[CTL_ADDRS_MAX];
+	char text[256], name[96];
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(table); i++) {
+		int n = ctl_addr_resolve(table[i].list, true, 0, out);
+
+		ctl_addr_order(out, (unsigned)n, table[i].listed);
+		text[0] = 0;
+		for (int k = 0; k < n; k++) {
+			ctl_addr_name(&out[k].sa, name, sizeof(name));
+			snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
+				 k ? "," : "", name);
+		}
+		assert_string_equal(text, table[i].want);
+	}
+}
+
+/* ---- Listening ---- */
+
+static void listen__all_addresses(void **state)
+{
+	struct gx_listener *l;
+	char addr[64];
+	int port = ctl_listen_with(&server->gx, "127.0.0.1:0,127.0.0.2:0",
+				   &(struct gx_listen_opts){.size = sizeof(struct gx_listen_opts)},
+				   &l);
+
+	assert_true(port > 0);
+	for (unsigned i = 1; i <= 2; i++) {
+		snprintf(addr, sizeof(addr), "127.0.0.%u:%d", i, port);
+		both_up(addr, NULL);
+		wait_up(server, i);
+		assert_ptr_equal(atomic_load(&server->up->listener), l);
+	}
+	ctl_listener_close(l);
+	client_connect(addr, NULL);
+	wait_down(client, 1, -ECONNREFUSED, GX_REASON_NO_SERVER);
+}
+
+static void listen__says_which(void **state)
+{
+	char taken[32], list[80], log[256] = "";
+	int fd = raw_listen_at(taken); /* at 127.0.0.1 */
+	const char *port = strchr(taken, ':');
+
+	snprintf(list, sizeof(list), "127.0.0.2%s,127.0.0.1%s", port, port);
+	assert_int_equal(ctl_listen(&server->gx, list), -EADDRINUSE);
+	assert_says(gx_error(), taken);
+	close(fd);
+	gx_log_sink(log_keep, log);
+	gx_log_level_set(GX_LOG_WARN);
+	assert_true(ctl_listen(&server->gx, "192.0.2.1:0,127.0.0.1:0") > 0);
+	gx_log_sink(NULL, NULL);
+	assert_says(log, "192.0.2.1:0");
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		TEST(dial__next_when_refused),
+		TEST(dial__silence_is_overtaken),
+		TEST(dial__first_wins),
+		TEST(dial__names_each),
+		TEST(dial__close),
+		TEST(name__one_look_up),
+		TEST(name__silence),
+		TEST(order__table),
+		TEST(listen__all_addresses),
+		TEST(listen__says_which),
+	};
+
+	return rig_run("ctl_dial", tests, GX_ARRAY_SIZE(tests));
+}
