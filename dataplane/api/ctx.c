@@ -102,9 +102,10 @@ static int opts_check(const struct gx_opts *o)
 	return 0;
 }
 
+static const struct gx_port_name default_ports[] = {{.name = "shm"}, {.name = "udp"}};
+
 static int opts_take(struct gx *gx, const struct gx_opts *user)
 {
-	static const struct gx_port_name default_ports[] = {{.name = "shm"}, {.name = "udp"}};
 	struct gx_opts *o = &gx->opts;
 	int ret = core_struct_take("gx_opts", o, sizeof(*o), user);
 
@@ -230,7 +231,9 @@ static int ports_open(struct gx *gx)
 
 	for (unsigned i = 0; !ret && i < gx->opts.nr_ports; i++)
 		ret = port_open(gx, &gx->opts.ports[i]);
-	gx->opts.ports = NULL; /* belongs to the caller */
+	if (gx->opts.ports == default_ports)
+		gx->opts.nr_ports = 0; /* the program has named none */
+	gx->opts.ports = NULL;	       /* belongs to the caller */
 	for (unsigned p = 0; !ret && p < gx->nr_ports; p++)
 		for (unsigned i = 0; !ret && i < gx->nr_cores; i++) {
 			struct gx_port_slot *s = &gx->port[p];

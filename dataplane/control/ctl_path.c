@@ -87,9 +87,19 @@ static bool port_reaches(const struct ctl_conn *cc, unsigned own, unsigned peer)
 				       cc->conn->peer.ports[peer].flags);
 }
 
-static int port_refuse_far(const char *name)
+/* Where is a peer that is not on this host? A host_id is of the boot, its first half of the network
+ * namespace, too. */
+static const char *peer_where(const struct ctl_conn *cc)
 {
-	return gx_refuse(GX_REASON_OTHER_HOST, -ENODEV, "port %s reaches one host only", name);
+	return memcmp(cc->conn->peer.host_id + 8, cc->ctl->host_id + 8, 8)
+		       ? "on another host"
+		       : "in another network namespace of this host";
+}
+
+static int port_refuse_far(const struct ctl_conn *cc, const char *name)
+{
+	return gx_refuse(GX_REASON_OTHER_HOST, -ENODEV,
+			 "port %s reaches one host only, and the peer is %s", name, peer_where(cc));
 }
 
 /* The ports of @p exist, all ports called @name. */
@@ -99,7 +109,7 @@ static int ports_settle(const struct ctl_conn *cc, const char *name, struct ctl_
 
 	if (!port_reaches(cc, cc->server ? w->server : w->client,
 			  cc->server ? w->client : w->server))
-		return port_refuse_far(name); /* the others have the same flags */
+		return port_refuse_far(cc, name); /* the others have the same flags */
 	for (unsigned k = 1; k < p->nr_ports; k++)
 		if (!pair_is_alike(cc, &w[0], &w[k]))
 			return gx_refuse(
@@ -209,15 +219,13 @@ static int choose_refuse(const struct ctl_conn *cc, bool other_host)
 			"port %s cannot be had: %s: take gx_connect_opts.ports udp, which shares none",
 			cc->dial.forced, cc->dial.no_share);
 	if (cc->dial.forced[0] && other_host)
-		return gx_refuse(
-			GX_REASON_OTHER_HOST, -ENODEV,
-			"port %s reaches one host only, and the ends are on two hosts or in two "
-			"network namespaces: %s",
-			cc->dial.forced,
-			choose_shares(cc->dial.forced)
-				? "take another port"
-				: "give gx_opts.bind_host at both ends an address "
-				  "that the other one reaches");
+		return gx_refuse(GX_REASON_OTHER_HOST, -ENODEV,
+				 "port %s reaches one host only, and the server is %s: %s",
+				 cc->dial.forced, peer_where(cc),
+				 choose_shares(cc->dial.forced)
+					 ? "take another port"
+					 : "give gx_opts.bind_host at both ends an address "
+					   "that the other one reaches");
 	if (cc->dial.forced[0])
 		return gx_refuse(
 			GX_REASON_NO_PORT, -ENODEV,
@@ -227,9 +235,9 @@ static int choose_refuse(const struct ctl_conn *cc, bool other_host)
 			cc->dial.forced, speaks ? ":DEVICE" : "");
 	return gx_refuse(
 		GX_REASON_NO_PORT, -ENODEV,
-		"no port that both ends can use: the client has %.70s, the server %.70s%s: "
+		"no port that both ends can use: the client has %.70s, the server %.70s%s%s: "
 		"give both the same gx_opts.ports",
-		ours, theirs, other_host ? ", on another host" : "");
+		ours, theirs, other_host ? ", " : "", other_host ? peer_where(cc) : "");
 }
 
 /* The first of our ports, in the user's order, that the peer has and that reaches the peer. Return:
@@ -248,7 +256,7 @@ static bool choose_port(const struct ctl_conn *cc, struct ctl_path *p, bool *oth
 		if (peer_i < 0) {
 			core_why(p->why, "%s not offered by the peer", name);
 		} else if (!port_reaches(cc, i, (unsigned)peer_i)) {
-			core_why(p->why, "%s not usable: different host", name);
+			core_why(p->why, "%s not usable: the server is %s", name, peer_where(cc));
 			*other_host = true;
 		} else if (choose_shares(name) && cc->dial.no_share[0]) {
 			core_why(p->why, "no %s: %s", name, cc->dial.no_share);
@@ -333,21 +341,41 @@ static bool choose_may(const struct ctl_conn *cc, const struct gx_link *link)
 		cc->ctl->gx->opts.packet->integrity != GX_INTEGRITY_MODE_CRC32C);
 }
 
+/* Is another score of @link's taken, because the ends are on two hosts, and all ways are open? */
+static bool choose_far(const struct ctl_conn *cc, const struct gx_link *link)
+{
+	const struct gx_opts *o = &cc->ctl->gx->opts;
+
+	return link->score_far && !cc->conn->same_host && !cc->dial.forced[0] && !o->nr_ports &&
+	       o->packet->integrity == GX_INTEGRITY_MODE_AUTO;
+}
+
+static unsigned choose_score(const struct ctl_conn *cc, const struct gx_link *link)
+{
+	return choose_far(cc, link) ? link->score_far : link->score;
+}
+
 /* The link with the highest score of those in @left, as bits. NULL: there is none. */
-static const struct gx_link *choose_best(uint32_t left)
+static const struct gx_link *choose_best(const struct ctl_conn *cc, uint32_t left)
 {
 	const struct gx_link *best = NULL;
 
 	for (unsigned l = 0; l < GX_LINKS; l++)
-		if (left >> l & 1 && (!best || gx_links[l]->score > best->score))
+		if (left >> l & 1 &&
+		    (!best || choose_score(cc, gx_links[l]) > choose_score(cc, best)))
 			best = gx_links[l];
 	return best;
 }
 
 /* Say why it is @link, @not: why no better one. */
-static void choose_why(const struct gx_link *link, const char * not, struct ctl_path *p)
+static void choose_why(const struct ctl_conn *cc, const struct gx_link *link, const char * not,
+		       struct ctl_path *p)
 {
-	if (link->port == GX_LINK_PORT_SHM) {
+	if (choose_far(cc, link)) {
+		p->reason = GX_REASON_BOTH_HAVE;
+		core_why(p->why, "link %s: the fastest to a server %s; %s", link->name,
+			 peer_where(cc), link->how);
+	} else if (link->port == GX_LINK_PORT_SHM) {
 		p->reason = GX_REASON_SAME_HOST;
 		core_why(p->why, "%s", link->how);
 	} else if (link->port == GX_LINK_PORT_NONE) {
@@ -365,7 +393,8 @@ static int choose_link(const struct ctl_conn *cc, struct gx_link_path *path, str
 	const struct gx_link *link, *is_bare = NULL;
 	bool other_host = false;
 
-	for (uint32_t left = GX_LINKS_ALL; (link = choose_best(left)); left &= ~(1u << link->id)) {
+	for (uint32_t left = GX_LINKS_ALL; (link = choose_best(cc, left));
+	     left &= ~(1u << link->id)) {
 		const char *why;
 
 		if (!choose_may(cc, link))
@@ -379,7 +408,7 @@ static int choose_link(const struct ctl_conn *cc, struct gx_link_path *path, str
 		if (why || (link->port == GX_LINK_PORT_ANY && !choose_port(cc, p, &other_host)))
 			continue;
 		choose_take(cc->ctl->gx, link, p);
-		choose_why(link, not, p);
+		choose_why(cc, link, not, p);
 		return 0;
 	}
 	if (is_bare)
@@ -392,6 +421,7 @@ int ctl_path_choose(const struct ctl_conn *cc, struct ctl_path *p)
 {
 	struct gx_link_path path = {.gx = cc->ctl->gx,
 				    .same_host = cc->conn->same_host,
+				    .far = cc->conn->same_host ? NULL : peer_where(cc),
 				    .no_share = cc->dial.no_share[0] ? cc->dial.no_share : NULL};
 	unsigned n = GX_MIN(cc->ctl->gx->nr_cores, cc->conn->peer.nr_lanes);
 	int ret = cc->dial.link ? choose_asked(cc, cc->dial.link, &path, p)
@@ -413,7 +443,7 @@ static int check_port(const struct ctl_conn *cc, const char *name, struct ctl_pa
 	if (i == gx->nr_ports)
 		return gx_refuse(GX_REASON_NO_PORT, -ENODEV, "the server has no port %s", name);
 	if (!flags_reach(cc, gx->port[i].port->caps.flags))
-		return port_refuse_far(name);
+		return port_refuse_far(cc, name);
 	p->port = i;
 	return 0;
 }

@@ -388,8 +388,12 @@ static void local_export(const struct gx_mem *mem, struct gx_hello_export *e)
 static const char *local_fits(struct gx_link_path *path)
 {
 	path->quiet = !path->same_host || path->no_share || path->gx->opts.host->local == GX_OFF;
-	if (!path->same_host)
-		return "the ends are on two hosts or in two network namespaces";
+	static _Thread_local char text[64];
+
+	if (!path->same_host) {
+		snprintf(text, sizeof(text), "the peer is %s", path->far);
+		return text;
+	}
 	return path->no_share;
 }
 

@@ -36,10 +36,11 @@ extern const struct gx_link_conn_ops tcp_conn_ops;
 extern const struct gx_ep_ops gx_link_tcp_ops; /* link_tcp.c */
 void tcp_core_close(struct gx_core *core);     /* ctl: of a core that may have no link */
 
-/* What any object of the link says of itself. The last resort: slower than any port, and TCP's own
- * checksum is all that guards its bytes. */
+/* What any object of the link says of itself. Within a host the last resort: slower than any port. Between
+ * hosts it moves more for a core than port udp. In clear, TCP's own checksum is all that guards its
+ * bytes. */
 #define TCP_LINK_SELF                                                                              \
-	.name = "tcp", .id = GX_LINK_TCP, .port = GX_LINK_PORT_NONE, .score = 1,                   \
+	.name = "tcp", .id = GX_LINK_TCP, .port = GX_LINK_PORT_NONE, .score = 1, .score_far = 3,   \
 	.quantum_b = 4096, .seals = true, .how = "the kernel's TCP copies",                        \
 	.cure = "install the same gx at both ends"
 

@@ -104,6 +104,7 @@ struct gx_link_mem_ops {
 struct gx_link_path {
 	const struct gx *gx;
 	bool same_host;
+	const char *far;      /* where the peer is, if not on this host */
 	const char *no_share; /* why the ends share no memory; NULL: they may */
 	bool quiet; /* out: the reason is not worth a word to who did not ask for the link */
 };
@@ -313,6 +314,8 @@ struct gx_link {
 	enum gx_link_port port;
 	/* The client takes the link with the highest score that fits. 0: only if it is asked for. */
 	unsigned score;
+	/* The same between hosts, where the program names neither a port nor an integrity; 0: .score */
+	unsigned score_far;
 	bool many_ports; /* its lanes can take several ports in turn */
 	bool proves;	 /* its ends say UP when prove() says so */
 	bool keys;	 /* it has key() */

@@ -72,7 +72,7 @@ static const struct gx_link links[GX_LINKS] = {
 	{"packet", GX_LINK_PACKET, GX_LINK_PORT_ANY, 2, .many_ports = true, .cure = ""},
 	{"local", GX_LINK_LOCAL, GX_LINK_PORT_SHM, 3, .how = "memory mapped", .cure = "",
 	 .conn = &local},
-	{"tcp", GX_LINK_TCP, .score = 1, .quantum_b = 4096, .how = "slow",
+	{"tcp", GX_LINK_TCP, .score = 1, .score_far = 4, .quantum_b = 4096, .how = "slow",
 	 .cure = "install the same gx", .conn = &socks},
 	{"verbs", GX_LINK_VERBS, GX_LINK_PORT_ANY, .proves = true, .cure = "set it there",
 	 .conn = &named},

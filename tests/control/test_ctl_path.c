@@ -14,12 +14,47 @@ static void up__other_host(void **state)
 
 	CTL_SET(client, gx.ctl->host_id[5], client->gx.ctl->host_id[5] ^ 1);
 	server_listen(addr);
+	c = both_up(addr, &(struct gx_connect_opts){.link = "packet"});
+	assert_string_equal(c->why, "shm not usable: the server is in another network namespace of "
+				    "this host; udp");
+	CTL_SET(client, gx.ctl->host_id[15], client->gx.ctl->host_id[15] ^ 1);
+	c = both_up(addr, &(struct gx_connect_opts){.link = "packet"});
+	assert_string_equal(c->why, "shm not usable: the server is on another host; udp");
+	CTL_SET(client, gx.groups.packet.integrity, GX_INTEGRITY_MODE_NONE);
 	c = both_up(addr, NULL);
-	assert_string_equal(c->why, "shm not usable: different host; udp");
+	assert_string_equal(c->link->name, "packet");
 	assert_int_equal(c->path_reason, GX_REASON_BOTH_HAVE);
 	client_connect(addr, &(struct gx_connect_opts){.ports = &shm, .nr_ports = 1});
 	wait_down(client, 1, -ENODEV, GX_REASON_OTHER_HOST);
-	assert_says(client->text, "two hosts");
+	assert_says(client->text, "one host only, and the server is on another host");
+}
+
+/* Between hosts another link may be the fastest: it is taken unless a port or an integrity is named, by
+ * the connection or by the context. */
+static void link__the_best_between_hosts(void **state)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	server_listen(addr);
+	c = both_up(addr, NULL);
+	assert_string_equal(c->link->name, "packet");
+	CTL_SET(client, gx.ctl->host_id[5], client->gx.ctl->host_id[5] ^ 1);
+	c = both_up(addr, NULL);
+	assert_string_equal(c->link->name, "tcp");
+	assert_string_equal(c->why,
+			    "link tcp: the fastest to a server in another network namespace "
+			    "of this host; slow");
+	assert_int_equal(c->path_reason, GX_REASON_BOTH_HAVE);
+	c = both_up(addr, &(struct gx_connect_opts){.ports = udp, .nr_ports = 1});
+	assert_string_equal(c->link->name, "packet");
+	CTL_SET(client, gx.groups.packet.integrity, GX_INTEGRITY_MODE_CRC32C);
+	c = both_up(addr, NULL);
+	assert_string_equal(c->link->name, "packet");
+	CTL_SET(client, gx.groups.packet.integrity, GX_INTEGRITY_MODE_AUTO);
+	CTL_SET(client, gx.opts.nr_ports, 1);
+	c = both_up(addr, NULL);
+	assert_string_equal(c->link->name, "packet");
 }
 
 static void fail__port_missing(void **state)
@@ -42,7 +77,7 @@ static void fail__port_missing(void **state)
 	CTL_SET(client, gx.ctl->host_id[0], client->gx.ctl->host_id[0] ^ 1);
 	client_connect(addr, &(struct gx_connect_opts){.link = "packet"});
 	wait_down(client, 2, -ENODEV, GX_REASON_NO_PORT);
-	assert_says(client->text, "on another host");
+	assert_says(client->text, "in another network namespace of this host");
 	CTL_SET(client, gx.groups.packet.integrity, GX_INTEGRITY_MODE_CRC32C);
 	client_connect(addr, NULL);
 	wait_down(client, 3, -ENODEV, GX_REASON_NO_PORT);
@@ -205,6 +240,7 @@ int main(void)
 		TEST(fail__several_ports),
 		TEST(fail__port_missing),
 		TEST(link__the_best_that_fits),
+		TEST(link__the_best_between_hosts),
 	};
 
 	return rig_run("ctl_path", tests, GX_ARRAY_SIZE(tests));

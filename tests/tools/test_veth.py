@@ -147,6 +147,10 @@ def over_tcp(tools, other, folder):
         file(there, folder)
         there.more = patient
         ran = there.perf("put", "-s", "1M", "-n", "20").must(OK)
+        expect(ran.doc["path"]["link"] == "tcp" and "the fastest to a server in another network namespace" in ran.doc["path"]["why"], ran)
+        expect("last resort" not in ran.err, ran)
+        there.more = (*patient, "--integrity", "none")
+        ran = there.perf("put", "-s", "1M", "-n", "20").must(OK)
         expect(ran.doc["path"]["link"] == "tcp" and "the last resort" in ran.doc["path"]["why"], ran)
         expect("no port that both ends can use" in ran.err and "the last resort" in ran.err, ran)
         there.run("put", "--link", "packet").must(cli.FAILED, "no port that both ends can use")
