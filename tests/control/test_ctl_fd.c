@@ -379,7 +379,8 @@ static int comer_comes(const struct comer *c, const char *addr)
 	client->ports[1].caps.flags = c->far ? 0 : GX_PORT_LOCAL;
 	if (c->key)
 		hand_key(&client->own, "kv", hand_secret);
-	client_connect(addr, &(struct gx_connect_opts){.link = "packet"}); /* one socket is forwarded */
+	client_connect(addr,
+		       &(struct gx_connect_opts){.link = "packet"}); /* one socket is forwarded */
 	return comer_result();
 }
 

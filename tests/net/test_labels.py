@@ -7,6 +7,7 @@ Looks at the frames of a put that leaves by eight source ports. Exit status 77 w
 """
 import contextlib
 import pathlib
+import re
 import socket
 import struct
 import sys
@@ -88,6 +89,7 @@ def main(build):
         with cli.Server(tools, "--insecure", "--port", "udp", "--bind", HERE, listen=f"[{HERE}]:0") as server, Tap("gxe") as tap:
             there = test_veth.There(tools, other, server, f"udp:paths={PATHS}", more=("--bind", THERE, "--link", "packet"))
             row = there.perf("put", "-s", "256K", "-n", "400").clean()[0]
+            text = there.run("put", "-s", "256K", "-n", "400").must(cli.OK).out
     finally:
         other.end()
     found = labels_of(tap.frames)
@@ -96,6 +98,9 @@ def main(build):
     data = {p["source_port"] for p in row["paths"] if p["packets"] == "data"}
     # The least busy path takes the next packets: the first ones may do for a receiver that is quick.
     expect(1 < len(data) <= PATHS, "gxperf tells of source ports of data:", row["paths"])
+    lines = [line for line in text.splitlines() if "source port" in line]
+    expect(len(lines) == 1 and re.fullmatch(r"# source ports: \d+, round trip [0-9.]+ to [0-9.]+ ms", lines[0]) and text.count(" lost") <= 1,
+           "source ports are one line:", text)
     to = {dst for src, dst in found if src in data and all((other, dst) in found for other in data)}
     expect(to, "gxperf tells source ports that no packet has:", data, found)
     expect(all(len(labels) == 1 for labels in found.values()), "a path has several labels:", found)

@@ -41,7 +41,7 @@ static void perf_row_paths(struct report_row *row, const struct perf_mark m[2])
 					     .data = p->data,
 					     .dead = p->dead,
 					     .sent = p->sent,
-					     .lost = p->lost,
+					     .resent = p->lost,
 					     .rtt_us = (double)p->rtt_ns / 1e3};
 		for (unsigned k = 0; k < m[0].nr_paths; k++) {
 			const struct gx_path *was = &m[0].paths[k];
@@ -50,7 +50,7 @@ static void perf_row_paths(struct report_row *row, const struct perf_mark m[2])
 			    was->data != p->data)
 				continue;
 			to->sent -= was->sent;
-			to->lost -= was->lost;
+			to->resent -= was->lost;
 		}
 		row->nr_paths += to->sent || to->dead;
 	}

@@ -282,11 +282,11 @@ static struct json_t *row_paths(const struct report_row *r)
 	for (unsigned i = 0; i < r->nr_paths; i++) {
 		const struct report_source *p = &r->paths[i];
 
-		js_append(out,
-			  js_pack("{s:i, s:i, s:s, s:I, s:I, s:f, s:b}", "lane", (int)p->lane,
-				  "source_port", (int)p->source_port, "packets",
-				  p->data ? "data" : "control", "sent", (long long)p->sent, "lost",
-				  (long long)p->lost, "rtt_us", p->rtt_us, "dead", p->dead));
+		js_append(out, js_pack("{s:i, s:i, s:s, s:I, s:I, s:f, s:b}", "lane", (int)p->lane,
+				       "source_port", (int)p->source_port, "packets",
+				       p->data ? "data" : "control", "sent", (long long)p->sent,
+				       "resent", (long long)p->resent, "rtt_us", p->rtt_us, "dead",
+				       p->dead));
 	}
 	return out;
 }
@@ -479,16 +479,26 @@ static void row_limits(const struct report_row *r)
 	putchar('\n');
 }
 
-/* "# source port 40123, data: 1200 packets, 12 lost, round trip 10.020 ms, dead" */
+/* "# source ports: 16, round trip 0.020 to 10.020 ms; dead: 40123 (data)". Packets that each has sent again
+ * are in JSON: how many of them were lost is known of all together. */
 static void row_sources(const struct report_row *r)
 {
-	for (unsigned i = 0; i < r->nr_paths; i++) {
-		const struct report_source *p = &r->paths[i];
+	double least_us = r->paths[0].rtt_us, most_us = least_us;
+	unsigned dead = 0;
 
-		printf("# source port %u, %s: %llu packets, %llu lost, round trip %.3f ms%s\n",
-		       p->source_port, p->data ? "data" : "control", (unsigned long long)p->sent,
-		       (unsigned long long)p->lost, p->rtt_us / 1e3, p->dead ? ", dead" : "");
+	if (!r->nr_paths)
+		return;
+	for (unsigned i = 1; i < r->nr_paths; i++) {
+		least_us = fmin(least_us, r->paths[i].rtt_us);
+		most_us = fmax(most_us, r->paths[i].rtt_us);
 	}
+	printf("# source ports: %u, round trip %.3f to %.3f ms", r->nr_paths, least_us / 1e3,
+	       most_us / 1e3);
+	for (unsigned i = 0; i < r->nr_paths; i++)
+		if (r->paths[i].dead)
+			printf("%s %u (%s)", dead++ ? "," : "; dead:", r->paths[i].source_port,
+			       r->paths[i].data ? "data" : "control");
+	putchar('\n');
 }
 
 static void row_table(struct report *report, const struct report_row *r)

@@ -50,8 +50,8 @@ extern const char *const report_limits[REPORT_LIMITS];
 /** struct report_source - What left by one source port while a row was measured, and how it is now. */
 struct report_source {
 	unsigned lane, source_port;
-	bool data, dead; /* data packets, or control packets */
-	uint64_t sent, lost;
+	bool data, dead;       /* data packets, or control packets */
+	uint64_t sent, resent; /* packets */
 	double rtt_us;
 };
 
