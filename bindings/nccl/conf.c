@@ -170,6 +170,7 @@ static bool conf_host(struct conf *c)
 		return false;
 	}
 	snprintf(c->host, sizeof(c->host), "%.55s", addr);
+	c->every = !text && (c->key_file[0] || c->insecure);
 	c->near = !strncmp(c->host, "127.", 4) || !strcmp(c->host, "::1");
 	if (c->near || c->key_file[0] || c->insecure)
 		return true;

@@ -317,16 +317,19 @@ static struct comm *dial_find(uint64_t dial)
 	return c;
 }
 
-/* "127.0.0.1:41234" or "[::1]:41234". A name would have gx_connect() ask the network. */
-static bool addr_is_numeric(const char addr[ADDR_B])
+/* "127.0.0.1:41234" or "[::1]:41234", the first @len bytes. A name would have gx_connect() ask the
+ * network. */
+static bool addr_is_numeric(const char *addr, size_t len)
 {
 	bool v6 = addr[0] == '[';
 	uint8_t bytes[16];
 	char host[ADDR_B];
 	const char *end;
 
-	memcpy(host, addr + v6, ADDR_B - v6);
-	host[ADDR_B - 1 - v6] = 0;
+	if (!len)
+		return false;
+	memcpy(host, addr + v6, len - v6);
+	host[len - v6] = 0;
 	end = v6 ? strchr(host, ']') : strrchr(host, ':');
 	if (!end || (v6 && end[1] != ':'))
 		return false;
@@ -336,6 +339,19 @@ static bool addr_is_numeric(const char addr[ADDR_B])
 	return inet_pton(v6 ? AF_INET6 : AF_INET, host, bytes) == 1;
 }
 
+/* One, or several with commas between. */
+static bool addrs_are_numeric(const char addr[ADDR_B])
+{
+	size_t len = strcspn(addr, ",");
+
+	for (; addr_is_numeric(addr, len); len = strcspn(addr, ",")) {
+		addr += len;
+		if (!*addr++)
+			return true;
+	}
+	return false;
+}
+
 static bool handle_is_good(const struct handle *h)
 {
 	if (h->magic != HANDLE_MAGIC || h->version != HANDLE_VERSION) {
@@ -343,7 +359,7 @@ static bool handle_is_good(const struct handle *h)
 			 "the same libnccl-net-gx.so, and NCCL_NET=gx");
 		return false;
 	}
-	if (!memchr(h->addr, 0, sizeof(h->addr)) || !addr_is_numeric(h->addr)) {
+	if (!memchr(h->addr, 0, sizeof(h->addr)) || !addrs_are_numeric(h->addr)) {
 		say_warn("connect: the handle has no numeric address: it was damaged on its way");
 		return false;
 	}

@@ -38,6 +38,7 @@
 #define DEVICES_MAX 16		   /* that NCCL sees */
 #define PCI_B	    16		   /* "0000:1b:00.0" with the final 0 */
 #define TOKEN_B	    16		   /* bytes of a random token */
+#define ADDRS_MAX   3		   /* addresses of a rank that are in a handle, if there is room */
 #define ADDR_B	    64		   /* "[fe80::1]:65535" with the final 0 */
 #define WHY_B	    256		   /* bytes of a reason */
 #define CORE_MBPS   32000	   /* what a core moves each way at a time, over shm, measured */
@@ -243,6 +244,7 @@ struct conf {
 	char ports_text[256];  /* where these lie */
 	unsigned nr_ports;     /* 0: gx's default */
 	char host[ADDR_B - 8]; /* address to listen at and to bind to */
+	bool every;	       /* of this host's, peers may take another: nobody has named one */
 	bool near;	       /* it is loopback: other hosts do not reach it */
 	bool insecure;	       /* others may, without a key, in clear */
 	char key_file[1024];   /* that all ranks have; "": none */
@@ -277,7 +279,7 @@ struct handle {
 	uint8_t token[TOKEN_B];
 	uint32_t listen;   /* number of the listener */
 	uint32_t netns;	   /* plug.netns of the listener */
-	char addr[ADDR_B]; /* "127.0.0.1:41234"; numeric */
+	char addr[ADDR_B]; /* "127.0.0.1:41234", or up to ADDRS_MAX with commas between; numeric */
 	uint64_t dial;	   /* the connecting end keeps the number of its connect here; 0: none */
 };
 _Static_assert(sizeof(struct handle) == NCCL_HANDLE_B, "NCCL carries so many bytes");

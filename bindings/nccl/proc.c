@@ -6,6 +6,7 @@
 #include "plug.h"
 
 #include <gx/auth.h>
+#include <gx/env.h>
 #include <gx/log.h>
 
 #include <stdio.h>
@@ -204,6 +205,10 @@ static int proc_listen(struct gx *gx)
 	bool v6 = strchr(plug.conf.host, ':');
 	int port;
 
+	if (plug.conf.every) {
+		port = gx_env_listen(gx, ADDRS_MAX, plug.addr, sizeof(plug.addr));
+		return port < 0 ? port : 0;
+	}
 	snprintf(addr, sizeof(addr), v6 ? "[%.54s]:0" : "%.54s:0", plug.conf.host);
 	port = gx_listen(gx, addr);
 	if (port < 0)

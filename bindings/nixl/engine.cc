@@ -103,14 +103,15 @@ bool Engine::context_open(unsigned nr_cores)
 	struct gx_queue_opts queue_opts = GX_INIT(queue_opts);
 	struct gx_auth_opts auth = GX_INIT(auth);
 	const char *file;
-	char own[GX_ADDR_MAX];
+	char own[GX_ADDR_MAX], list[GX_LIST_MAX];
 	bool is_link = port.empty() || port == "local" || port == "tcp" || port == "verbs";
 	int ret;
 
 	/* vLLM and LMCache pass no options. */
 	if (key.empty() && !insecure && gx_env_key_file())
 		key = gx_env_key_file();
-	if (host.empty() && (!key.empty() || insecure)) {
+	bool every = host.empty() && (!key.empty() || insecure);
+	if (every) { /* ports are bound to the best one; agents are told all */
 		if (gx_env_addr(nullptr, own))
 			return false;
 		host = own;
@@ -139,10 +140,11 @@ bool Engine::context_open(unsigned nr_cores)
 		host = "127.0.0.1";
 	if (host.find(':') != std::string::npos)
 		host = "[" + host + "]";
-	ret = gx_listen(gx, (host + ":0").c_str());
+	ret = every ? gx_env_listen(gx, GX_ADDRS_MAX, list, sizeof(list))
+		    : gx_listen(gx, (host + ":0").c_str());
 	if (ret < 0)
 		return false;
-	addr = host + ":" + std::to_string(ret);
+	addr = every ? list : host + ":" + std::to_string(ret);
 	for (unsigned i = 1; i < nr_cores; i++) {
 		if (gx_core_start(gx_core(gx, i)))
 			return false;

@@ -74,11 +74,35 @@ static PyObject *host_address(PyObject *self, PyObject *args)
 	return ret ? fail_call(ret) : PyUnicode_FromString(addr);
 }
 
+static PyObject *host_addresses(PyObject *self, PyObject *args)
+{
+	char addr[GX_ADDRS_MAX][GX_ADDR_MAX];
+	const char *want = NULL;
+	PyObject *list;
+	int n;
+
+	if (!PyArg_ParseTuple(args, "|z", &want))
+		return NULL;
+	n = gx_env_addrs(want, addr, GX_ADDRS_MAX);
+	list = n < 0 ? fail_call(n) : PyList_New(n);
+	for (int i = 0; list && i < n; i++) {
+		PyObject *text = PyUnicode_FromString(addr[i]);
+
+		if (!text || PyList_SetItem(list, i, text)) {
+			Py_DECREF(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
 static PyMethodDef methods[] = {
 	{"close_all", close_all, METH_NOARGS, NULL},
 	{"host_address", host_address, METH_VARARGS,
 	 "The address of this host that other hosts are told. want: an address, a network "
 	 "(10.0.0.0/8) or an interface; default: GX_ADDR, else gx chooses."},
+	{"host_addresses", host_addresses, METH_VARARGS,
+	 "The same, without a wish all that there are, at most 8, the best first."},
 	{NULL}};
 static struct PyModuleDef module = {
 	PyModuleDef_HEAD_INIT, "gx._gx", NULL, -1, methods, NULL, NULL, NULL, NULL};

@@ -2,6 +2,7 @@
 /*
  * The environment's key and address (gx/env.h). Control path.
  */
+#include "control/control.h"
 #include "core/core.h"
 
 #include <gx/env.h>
@@ -11,6 +12,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,11 +41,18 @@ struct env_rank {
 	long slow; /* -Mb/s of its interface */
 };
 
-const char *gx_env_key_file(void)
+GX_EXPORT const char *gx_env_key_file(void)
 {
-	const char *file = secure_getenv("GX_KEY_FILE");
+	static atomic_flag said = ATOMIC_FLAG_INIT;
+	const char *file = secure_getenv("GX_KEY_FILE"), *addr = secure_getenv("GX_ADDR");
 
-	return file && *file ? file : NULL;
+	if (file && *file)
+		return file;
+	if (addr && *addr && !atomic_flag_test_and_set(&said))
+		gx_warn("GX_ADDR=%.80s has no effect without a key: this host alone is served; set "
+			"GX_KEY_FILE to a key file that all hosts have",
+			addr);
+	return NULL;
 }
 
 static struct env_net net_parse(const char *item)
@@ -217,11 +226,35 @@ static int addr_none(const struct env_want *w, const struct ifaddrs *list)
 		w->text, text[0] ? text : "none");
 }
 
-int gx_env_addr(const char *want, char addr[GX_ADDR_MAX])
+/* The best @max of @list, the best first. Return: their number. */
+static unsigned addrs_best(const struct env_want *w, const struct ifaddrs *list,
+			   const struct ifaddrs *best[], unsigned max)
+{
+	struct env_rank is, rank[GX_ADDRS_MAX];
+	unsigned n = 0;
+
+	for (const struct ifaddrs *a = list; a; a = a->ifa_next) {
+		unsigned at = n;
+
+		if (!addr_ranks(w, a, &is))
+			continue;
+		while (at && rank_is_better(&is, &rank[at - 1]))
+			at--;
+		if (at == max)
+			continue;
+		n = GX_MIN(n + 1, max);
+		memmove(&best[at + 1], &best[at], (n - 1 - at) * sizeof(best[0]));
+		memmove(&rank[at + 1], &rank[at], (n - 1 - at) * sizeof(rank[0]));
+		best[at] = a;
+		rank[at] = is;
+	}
+	return n;
+}
+
+GX_EXPORT int gx_env_addrs(const char *want, char addr[][GX_ADDR_MAX], unsigned max)
 {
 	const char *text = want ? want : secure_getenv("GX_ADDR");
-	const struct ifaddrs *best = NULL;
-	struct env_rank is, best_is = {0};
+	const struct ifaddrs *best[GX_ADDRS_MAX];
 	struct ifaddrs *list;
 	struct env_want w;
 	int ret;
@@ -235,19 +268,65 @@ int gx_env_addr(const char *want, char addr[GX_ADDR_MAX])
 		return ret;
 	if (getifaddrs(&list))
 		return gx_fail(-errno, "addresses of this host: %s", strerror(errno));
-	for (const struct ifaddrs *a = list; a; a = a->ifa_next)
-		if (addr_ranks(&w, a, &is) && (!best || rank_is_better(&is, &best_is))) {
-			best = a;
-			best_is = is;
-		}
-	if (best)
-		addr_print(best, addr);
-	else if (want && is_loopback(&w.net[0])) /* all of 127.0.0.0/8 is ours, and one is listed */
-		inet_ntop(AF_INET, w.net[0].addr, addr, GX_ADDR_MAX);
-	else if (want)
+	max = want ? 1 : GX_MIN(max, (unsigned)GX_ADDRS_MAX);
+	ret = (int)addrs_best(&w, list, best, max);
+	for (int i = 0; i < ret; i++)
+		addr_print(best[i], addr[i]);
+	if (!ret && want &&
+	    is_loopback(&w.net[0])) { /* all of 127.0.0.0/8 is ours, and one is listed */
+		inet_ntop(AF_INET, w.net[0].addr, addr[0], GX_ADDR_MAX);
+		ret = 1;
+	} else if (!ret && want) {
 		ret = addr_none(&w, list);
-	else
-		strcpy(addr, "127.0.0.1");
+	} else if (!ret) {
+		strcpy(addr[0], "127.0.0.1");
+		ret = 1;
+	}
 	freeifaddrs(list);
 	return ret;
+}
+
+GX_EXPORT int gx_env_addr(const char *want, char addr[GX_ADDR_MAX])
+{
+	int ret = gx_env_addrs(want, (char(*)[GX_ADDR_MAX])addr, 1);
+
+	return ret < 0 ? ret : 0;
+}
+
+/* "10.0.0.1:7501,[fd00::1]:7501", as much as there is room for. */
+static void list_print(char addr[][GX_ADDR_MAX], int n, int port, char *list, size_t room)
+{
+	size_t at = 0;
+	char one[GX_ADDR_MAX + 16];
+
+	list[0] = 0;
+	for (int i = 0; i < n; i++) {
+		size_t len = (size_t)snprintf(one, sizeof(one),
+					      strchr(addr[i], ':') ? "%s[%s]:%d" : "%s%s:%d",
+					      i ? "," : "", addr[i], port);
+
+		if (at + len >= room)
+			return;
+		memcpy(list + at, one, len + 1);
+		at += len;
+	}
+}
+
+GX_EXPORT int gx_env_listen(struct gx *gx, unsigned max, char *list, size_t room)
+{
+	char addr[GX_ADDRS_MAX][GX_ADDR_MAX], all[GX_LIST_MAX];
+	int n = gx_env_addrs(NULL, addr, max), port = n;
+
+	if (n < 0)
+		return n;
+	list_print(addr, n, 0, all, sizeof(all));
+	port = gx_listen(gx, all);
+	if (port > 0)
+		list_print(addr, n, port, list, room);
+	return port;
+}
+
+GX_EXPORT int gx_env_resolve(const char *addr, uint64_t timeout_ns, char list[GX_LIST_MAX])
+{
+	return ctl_resolve(addr, timeout_ns, list, GX_LIST_MAX);
 }

@@ -76,6 +76,8 @@ int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts
 		    struct gx_listener **out);
 void ctl_listener_close(struct gx_listener *l);
 void ctl_listen_stop(struct gx *gx);
+/* gx_env_resolve() */
+int ctl_resolve(const char *addr, uint64_t timeout_ns, char *list, size_t room);
 /* Begin the bootstrap of @c, to @addr. Copies @opts. conn_up() or conn_down() tell the result. */
 int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opts *opts);
 /* Send a user's message; any thread. */

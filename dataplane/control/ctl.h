@@ -270,7 +270,9 @@ int ctl_addr_resolve(const char *addr, bool passive, uint64_t timeout_ns,
 void ctl_addr_order(struct ctl_addr a[], unsigned n, bool listed);
 void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room);
 bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::1 */
-bool ctl_addr_is_own(const struct ctl_addr *a);		      /* may a socket of ours have it? */
+/* Does a connection to @to leave from @own? Not to a network of ours in which @own is not. */
+bool ctl_addr_leaves(const struct ctl_addr *own, const struct ctl_addr *to);
+bool ctl_addr_is_own(const struct ctl_addr *a); /* may a socket of ours have it? */
 /* The bytes of the IP address; of IPv4 within IPv6 the IPv4 address. Return: their number; 0: no
  * IP. */
 unsigned ctl_addr_bytes(const struct sockaddr *sa, uint8_t b[16]);

@@ -237,35 +237,77 @@ int ctl_addr_resolve(const char *addr, bool passive, uint64_t timeout_ns,
 	return n;
 }
 
+int ctl_resolve(const char *addr, uint64_t timeout_ns, char *list, size_t room)
+{
+	struct ctl_addr a[CTL_ADDRS_MAX];
+	struct gx_text text = {.buf = list, .room = room};
+	int n = ctl_addr_resolve(addr, false, timeout_ns, a);
+	char name[96];
+
+	for (int i = 0; i < n; i++) {
+		ctl_addr_name(&a[i].sa, name, sizeof(name));
+		core_say(&text, "%s%s", i ? "," : "", name);
+	}
+	return n;
+}
+
 /* ---- Order ---- */
 
 enum addr_near { ADDR_NEAR, ADDR_FAR, ADDR_OWN };
 
-/* Is @a in the network of an interface of ours that is up? */
+/* Is @to in the network of @i, an address of ours? */
+static bool addr_in_net(const struct ctl_addr *to, const struct ifaddrs *i)
+{
+	uint8_t a[16], own[16], mask[16];
+	unsigned n = ctl_addr_bytes((const struct sockaddr *)&to->sa, a);
+	bool in = n && i->ifa_addr && i->ifa_netmask && i->ifa_flags & IFF_UP &&
+		  ctl_addr_bytes(i->ifa_addr, own) == n;
+
+	if (!in)
+		return false;
+	memcpy(mask,
+	       n == 4 ? (void *)&((struct sockaddr_in *)i->ifa_netmask)->sin_addr
+		      : (void *)&((struct sockaddr_in6 *)i->ifa_netmask)->sin6_addr,
+	       n);
+	for (unsigned k = 0; k < n; k++)
+		in &= !((a[k] ^ own[k]) & mask[k]);
+	return in;
+}
+
 static enum addr_near addr_near(const struct ctl_addr *a, const struct ifaddrs *list)
 {
 	enum addr_near near = ADDR_FAR;
-	uint8_t to[16], own[16], mask[16];
+	uint8_t to[16], own[16];
 	unsigned n = ctl_addr_bytes((const struct sockaddr *)&a->sa, to);
 
 	for (; list; list = list->ifa_next) {
-		bool in_net = true;
-
-		if (!list->ifa_addr || !list->ifa_netmask || !(list->ifa_flags & IFF_UP) || !n ||
-		    ctl_addr_bytes(list->ifa_addr, own) != n)
+		if (!list->ifa_addr || !n || ctl_addr_bytes(list->ifa_addr, own) != n)
 			continue;
 		if (!memcmp(to, own, n))
 			return ADDR_OWN;
-		memcpy(mask,
-		       n == 4 ? (void *)&((struct sockaddr_in *)list->ifa_netmask)->sin_addr
-			      : (void *)&((struct sockaddr_in6 *)list->ifa_netmask)->sin6_addr,
-		       n);
-		for (unsigned i = 0; i < n; i++)
-			in_net &= !((to[i] ^ own[i]) & mask[i]);
-		if (in_net)
+		if (addr_in_net(a, list))
 			near = ADDR_NEAR;
 	}
 	return near;
+}
+
+bool ctl_addr_leaves(const struct ctl_addr *own, const struct ctl_addr *to)
+{
+	bool leaves = true;
+	struct ifaddrs *list;
+
+	if (own->sa.ss_family != to->sa.ss_family || ctl_addr_is_loopback(&to->sa))
+		return false;
+	if (getifaddrs(&list))
+		return true;
+	for (const struct ifaddrs *i = list; i; i = i->ifa_next)
+		if (addr_in_net(to, i)) {
+			leaves = addr_in_net(own, i);
+			if (leaves)
+				break;
+		}
+	freeifaddrs(list);
+	return leaves;
 }
 
 static void addr_move(struct ctl_addr a[], unsigned from, unsigned to)

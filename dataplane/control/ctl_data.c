@@ -146,7 +146,7 @@ static void data_next(struct ctl_data *d)
 		return;
 	}
 	/* As the bootstrap connection: the server wants both from one address. */
-	if (!cc->loopback && ctl->bind.sa.ss_family == d->to.sa.ss_family)
+	if (ctl_addr_leaves(&ctl->bind, &d->to))
 		(void)bind(d->fd, (struct sockaddr *)&ctl->bind.sa, ctl->bind.len);
 	d->io = (struct gx_io){.op = GX_IO_CONNECT,
 			       .fd = d->fd,

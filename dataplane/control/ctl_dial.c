@@ -88,6 +88,12 @@ static int dial_err(const struct ctl_conn *cc)
 	return err;
 }
 
+/* The list of addresses follows. */
+static const char *dial_name(const struct ctl_conn *cc)
+{
+	return strchr(cc->name, ',') ? "any of its addresses" : cc->name;
+}
+
 static void dial_failed(struct ctl_conn *cc, int err)
 {
 	enum gx_reason reason = err == -ECONNREFUSED ? GX_REASON_NO_SERVER
@@ -98,7 +104,7 @@ static void dial_failed(struct ctl_conn *cc, int err)
 	dial_text(cc, all, sizeof(all));
 	ctl_conn_close(cc);
 	if (cc->dial.nr_addrs > 1)
-		conn_down(cc->conn, reason, err, "cannot connect to %s: %s", cc->name, all);
+		conn_down(cc->conn, reason, err, "cannot connect to %s: %s", dial_name(cc), all);
 	else if (err == -ECONNREFUSED)
 		conn_down(cc->conn, reason, err,
 			  "nothing listens at %s: run gx_listen() on %s there", cc->name, cc->name);
@@ -118,7 +124,7 @@ void ctl_dial_late(struct ctl_conn *cc)
 	dial_text(cc, all, sizeof(all));
 	ctl_conn_close(cc);
 	conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
-		  "no answer from %s within %g s: %s", cc->name, s,
+		  "no answer from %s within %g s: %s", dial_name(cc), s,
 		  cc->dial.nr_addrs > 1 ? all : "does a server run there?");
 }
 
@@ -167,7 +173,7 @@ static int try_begin(struct ctl_conn *cc, struct ctl_try *t, struct ctl_addr *a)
 	if (t->fd < 0)
 		return -errno;
 	/* May fail. The server sends data only to the address that it sees. */
-	if (!ctl_addr_is_loopback(&a->sa) && own->sa.ss_family == a->sa.ss_family)
+	if (ctl_addr_leaves(own, a))
 		(void)bind(t->fd, (const struct sockaddr *)&own->sa, own->len);
 	t->io = (struct gx_io){.op = GX_IO_CONNECT,
 			       .fd = t->fd,

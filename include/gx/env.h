@@ -7,15 +7,22 @@
 #ifndef GX_ENV_H
 #define GX_ENV_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define GX_ADDR_MAX 64 /* "fe80::1%eth0", with the final 0 */
+struct gx;
+
+#define GX_ADDR_MAX  64	 /* "fe80::1%eth0", with the final 0 */
+#define GX_ADDRS_MAX 8	 /* addresses of a name, or of this host */
+#define GX_LIST_MAX  640 /* so many with ports and commas, with the final 0 */
 
 /** gx_env_key_file() - GX_KEY_FILE of the environment, for gx_auth_opts.key_file. Return: valid until
  * the environment changes; NULL: unset, empty, or the process runs with the rights of its file
- * (secure_getenv(3)). */
+ * (secure_getenv(3)). Where GX_ADDR is set then, the log has one line, that it has no effect. */
 const char *gx_env_key_file(void);
 
 /**
@@ -36,6 +43,31 @@ const char *gx_env_key_file(void);
  * -errno of getifaddrs(3).
  */
 int gx_env_addr(const char *want, char addr[GX_ADDR_MAX]);
+
+/** gx_env_addrs() - The same, up to @max addresses, at most GX_ADDRS_MAX: without a wish all that may be
+ * told, the best first; with one, the best. Return: their number, at least 1; -errno. */
+int gx_env_addrs(const char *want, char addr[][GX_ADDR_MAX], unsigned max);
+
+/**
+ * gx_env_listen() - gx_listen() at all addresses of gx_env_addrs(), at one port that is free.
+ *
+ * @list: what peers are told, for their gx_connect(), which takes what is in a network of theirs first:
+ *	"10.0.0.1:7501,[fd00::1]:7501", as many as @room holds, with the final 0
+ *
+ * Return: the port; -errno.
+ */
+int gx_env_listen(struct gx *gx, unsigned max, char *list, size_t room);
+
+/**
+ * gx_env_resolve() - Look HOST:PORT up, once, for gx_connect(), which takes the list.
+ *
+ * @list: "[fd00::1]:7501,10.0.0.1:7501": numeric addresses, the most preferred first; GX_ADDRS_MAX at
+ *	most
+ *
+ * Return: their number; -EINVAL: no such name, or not HOST:PORT; -ETIMEDOUT: its name servers said nothing
+ * for @timeout_ns.
+ */
+int gx_env_resolve(const char *addr, uint64_t timeout_ns, char list[GX_LIST_MAX]);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 
 #include <gx/env.h>
 #include <gx/gx.h>
+#include <gx/log.h>
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -130,6 +131,70 @@ static void addr__by_itself(void **state)
 	is(NULL, "127.0.0.1");
 }
 
+/* Without a wish all of them, the best first; with one, one. */
+static void addrs__several(void **state)
+{
+	char addr[GX_ADDRS_MAX][GX_ADDR_MAX];
+
+	ifaces = usual;
+	assert_int_equal(gx_env_addrs(NULL, addr, GX_ADDRS_MAX), 5);
+	assert_string_equal(addr[0], "10.1.0.5");
+	assert_string_equal(addr[1], "10.2.0.5");
+	assert_string_equal(addr[2], "192.168.7.9");
+	assert_string_equal(addr[3], "fd00::5");
+	assert_string_equal(addr[4], "2001:db8::1");
+	assert_int_equal(gx_env_addrs(NULL, addr, 2), 2);
+	assert_string_equal(addr[1], "10.2.0.5");
+	assert_int_equal(gx_env_addrs("data", addr, GX_ADDRS_MAX), 1);
+	assert_string_equal(addr[0], "10.1.0.5");
+}
+
+static void lines_count(void *arg, int level, const char *line)
+{
+	*(unsigned *)arg +=
+		level == GX_LOG_WARN && strstr(line, "GX_ADDR=10.0.0.0/8 has no effect");
+}
+
+/* An address without a key is no silent thing; nor is it said twice. */
+static void key_file__address_without_a_key(void **state)
+{
+	unsigned lines = 0;
+
+	gx_log_sink(lines_count, &lines);
+	unsetenv("GX_KEY_FILE");
+	assert_null(gx_env_key_file());
+	assert_int_equal(lines, 0);
+	setenv("GX_ADDR", "10.0.0.0/8", 1);
+	assert_null(gx_env_key_file());
+	assert_null(gx_env_key_file());
+	assert_int_equal(lines, 1);
+	unsetenv("GX_ADDR");
+	gx_log_sink(NULL, NULL);
+}
+
+/* A list that fits its room, at one port, and a context that is reached by each. */
+static void listen__all(void **state)
+{
+	static const struct iface two[] = {
+		{"a0", "127.0.0.2", UP, 0}, {"b0", "127.0.0.3", UP, 0}, {NULL, NULL, 0, 0}};
+	char list[GX_LIST_MAX], right[64];
+	struct gx_opts o = GX_INIT(o);
+	struct gx *gx;
+	int port;
+
+	ifaces = two;
+	o.nr_cores = 1;
+	o.server = true;
+	assert_int_equal(gx_open(&o, &gx), 0);
+	port = gx_env_listen(gx, GX_ADDRS_MAX, list, sizeof(list));
+	assert_true(port > 0);
+	snprintf(right, sizeof(right), "127.0.0.2:%d,127.0.0.3:%d", port, port);
+	assert_string_equal(list, right);
+	assert_true(gx_env_listen(gx, GX_ADDRS_MAX, list, 20) > 0);
+	assert_null(strchr(list, ','));
+	gx_close(gx);
+}
+
 static void addr__named(void **state)
 {
 	ifaces = usual;
@@ -211,9 +276,15 @@ static void addr__fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(addr__by_itself),	    cmocka_unit_test(addr__named),
-		cmocka_unit_test(addr__of_a_network),	    cmocka_unit_test(addr__of_an_interface),
-		cmocka_unit_test(addr__by_the_environment), cmocka_unit_test(addr__fails),
+		cmocka_unit_test(addr__by_itself),
+		cmocka_unit_test(addr__named),
+		cmocka_unit_test(addrs__several),
+		cmocka_unit_test(key_file__address_without_a_key),
+		cmocka_unit_test(listen__all),
+		cmocka_unit_test(addr__of_a_network),
+		cmocka_unit_test(addr__of_an_interface),
+		cmocka_unit_test(addr__by_the_environment),
+		cmocka_unit_test(addr__fails),
 	};
 
 	unsetenv("GX_ADDR");

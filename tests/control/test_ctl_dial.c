@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -250,6 +252,68 @@ static void order__table(void **state)
 	}
 }
 
+static const char *const two_nets[][2] = {{"10.1.0.5", "255.255.0.0"}, {"10.2.0.5", "255.255.0.0"}};
+static bool has_two_nets;
+
+int getifaddrs(struct ifaddrs **out)
+{
+	static struct sockaddr_in sa[2][2];
+	static struct ifaddrs list[2];
+	int (*real)(struct ifaddrs **);
+
+	*(void **)&real = dlsym(RTLD_NEXT, "getifaddrs");
+	if (!has_two_nets)
+		return real(out);
+	for (unsigned i = 0; i < 2; i++) {
+		for (unsigned k = 0; k < 2; k++) {
+			sa[i][k].sin_family = AF_INET;
+			inet_pton(AF_INET, two_nets[i][k], &sa[i][k].sin_addr);
+		}
+		list[i] = (struct ifaddrs){.ifa_next = i ? NULL : &list[1],
+					   .ifa_flags = IFF_UP,
+					   .ifa_addr = (struct sockaddr *)&sa[i][0],
+					   .ifa_netmask = (struct sockaddr *)&sa[i][1]};
+	}
+	*out = list;
+	return 0;
+}
+
+void freeifaddrs(struct ifaddrs *list)
+{
+	void (*real)(struct ifaddrs *);
+
+	*(void **)&real = dlsym(RTLD_NEXT, "freeifaddrs");
+	if (!has_two_nets)
+		real(list);
+}
+
+/* A connection leaves from the context's address, but not into a network where that one is not. */
+static void leaves__table(void **state)
+{
+	static const struct {
+		const char *to;
+		bool leaves;
+	} table[] = {{"10.1.7.7:1", true},
+		     {"10.2.7.7:1", false},
+		     {"192.0.2.1:1", true},
+		     {"127.0.0.1:1", false},
+		     {"[2001:db8::1]:1", false}};
+	struct ctl_addr own[CTL_ADDRS_MAX], to[CTL_ADDRS_MAX];
+
+	assert_int_equal(ctl_addr_resolve("10.1.0.5:0", true, 0, own), 1);
+	has_two_nets = true;
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(table); i++) {
+		assert_int_equal(ctl_addr_resolve(table[i].to, true, 0, to), 1);
+		if (ctl_addr_leaves(own, to) != table[i].leaves)
+			fail_msg("%s", table[i].to);
+	}
+	assert_int_equal(ctl_addr_resolve("192.0.2.1:1,10.2.0.5:1,10.2.7.7:1", true, 0, to), 3);
+	ctl_addr_order(to, 3, true);
+	has_two_nets = false;
+	assert_int_equal(((struct sockaddr_in *)&to[0].sa)->sin_addr.s_addr, inet_addr("10.2.7.7"));
+	assert_int_equal(((struct sockaddr_in *)&to[2].sa)->sin_addr.s_addr, inet_addr("10.2.0.5"));
+}
+
 /* ---- Listening ---- */
 
 static void listen__all_addresses(void **state)
@@ -302,6 +366,7 @@ int main(void)
 		TEST(order__table),
 		TEST(listen__all_addresses),
 		TEST(listen__says_which),
+		TEST(leaves__table),
 	};
 
 	return rig_run("ctl_dial", tests, GX_ARRAY_SIZE(tests));

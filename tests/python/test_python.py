@@ -203,6 +203,7 @@ class Pair(Bounded):
                 self.assertEqual(e.exception.reason, "auth")
                 with unittest.mock.patch.dict(os.environ, GX_KEY_FILE=files[0], GX_ADDR="127.0.0.0/8"):
                     self.assertEqual(gx.host_address(), "127.0.0.1")
+                    self.assertEqual(gx.host_addresses(), ["127.0.0.1"])
                     with gx.Context(self.cores) as third, gx.Context(self.cores, key_file=files[1]) as fourth:
                         self.assertEqual(third.connect(addr).info()["auth"], "job")
                         with self.assertRaisesRegex(gx.Error, "key job"):  # its own is what it shows

@@ -10,7 +10,7 @@ import weakref
 from . import _gx
 from ._errors import (Canceled, Closed, Denied, Error, Forked, NotFound, OutOfRange, PeerLost, Refused, Stale,
                       Timeout)
-from ._gx import Connection, Memory, Op, Region, __version__, host_address
+from ._gx import Connection, Memory, Op, Region, __version__, host_address, host_addresses
 
 PUT, GET = 1, 2
 COPIES = {None: 0, "auto": 0, "ce": 1, "resident": 2}
@@ -76,4 +76,4 @@ atexit.register(_gx.close_all)
 
 __all__ = ["Canceled", "Closed", "Connection", "Context", "Denied", "Error", "Forked", "GET", "Memory", "NotFound",
            "Op", "OutOfRange", "PUT", "PeerLost", "Refused", "Region", "Stale", "Timeout", "__version__",
-           "host_address", "nccl_plugin"]
+           "host_address", "host_addresses", "nccl_plugin"]
