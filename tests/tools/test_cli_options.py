@@ -484,6 +484,15 @@ def out_append(tools):
 
 
 @case
+def names(tools):
+    """A name is looked up once, in the time that --timeout gives; each of its addresses is named."""
+    with Server(tools) as s:
+        tools.gxperf("put", f"localhost:{s.port}", "--cores", CLIENT_CPU, "-s", "4K", "-n", "4").must(OK)
+    ran = tools.gxperf("put", f"127.0.0.1:9,127.0.0.2:9", "--cores", CLIENT_CPU).must(FAILED)
+    expect("any of its addresses: 127.0.0.1:9: nothing listens there; 127.0.0.2:9: nothing" in ran.err, ran)
+
+
+@case
 def out_packets_lost(tools):
     """What was sent again, and came twice, is told: here because the server stood still for a moment."""
     with Server(tools, "--port", "udp", "--timeout", "20") as s:

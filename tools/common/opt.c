@@ -461,11 +461,11 @@ bool opt_port_ok(const char *addr)
 	       atoi(colon + 1) <= 65535;
 }
 
-/* Resolve HOST of HOST:PORT, without brackets. */
-static int bind_resolve(const char *addr, struct addrinfo **out)
+/* Resolve HOST of HOST:PORT, without brackets. @all: its bytes. */
+static int bind_resolve(const char *addr, size_t all, struct addrinfo **out)
 {
 	struct addrinfo hint = {.ai_socktype = SOCK_DGRAM};
-	const char *colon = strrchr(addr, ':');
+	const char *colon = memrchr(addr, ':', all);
 	char host[OPT_HOST_MAX];
 	size_t len = colon ? (size_t)(colon - addr) : 0;
 
@@ -506,10 +506,11 @@ static int bind_route(const struct addrinfo *to, struct sockaddr_storage *own, s
 
 int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])
 {
+	size_t all = strcspn(addr, ",");
 	struct sockaddr_storage own;
 	socklen_t len = sizeof(own);
 	struct addrinfo *list;
-	int ret = bind_resolve(addr, &list);
+	int ret = bind_resolve(addr, all, &list);
 
 	if (ret)
 		return ret;
@@ -521,6 +522,8 @@ int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])
 		ret = bind_route(list, &own, &len);
 	}
 	freeaddrinfo(list);
+	if (ret && addr[all])
+		return opt_bind(addr + all + 1, server, host);
 	if (!ret &&
 	    getnameinfo((struct sockaddr *)&own, len, host, OPT_HOST_MAX, NULL, 0, NI_NUMERICHOST))
 		ret = -EINVAL;

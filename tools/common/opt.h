@@ -131,7 +131,8 @@ bool opt_port_ok(const char *addr);
 
 /**
  * opt_bind() - The address that network ports should bind to. For a server: @addr, where it
- * listens. For a client: our address on the way to @addr, the server's.
+ * listens. For a client: our address on the way to @addr, the server's, of several with commas between
+ * to the first that has one.
  * Return: 0 and a numeric address in @host; -ENOENT: the server listens on every address; -EINVAL
  * or -errno: no address is found. The library will say more of a bad @addr.
  */

@@ -54,10 +54,22 @@ static void perf_on_msg(void *arg, struct gx_conn *conn, const void *data, uint3
 
 /* ---- Open, close ---- */
 
+/* gx_error() names the address, the cause and the cure. */
+static int conn_failed(struct perf *perf, int ret)
+{
+	report_error(perf->report, "%s", gx_error());
+	return ret == -ETIMEDOUT || ret == -ECONNRESET ? PERF_LOST : PERF_FAILED;
+}
+
 /* The user asks for packets: then memory need not be mapped. */
 static bool perf_wants_packets(const struct perf_opts *o)
 {
 	return o->conn.link ? strcmp(o->conn.link, "local") != 0 : o->conn.port != NULL;
+}
+
+static uint64_t perf_timeout_ns(const struct perf_opts *o)
+{
+	return o->gx.top.peer_timeout_ns ? o->gx.top.peer_timeout_ns : CONN_TIMEOUT_NS;
 }
 
 static int perf_gx_open(struct perf *perf, unsigned nr_cores)
@@ -71,7 +83,7 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 	ctx.host.local = perf_wants_packets(o) ? GX_OFF : GX_AUTO;
 	opts = opt_ctx_opts(&ctx);
 	opts.bind_host = o->conn.bind;
-	if (!o->conn.bind && o->addr && !opt_bind(o->addr, false, host))
+	if (!o->conn.bind && o->addr && !opt_bind(perf->addrs, false, host))
 		opts.bind_host = host;
 	opts.cpus = o->conn.cpus.cpu;
 	opts.nr_cores = nr_cores;
@@ -174,6 +186,9 @@ int perf_open(const struct perf_opts *opts, struct report *report, unsigned nr_c
 	*perf = (struct perf){.opts = opts, .report = report, .offset = opts->place.offset};
 	if (perf_engine_check(opts, report))
 		return PERF_USAGE;
+	ret = opts->addr ? gx_env_resolve(opts->addr, perf_timeout_ns(opts), perf->addrs) : 0;
+	if (ret < 0)
+		return conn_failed(perf, ret);
 	ret = perf_gx_open(perf, nr);
 	if (!ret)
 		ret = perf_gpu_open(perf);
@@ -233,13 +248,6 @@ int perf_alloc(struct perf *perf, uint64_t len, struct gx_mem **mem)
 
 /* ---- Connect ---- */
 
-/* gx_error() names the address, the cause and the cure. */
-static int conn_failed(struct perf *perf, int ret)
-{
-	report_error(perf->report, "%s", gx_error());
-	return ret == -ETIMEDOUT || ret == -ECONNRESET ? PERF_LOST : PERF_FAILED;
-}
-
 static int conn_begin(struct perf *perf, unsigned i)
 {
 	struct gx_connect_opts co = GX_INIT(co);
@@ -261,7 +269,7 @@ static int conn_begin(struct perf *perf, unsigned i)
 	co.first_core = i % perf->nr_cores;
 	co.timeout_ns = perf->opts->gx.top.peer_timeout_ns;
 	c->perf = perf;
-	ret = gx_connect(perf->gx, perf->opts->addr, &co, &c->conn);
+	ret = gx_connect(perf->gx, perf->addrs, &co, &c->conn);
 	if (ret) {
 		c->conn = NULL;
 		return conn_failed(perf, ret);
@@ -277,8 +285,7 @@ static int conn_begin(struct perf *perf, unsigned i)
 
 static int conn_wait(struct perf *perf, unsigned i)
 {
-	uint64_t timeout = perf->opts->gx.top.peer_timeout_ns ? perf->opts->gx.top.peer_timeout_ns
-							      : CONN_TIMEOUT_NS;
+	uint64_t timeout = perf_timeout_ns(perf->opts);
 	struct perf_conn *c = &perf->conns[i];
 	struct gx_conn_info info = GX_INIT(info);
 	int ret = gx_conn_wait(c->conn, timeout + CONN_WAIT_EXTRA_NS);

@@ -13,6 +13,7 @@
 #include "gxperf/report/report.h"
 #include "common/rpc.h"
 
+#include <gx/env.h>
 #include <gx/gx.h>
 
 #include <pthread.h>
@@ -196,6 +197,7 @@ struct perf {
 	struct gx_queue *queue; /* --stripe: carries posts to the cores, which gx runs */
 	struct perf_conn *conns;
 	unsigned nr_conns;
+	char addrs[GX_LIST_MAX];  /* of the server, numeric */
 	struct gx_conn_info info; /* of the first connection */
 	uint64_t
 		offset; /* first byte of the region that is ours: --offset, or as perf_lease() says */
