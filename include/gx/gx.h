@@ -467,8 +467,10 @@ int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *a
 
 /* ---- Connections ---- */
 
-/** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any). Return: port number,
- * -EINVAL, -EADDRINUSE, -EMFILE. More: gx_listen_with() (gx/listen.h). [control] */
+/** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any), or several with commas between,
+ * and at all addresses of a name, all at one port. An address that this host has not is left out, with a
+ * warning, where it has another. Return: port number, -EINVAL, -EADDRINUSE (gx_error() names the address),
+ * -EMFILE. More: gx_listen_with() (gx/listen.h). [control] */
 int gx_listen(struct gx *gx, const char *addr);
 /** gx_listen_stop() - Accept no more peers by gx_listen(). Connections stay. [control] */
 void gx_listen_stop(struct gx *gx);
@@ -506,8 +508,9 @@ struct gx_connect_opts {
 	 * over a port. NULL: packet when .ports are named, else local where both ends can. The copy
 	 * engines of a GPU copy where memory of a GPU is at either end, if this context has opened
 	 * a GPU (see gx_gpu_open()); else packets reach that memory. "tcp": by TCP sockets of the
-	 * kernel, to the server's address; not with .ports. NULL takes it as the last resort, with a
-	 * warning, where the ends have no port in common. "verbs": by RDMA devices, which both ends
+	 * kernel, to the server's address; not with .ports. NULL takes it to other hosts, unless ports
+	 * or gx_packet_opts.integrity are named, and as the last resort, with a warning, where the
+	 * ends have no port in common. "verbs": by RDMA devices, which both ends
 	 * have named in gx_opts.verbs; packets over a port carry sends, and memory that a
 	 * device does not register. NULL never takes it. */
 	const char *link;
@@ -524,8 +527,11 @@ struct gx_connect_opts {
 /**
  * gx_connect() - Begin to connect; on_conn or gx_conn_wait() tell when the connection is up.
  * [control]
+ * @addr: "HOST:PORT", or several with commas between. The addresses of a name, or of a list (first what is in a
+ *	network of this host's, last its own), are tried by RFC 8305: the next one after 250 ms, or when the
+ *	last one has failed. The first that answers is taken
  * @opts: NULL: all default
- * Return: 0, -EINVAL (address, .peer), -EPERM (not loopback, and neither gx_auth_opts.key_file nor
+ * Return: 0, -EINVAL (address, .peer), -ETIMEDOUT (the name was not resolved within .timeout_ns), -EPERM (not loopback, and neither gx_auth_opts.key_file nor
  * gx_opts.insecure), -ENODEV (the port is not open here), -ENOSPC (1,024 connections).
  */
 int gx_connect(struct gx *gx, const char *addr, const struct gx_connect_opts *opts,

@@ -558,8 +558,9 @@ static void hosts_join(const struct rank *r)
 	struct ifreq req = {.ifr_name = "gx0"};
 	int fd;
 
-	run("ip link set lo up && ip addr add 10.88.7.%u/24 dev gx0 && ip link set gx0 up",
-	    r->me + 1);
+	run("ip link set lo up && ip addr add 10.1.%u.1/24 dev gx0 && ip addr add 10.88.7.%u/24 "
+	    "dev gx0 && ip link set gx0 up",
+	    r->me + 1, r->me + 1);
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	CHECK(fd >= 0);
 	while (!(req.ifr_flags & IFF_RUNNING)) {
@@ -570,7 +571,8 @@ static void hosts_join(const struct rank *r)
 }
 
 /* Each rank in a network namespace of its own, as on a host of its own. A key is all that they are
- * given: each chooses its address, and the link is the one for other hosts. */
+ * given: each tells its addresses, of which the first is in a network that the other one has not, and the
+ * link is the one for other hosts. */
 static void case_hosts(struct rank *r)
 {
 	char pid[NCCL_HANDLE_B] = {0}, key[64];
@@ -603,7 +605,8 @@ static void case_hosts(struct rank *r)
 	barrier(r);
 	if (r->me == 0)
 		unlink(key);
-	CHECK(strstr(net_opened(), r->me ? "listens at 10.88.7.2:" : "listens at 10.88.7.1:") &&
+	CHECK(strstr(net_opened(), r->me ? "listens at 10.1.2.1:" : "listens at 10.1.1.1:") &&
+		      strstr(net_opened(), r->me ? ",10.88.7.2:" : ",10.88.7.1:") &&
 		      strstr(net_opened(), "encrypted, with a key"),
 	      "%s", net_opened());
 	sizes_run(r, sizes_all, sizeof(sizes_all) / sizeof(sizes_all[0]), 64);
