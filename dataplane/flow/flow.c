@@ -1,28 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection's sequence numbers, acknowledgement, credit and loss detection; flow.h has the
- * contract. Runs on the polling core. Time is an argument, and nothing allocates after flow_open().
- *
- * Inside, a packet has a seq: its psn less the first psn. So seqs start at 0 and never wrap.
- * Bitmaps over seqs are rings that run backwards (bit -seq), as the words of an ACK do. So one
- * shift compares 64 packets, whatever the largest psn of the ACK is.
+ * One connection's sequence numbers: a flow opens and closes, and its sender counts what is under
+ * way, takes acknowledgements and finds losses. flow.h has the contract, flow_part.h the numbers
+ * inside. Runs on the polling core. Time is an argument, and nothing allocates after flow_open().
  */
-#include "flow/flow.h"
+#include "flow/flow_part.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define FLOW_WINDOW_MIN 64
-#define FLOW_NEVER	UINT64_MAX
 
-#define FLOW_ACK_EVERY	   16
-#define FLOW_ACK_DELAY_NS  8000
-#define FLOW_ACK_WORDS	   8 /* in an ACK, unless more are needed: survives 32 lost ACKs in a row */
-#define FLOW_ACK_SPAN	   (64 * GX_WIRE_ACK_WORDS) /* psns that one ACK can report */
-#define FLOW_RX_LOSSLESS   16384 /* psns that a receiver remembers where nothing overtakes */
-#define FLOW_CREDIT_MARGIN 8	 /* more than the need */
+#define FLOW_ACK_EVERY	  16
+#define FLOW_ACK_DELAY_NS 8000
+#define FLOW_RX_LOSSLESS  16384 /* psns that a receiver remembers where nothing overtakes */
 
 #define FLOW_RTO_MIN_NS	   500000
 #define FLOW_PTO_FIRST	   4		 /* times rto_min, before the first sample, ... */
@@ -35,113 +27,6 @@
 #define FLOW_REO_MIN_NS	   1000 /* less is only the jitter of a turn */
 #define FLOW_REO_SHIFT_MAX 10	/* doublings of min_rtt / 4 */
 #define FLOW_REO_PERSIST   16	/* rounds with loss before it shrinks, RFC 8985 6.2 step 4 */
-
-/* Slots, in the order in which their packets were acknowledged or lost. */
-struct flow_queue {
-	uint32_t head, tail; /* free running; head - tail are waiting */
-	uint32_t *slot;
-};
-
-/* owner: poll core */
-struct flow {
-	/* sender */
-	uint64_t tx_first; /* psn of seq 0; frozen */
-	uint64_t tx_next;  /* seq of the next packet */
-	uint64_t out_low;  /* oldest outstanding seq; tx_next when none */
-	uint64_t hi;	   /* 1 + largest seq that was ever acknowledged */
-	uint64_t held_low; /* no packet below it waits in either queue; FLOW_NEVER: none waits */
-	uint32_t window;   /* frozen */
-	uint32_t mask;	   /* 2 * window - 1: slots; lost packets stay known for a window. frozen */
-	uint32_t nr_out, nr_lost;   /* bits set in out, in lost */
-	uint32_t tx_limit, tx_used; /* credit, cumulative */
-	uint64_t *out;		    /* bitmap: under way */
-	uint64_t *lost;	       /* bitmap: deemed lost; an ACK of one shows that this was wrong */
-	struct flow_pkt *sent; /* at the slot of its psn */
-	struct flow_queue acked_q, lost_q;
-	uint64_t nr_spurious;
-	uint32_t tx_marks;	/* marked packets, as ACKs reported them, cumulative */
-	bool lossless, ordered; /* frozen */
-
-	/* sender's clock */
-	uint64_t srtt_ns, rttvar_ns, rtt_min_ns; /* srtt 0: no sample yet */
-	uint64_t rack_rtt_ns;			 /* of packet hi - 1 */
-	uint64_t reo_ns;			 /* window of reordering */
-	uint32_t reo_shift, reo_rounds;
-	uint64_t reo_seq;  /* it may grow again by packets from here on: once a round trip */
-	uint64_t loss_seq; /* a loss of packets from here on is a new round */
-	uint64_t rto_since_ns, probe_since_ns;
-	uint64_t age_ns[2]; /* longest time to an ACK, in this span of time and the one before */
-	uint64_t age_since_ns;
-	uint64_t rto_min_ns; /* frozen */
-	uint32_t backoff, nr_probes;
-
-	/* receiver */
-	uint64_t rx_first;   /* psn of seq 0; frozen */
-	uint64_t rx_next;    /* 1 + largest seq received; 0: nothing yet */
-	uint64_t rx_skipped; /* packets below it that the peer never sent: it left out numbers */
-	uint64_t rx_max_ns;  /* when that packet came */
-	uint64_t *rx;	     /* bitmap: received, of the last rx_mask + 1 */
-	uint32_t rx_mask;    /* frozen */
-	uint32_t rx_limit, rx_used; /* credit given, cumulative */
-	uint64_t ack_low; /* oldest packet that no ACK has reported; counts when nr_unacked > 0 */
-	uint32_t nr_unacked; /* received since the last ACK */
-	uint32_t ack_every;  /* frozen */
-	bool ack_want;
-	uint64_t ack_ns, ack_due_ns; /* last one built; next one due by time */
-	uint64_t ack_delay_ns;	     /* frozen */
-	uint32_t rx_marks;	     /* packets that came marked, cumulative */
-};
-
-/* ---- Bitmaps that run backwards. @mask: bits - 1, bits a power of two of at least 128 ---- */
-
-static inline uint32_t bit_of(uint64_t seq, uint32_t mask)
-{
-	return (0 - (uint32_t)seq) & mask;
-}
-
-/* Return: bit i is that of seq - i. */
-static inline uint64_t bits_get(const uint64_t *bits, uint32_t mask, uint64_t seq)
-{
-	uint32_t bit = bit_of(seq, mask), next = (bit + 64) & mask;
-
-	return bits[bit >> 6] >> (bit & 63) | (bits[next >> 6] << 1) << (63 - (bit & 63));
-}
-
-static inline void bits_clear(uint64_t *bits, uint32_t mask, uint64_t seq, uint64_t which)
-{
-	uint32_t bit = bit_of(seq, mask), next = (bit + 64) & mask;
-
-	bits[bit >> 6] &= ~(which << (bit & 63));
-	bits[next >> 6] &= ~((which >> 1) >> (63 - (bit & 63)));
-}
-
-static inline bool bits_test(const uint64_t *bits, uint32_t mask, uint64_t seq)
-{
-	uint32_t bit = bit_of(seq, mask);
-
-	return bits[bit >> 6] >> (bit & 63) & 1;
-}
-
-static inline void bits_set(uint64_t *bits, uint32_t mask, uint64_t seq)
-{
-	uint32_t bit = bit_of(seq, mask);
-
-	bits[bit >> 6] |= 1ull << (bit & 63);
-}
-
-/* Return: the first seq from @seq on whose bit is set, @end when there is none before it. */
-static uint64_t bits_next(const uint64_t *bits, uint32_t mask, uint64_t seq, uint64_t end)
-{
-	while (seq < end) {
-		uint32_t bit = bit_of(seq, mask);
-		uint64_t here = bits[bit >> 6] << (63 - (bit & 63));
-
-		if (here)
-			return GX_MIN(seq + (uint32_t)__builtin_clzll(here), end);
-		seq += (bit & 63) + 1;
-	}
-	return end;
-}
 
 /* ---- Open and close ---- */
 
@@ -614,170 +499,4 @@ uint32_t flow_acked_place(const struct flow *f, uint32_t i)
 uint32_t flow_lost_place(const struct flow *f, uint32_t i)
 {
 	return flow_queue_place(f, &f->lost_q, i);
-}
-
-/* ---- Receiver ---- */
-
-/* How far @psn lies from the next psn that we expect. The header has its low half only. */
-static inline int32_t flow_rx_ahead(const struct flow *f, uint32_t psn)
-{
-	return (int32_t)(psn - (uint32_t)(f->rx_first + f->rx_next));
-}
-
-enum flow_rx flow_rx_look(const struct flow *f, uint32_t psn)
-{
-	int64_t ahead = flow_rx_ahead(f, psn);
-
-	if (gx_likely(ahead >= 0))
-		return FLOW_RX_NEW;
-	if ((uint64_t)-ahead > f->rx_next || -ahead > f->rx_mask + 1ll)
-		return FLOW_RX_OLD;
-	return bits_test(f->rx, f->rx_mask, f->rx_next - (uint64_t)-ahead) ? FLOW_RX_DUP
-									   : FLOW_RX_NEW;
-}
-
-/* Let an ACK out at once, but not one after each of many packets out of order. */
-static void flow_ack_soon(struct flow *f, uint64_t now_ns)
-{
-	uint64_t due = GX_MAX(now_ns, f->ack_ns + f->ack_delay_ns / 4);
-
-	f->ack_due_ns = GX_MIN(f->ack_due_ns, due);
-}
-
-/* The @n packets between the expected one and the one that came are missing. Clear their bits,
- * which older packets have set. */
-static void flow_rx_skip(struct flow *f, uint32_t n)
-{
-	if (n > f->rx_mask) { /* a connection's first packet after probes */
-		f->rx_skipped += n;
-		memset(f->rx, 0, (f->rx_mask + 1) / 8);
-		return;
-	}
-	for (uint64_t seq = f->rx_next; n > 0; n--, seq++)
-		bits_clear(f->rx, f->rx_mask, seq, 1);
-}
-
-void flow_rx_take(struct flow *f, uint64_t now_ns, uint32_t psn, bool ack_now)
-{
-	int32_t ahead = flow_rx_ahead(f, psn);
-	uint64_t seq = f->rx_next + (uint64_t)(int64_t)ahead;
-
-	assert(flow_rx_look(f, psn) == FLOW_RX_NEW);
-	if (ahead >= 0) {
-		flow_rx_skip(f, (uint32_t)ahead);
-		f->rx_next = seq + 1;
-		f->rx_max_ns = now_ns;
-	}
-	bits_set(f->rx, f->rx_mask, seq);
-	if (!f->nr_unacked || seq < f->ack_low)
-		f->ack_low = seq;
-	if (!f->nr_unacked++)
-		f->ack_due_ns = GX_MIN(f->ack_due_ns, now_ns + f->ack_delay_ns);
-	if (ahead && !f->ordered)
-		flow_ack_soon(f, now_ns);
-	f->ack_want |= ack_now;
-}
-
-void flow_rx_marked(struct flow *f)
-{
-	f->rx_marks++;
-}
-
-void flow_rx_again(struct flow *f, uint64_t now_ns)
-{
-	flow_ack_soon(f, now_ns);
-}
-
-bool flow_ack_due(const struct flow *f, uint64_t now_ns)
-{
-	if (!f->rx_next)
-		return false;
-	return f->ack_want || f->nr_unacked >= f->ack_every || now_ns >= f->ack_due_ns;
-}
-
-void flow_ack_want(struct flow *f)
-{
-	f->ack_want = true;
-}
-
-uint64_t flow_ack_due_ns(const struct flow *f)
-{
-	return f->rx_next ? f->ack_due_ns : FLOW_NEVER;
-}
-
-/* Largest seq of the next ACK. More packets may have come than one ACK can report, when ACKs could
- * not leave for long, or when packets come late by more than that. Then the older part comes first,
- * and @more says that another ACK is due. */
-static uint64_t flow_ack_top(struct flow *f, bool *more)
-{
-	uint64_t top = f->rx_next - 1;
-	uint64_t known = top > f->rx_mask ? top - f->rx_mask : 0;
-
-	*more = false;
-	if (!f->nr_unacked || top - f->ack_low < FLOW_ACK_SPAN)
-		return top;
-	if (gx_unlikely(f->ack_low < known)) {
-		f->ack_low = bits_next(f->rx, f->rx_mask, known, top);
-		if (top - f->ack_low < FLOW_ACK_SPAN)
-			return top;
-	}
-	*more = true;
-	for (top = f->ack_low + FLOW_ACK_SPAN - 1; !bits_test(f->rx, f->rx_mask, top);)
-		top--;
-	return top;
-}
-
-bool flow_ack_build(struct flow *f, uint64_t now_ns, struct gx_wire_ack *ack)
-{
-	uint64_t top, need, held = now_ns > f->rx_max_ns ? now_ns - f->rx_max_ns : 0;
-	bool more;
-
-	if (!f->rx_next)
-		return false;
-	top = flow_ack_top(f, &more);
-	need = f->nr_unacked ? (top - f->ack_low) / 64 + 1 : 1;
-	if (!f->lossless)
-		need = GX_MAX(need, GX_MIN(FLOW_ACK_WORDS, top / 64 + 1));
-	ack->largest = f->rx_first + top;
-	ack->delay_ns = (uint32_t)GX_MIN(held, UINT32_MAX);
-	ack->credit = f->rx_limit;
-	ack->marks = f->rx_marks;
-	ack->nr_words = (uint16_t)need;
-	for (uint32_t w = 0; w < need; w++)
-		ack->words[w] = bits_get(f->rx, f->rx_mask, top - 64ull * w);
-
-	f->ack_ns = now_ns;
-	f->ack_due_ns = FLOW_NEVER;
-	f->ack_want = more;
-	f->nr_unacked = more;
-	f->ack_low = more ? bits_next(f->rx, f->rx_mask, top + 1, f->rx_next) : 0;
-	return true;
-}
-
-/* ---- Receiver: credit ---- */
-
-uint32_t flow_granted(const struct flow *f)
-{
-	return f->rx_limit - f->rx_used;
-}
-
-uint32_t flow_used(const struct flow *f)
-{
-	return f->rx_used;
-}
-
-uint32_t flow_grant(struct flow *f, uint32_t need, uint32_t nr_free)
-{
-	uint64_t aim = GX_MIN((uint64_t)need + FLOW_CREDIT_MARGIN, nr_free);
-	uint32_t had = flow_granted(f);
-	uint32_t more = aim > had ? (uint32_t)aim - had : 0;
-
-	f->rx_limit += more;
-	return more;
-}
-
-void flow_grant_used(struct flow *f, uint32_t n)
-{
-	/* A peer gains nothing by sending above its credit, or by declaring more than it had. */
-	f->rx_used += GX_MIN(n, flow_granted(f));
 }
