@@ -42,14 +42,17 @@ int flow_open(const struct flow_cfg *cfg, struct flow **out)
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
-	f->out = calloc(nr / 64, sizeof(*f->out));
+	f->nr_halves = cfg->lossless ? 1 : FLOW_HALVES;
+	for (unsigned i = 0; i < FLOW_HALVES; i++)
+		f->half[i].out = calloc(nr / 64, sizeof(*f->half[i].out));
 	f->lost = calloc(nr / 64, sizeof(*f->lost));
 	f->sent = gx_pages_get(nr * sizeof(*f->sent));
 	f->acked_q.slot = gx_pages_get(nr * sizeof(*f->acked_q.slot));
 	f->lost_q.slot = gx_pages_get(nr * sizeof(*f->lost_q.slot));
 	f->rx = calloc(rx_bits / 64, sizeof(*f->rx));
 	f->mask = nr - 1;
-	if (!f->out || !f->lost || !f->sent || !f->acked_q.slot || !f->lost_q.slot || !f->rx) {
+	if (!f->half[0].out || !f->half[1].out || !f->lost || !f->sent || !f->acked_q.slot ||
+	    !f->lost_q.slot || !f->rx) {
 		flow_close(f);
 		return -ENOMEM;
 	}
@@ -78,7 +81,8 @@ void flow_close(struct flow *f)
 	if (!f)
 		return;
 	nr = f->mask + 1u;
-	free(f->out);
+	for (unsigned i = 0; i < FLOW_HALVES; i++)
+		free(f->half[i].out);
 	free(f->lost);
 	gx_pages_put(f->sent, nr * sizeof(*f->sent));
 	gx_pages_put(f->acked_q.slot, nr * sizeof(*f->acked_q.slot));
@@ -89,9 +93,25 @@ void flow_close(struct flow *f)
 
 /* ---- Sender: packets out ---- */
 
+/* Return: the oldest outstanding seq; tx_next: none is. */
+static inline uint64_t flow_out_low(const struct flow *f)
+{
+	uint64_t low = f->tx_next;
+
+	for (unsigned i = 0; i < f->nr_halves; i++)
+		if (f->half[i].nr_out)
+			low = GX_MIN(low, f->half[i].low);
+	return low;
+}
+
+static inline struct flow_half *flow_half_of(struct flow *f, const struct flow_pkt *p)
+{
+	return &f->half[f->nr_halves > 1 ? p->half : 0];
+}
+
 uint32_t flow_room(const struct flow *f)
 {
-	uint64_t span = f->tx_next - f->out_low;
+	uint64_t span = f->tx_next - flow_out_low(f);
 	uint64_t room = span < f->window ? f->window - span : 0;
 	uint64_t held = f->held_low < f->tx_next ? f->tx_next - f->held_low : 0;
 
@@ -113,25 +133,28 @@ uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_pkt *p)
 {
 	uint64_t seq = f->tx_next++;
 	struct flow_pkt *mine = &f->sent[seq & f->mask];
+	struct flow_half *h = flow_half_of(f, p);
 
 	/* A probe may go out above flow_room(); the slots are twice the window. */
-	assert(seq - GX_MIN(f->out_low, f->held_low) <= f->mask);
+	assert(seq - GX_MIN(seq, GX_MIN(flow_out_low(f), f->held_low)) <= f->mask);
 	if (gx_unlikely(f->nr_lost) && bits_test(f->lost, f->mask, seq)) {
 		bits_clear(f->lost, f->mask, seq, 1);
 		f->nr_lost--;
 	}
-	bits_set(f->out, f->mask, seq);
+	bits_set(h->out, f->mask, seq);
 	*mine = *p;
 	mine->sent_ns = now_ns;
-	if (!f->nr_out++)
-		f->rto_since_ns = now_ns;
-	f->probe_since_ns = now_ns;
+	if (!h->nr_out++) {
+		h->low = seq;
+		h->rto_since_ns = now_ns;
+	}
+	h->probe_since_ns = now_ns;
 	return f->tx_first + seq;
 }
 
 uint32_t flow_outstanding(const struct flow *f)
 {
-	return f->nr_out;
+	return f->half[0].nr_out + f->half[1].nr_out;
 }
 
 uint64_t flow_srtt_ns(const struct flow *f)
@@ -141,7 +164,7 @@ uint64_t flow_srtt_ns(const struct flow *f)
 
 bool flow_is_uneven(const struct flow *f)
 {
-	return f->nr_lost || f->reo_shift;
+	return f->nr_lost || f->tx_next < f->late_seq;
 }
 
 uint64_t flow_spurious(const struct flow *f)
@@ -199,12 +222,17 @@ static uint64_t flow_reo_max(const struct flow *f)
 	return GX_MAX(flow_rto_span_ns(f), GX_MAX(f->age_ns[0], f->age_ns[1]));
 }
 
+static uint64_t flow_reo_base(const struct flow *f)
+{
+	return GX_MAX(f->rtt_min_ns / 4, FLOW_REO_MIN_NS);
+}
+
 /* RACK's window: min_rtt / 4, doubled as far as reordering showed (RFC 8985 6.2 step 4). The RFC
  * stops at srtt; here it may grow further. Else half of all packets would go twice where paths
  * differ by several round trips. */
 static void flow_reo_set(struct flow *f)
 {
-	uint64_t base = GX_MAX(f->rtt_min_ns / 4, FLOW_REO_MIN_NS);
+	uint64_t base = flow_reo_base(f);
 
 	f->reo_ns = GX_MIN(base << f->reo_shift, GX_MAX(flow_reo_max(f), base));
 }
@@ -233,14 +261,17 @@ static void flow_reo_decay(struct flow *f)
 /* Take a sample from the largest packet of an ACK. min_rtt takes the time as it is. srtt takes it
  * without the time for which the receiver says that it held the ACK, but no less than min_rtt (RFC
  * 9002 5.2, 5.3). RFC 6298 2 smooths it. */
-static void flow_rtt_sample(struct flow *f, uint64_t now_ns, uint64_t sent_ns, uint32_t delay_ns)
+static void flow_rtt_sample(struct flow *f, uint64_t now_ns, uint64_t top, uint32_t delay_ns)
 {
-	uint64_t rtt = now_ns > sent_ns ? now_ns - sent_ns : 1;
+	const struct flow_pkt *p = &f->sent[top & f->mask];
+	struct flow_half *h = flow_half_of(f, p);
+	uint64_t rtt = now_ns > p->sent_ns ? now_ns - p->sent_ns : 1;
 	uint64_t off;
 
 	f->rtt_min_ns = GX_MIN(f->rtt_min_ns, rtt);
 	rtt = rtt >= f->rtt_min_ns + delay_ns ? rtt - delay_ns : f->rtt_min_ns;
-	f->rack_rtt_ns = rtt;
+	h->hi = top + 1;
+	h->rack_rtt_ns = rtt;
 	if (!f->srtt_ns) {
 		f->srtt_ns = rtt;
 		f->rttvar_ns = rtt / 2;
@@ -254,29 +285,29 @@ static void flow_rtt_sample(struct flow *f, uint64_t now_ns, uint64_t sent_ns, u
 
 /* The oldest packet is lost when a round trip and the window of reordering have passed since it
  * went out. */
-static uint64_t flow_rack_ns(const struct flow *f)
+static uint64_t flow_rack_ns(const struct flow *f, const struct flow_half *h)
 {
-	return f->sent[f->out_low & f->mask].sent_ns + f->rack_rtt_ns + f->reo_ns;
+	return f->sent[h->low & f->mask].sent_ns + h->rack_rtt_ns + f->reo_ns;
 }
 
 /* RFC 6298 5.5: each RTO without an answer doubles the next. */
-static uint64_t flow_rto_ns(const struct flow *f)
+static uint64_t flow_rto_ns(const struct flow *f, const struct flow_half *h)
 {
 	uint64_t span = f->srtt_ns ? flow_rto_span_ns(f) : FLOW_RTO_FIRST_NS;
 
-	return f->rto_since_ns + (span << f->backoff);
+	return h->rto_since_ns + (span << h->backoff);
 }
 
 /* RFC 8985 7.2: two round trips, and the time for which the peer may hold an ACK. Unlike there,
  * another probe follows one without an answer, each after twice the time, until the RTO: the
  * network loses a probe as easily as a packet. */
-static uint64_t flow_probe_ns(const struct flow *f)
+static uint64_t flow_probe_ns(const struct flow *f, const struct flow_half *h)
 {
 	uint64_t wait = f->rto_min_ns;
 
 	if (f->srtt_ns)
 		wait = GX_MAX(2 * f->srtt_ns + f->ack_delay_ns, FLOW_PROBE_MIN_NS);
-	return f->probe_since_ns + (wait << f->nr_probes);
+	return h->probe_since_ns + (wait << h->nr_probes);
 }
 
 static void flow_queue_put(struct flow *f, struct flow_queue *q, uint64_t seq)
@@ -284,62 +315,76 @@ static void flow_queue_put(struct flow *f, struct flow_queue *q, uint64_t seq)
 	q->slot[q->head++ & f->mask] = (uint32_t)seq & f->mask;
 }
 
-/* The oldest outstanding packet is lost, as far as we know. */
-static void flow_lose(struct flow *f)
+/* The oldest outstanding packet of @h is lost, as far as we know. */
+static void flow_lose(struct flow *f, struct flow_half *h)
 {
-	uint64_t seq = f->out_low;
+	uint64_t seq = h->low;
 
-	bits_clear(f->out, f->mask, seq, 1);
+	bits_clear(h->out, f->mask, seq, 1);
 	bits_set(f->lost, f->mask, seq);
-	f->nr_out--;
+	h->nr_out--;
 	f->nr_lost++;
 	f->held_low = GX_MIN(f->held_low, seq);
 	flow_queue_put(f, &f->lost_q, seq);
-	f->out_low = bits_next(f->out, f->mask, seq + 1, f->tx_next);
+	h->low = bits_next(h->out, f->mask, seq + 1, f->tx_next);
 }
 
-/* RACK (RFC 8985 6.2 step 5): packets go out in the order of seq, so the oldest outstanding one is
- * lost first. Packet hi - 1 is the newest that arrived. */
-static void flow_rack(struct flow *f, uint64_t now_ns)
+/* RACK (RFC 8985 6.2 step 5): packets of a half go out in the order of seq, so its oldest outstanding
+ * one is lost first. Packet hi - 1 is the newest that arrived of this half. One of the other half says
+ * nothing: a receiver takes bursts of records before the data that came before them. */
+static void flow_rack(struct flow *f, struct flow_half *h, uint64_t now_ns)
 {
-	while (f->out_low < f->hi && flow_rack_ns(f) <= now_ns) {
-		if (f->out_low >= f->loss_seq)
+	while (h->nr_out && h->low < h->hi && flow_rack_ns(f, h) <= now_ns) {
+		if (h->low >= f->loss_seq)
 			flow_reo_decay(f);
-		flow_lose(f);
+		flow_lose(f, h);
 	}
+}
+
+static unsigned flow_half_tick(struct flow *f, struct flow_half *h, uint64_t now_ns)
+{
+	flow_rack(f, h, now_ns);
+	if (!h->nr_out)
+		return 0;
+	if (now_ns >= flow_rto_ns(f, h)) {
+		while (h->nr_out)
+			flow_lose(f, h);
+		h->backoff = GX_MIN(h->backoff + 1, FLOW_BACKOFF_MAX);
+		h->nr_probes = 0;
+		f->reo_seq = f->tx_next; /* a late ACK says nothing about reordering now */
+		return now_ns - f->news_ns < flow_rto_span_ns(f) ? 0 : FLOW_RTO;
+	}
+	if (now_ns < flow_probe_ns(f, h))
+		return 0;
+	h->nr_probes = GX_MIN(h->nr_probes + 1, FLOW_BACKOFF_MAX);
+	h->probe_since_ns = now_ns;
+	return FLOW_PROBE << (h - f->half);
 }
 
 unsigned flow_tick(struct flow *f, uint64_t now_ns)
 {
-	if (f->lossless || !f->nr_out)
+	unsigned what = 0;
+
+	if (f->lossless)
 		return 0;
-	flow_rack(f, now_ns);
-	if (!f->nr_out)
-		return 0;
-	if (now_ns >= flow_rto_ns(f)) {
-		while (f->out_low < f->tx_next)
-			flow_lose(f);
-		f->backoff = GX_MIN(f->backoff + 1, FLOW_BACKOFF_MAX);
-		f->nr_probes = 0;
-		f->reo_seq = f->tx_next; /* a late ACK says nothing about reordering now */
-		return FLOW_RTO;
-	}
-	if (now_ns < flow_probe_ns(f))
-		return 0;
-	f->nr_probes = GX_MIN(f->nr_probes + 1, FLOW_BACKOFF_MAX);
-	f->probe_since_ns = now_ns;
-	return FLOW_PROBE;
+	for (unsigned i = 0; i < f->nr_halves; i++)
+		what |= flow_half_tick(f, &f->half[i], now_ns);
+	return what;
 }
 
 uint64_t flow_due(const struct flow *f)
 {
-	uint64_t due;
+	uint64_t due = FLOW_NEVER;
 
-	if (f->lossless || !f->nr_out)
-		return FLOW_NEVER;
-	due = GX_MIN(flow_rto_ns(f), flow_probe_ns(f));
-	if (f->out_low < f->hi)
-		due = GX_MIN(due, flow_rack_ns(f));
+	for (unsigned i = 0; i < f->nr_halves && !f->lossless; i++) {
+		const struct flow_half *h = &f->half[i];
+
+		if (!h->nr_out)
+			continue;
+		due = GX_MIN(due, GX_MIN(flow_rto_ns(f, h), flow_probe_ns(f, h)));
+		if (h->low < h->hi)
+			due = GX_MIN(due, flow_rack_ns(f, h));
+	}
 	return due;
 }
 
@@ -361,8 +406,17 @@ static bool flow_ack_possible(const struct flow *f, const struct gx_wire_ack *ac
 	return true;
 }
 
+/* The peer hears this half. */
+static void flow_half_heard(struct flow_half *h, uint64_t now_ns)
+{
+	h->rto_since_ns = now_ns;
+	h->probe_since_ns = now_ns;
+	h->backoff = 0;
+	h->nr_probes = 0;
+}
+
 /* Packets @top - i for the set bits i of @spurious were deemed lost, and had arrived. */
-static void flow_ack_spurious(struct flow *f, uint64_t top, uint64_t spurious)
+static void flow_ack_spurious(struct flow *f, uint64_t now_ns, uint64_t top, uint64_t spurious)
 {
 	uint32_t n = (uint32_t)__builtin_popcountll(spurious);
 
@@ -371,22 +425,58 @@ static void flow_ack_spurious(struct flow *f, uint64_t top, uint64_t spurious)
 	f->nr_spurious += n;
 	if (top - (uint32_t)__builtin_ctzll(spurious) >= f->reo_seq)
 		flow_reo_grow(f);
+	for (unsigned i = 0; i < f->nr_halves; i++)
+		flow_half_heard(&f->half[i], now_ns);
+}
+
+/* It came after newer ones of its half: so late that the shortest window would deem it lost? Then an
+ * OPEN may come late as well. This holds for as many packets as are remembered. */
+static void flow_late(struct flow *f, const struct flow_half *h, uint64_t now_ns, uint64_t seq)
+{
+	if (now_ns >= f->sent[seq & f->mask].sent_ns + h->rack_rtt_ns + flow_reo_base(f))
+		f->late_seq = f->tx_next + f->mask + 1;
+}
+
+/* Packets @top - i of @h for the set bits i of @fresh have arrived. */
+static void flow_half_acked(struct flow *f, struct flow_half *h, uint64_t now_ns, uint64_t top,
+			    uint64_t fresh)
+{
+	uint64_t newest = top - (uint32_t)__builtin_ctzll(fresh);
+	uint64_t oldest = top - (63 - (uint32_t)__builtin_clzll(fresh));
+
+	bits_clear(h->out, f->mask, top, fresh);
+	h->nr_out -= (uint32_t)__builtin_popcountll(fresh);
+	if (oldest == h->low)
+		h->low = bits_next(h->out, f->mask, oldest + 1, f->tx_next);
+	if (f->lossless)
+		return;
+	if (gx_unlikely(oldest < h->hi))
+		flow_late(f, h, now_ns, oldest);
+	if (newest >= h->hi) {
+		h->hi = newest + 1;
+		h->rack_rtt_ns = now_ns - GX_MIN(now_ns, f->sent[newest & f->mask].sent_ns);
+	}
+	flow_half_heard(h, now_ns);
 }
 
 /* Take one word of an ACK. Return: did it say anything new? */
 static bool flow_ack_word(struct flow *f, uint64_t now_ns, uint64_t top, uint64_t word)
 {
-	uint64_t fresh = bits_get(f->out, f->mask, top) & word;
 	uint64_t spurious = gx_unlikely(f->nr_lost) ? bits_get(f->lost, f->mask, top) & word : 0;
+	uint64_t fresh = 0, of;
 
+	for (struct flow_half *h = f->half; h < f->half + f->nr_halves; h++) {
+		of = bits_get(h->out, f->mask, top) & word;
+		if (of)
+			flow_half_acked(f, h, now_ns, top, of);
+		fresh |= of;
+	}
 	if (fresh | spurious)
 		flow_age(f, now_ns, top - (63 - (uint32_t)__builtin_clzll(fresh | spurious)));
 	if (spurious)
-		flow_ack_spurious(f, top, spurious);
+		flow_ack_spurious(f, now_ns, top, spurious);
 	if (!fresh)
 		return spurious;
-	bits_clear(f->out, f->mask, top, fresh);
-	f->nr_out -= (uint32_t)__builtin_popcountll(fresh);
 	f->held_low = GX_MIN(f->held_low, top - (63 - (uint32_t)__builtin_clzll(fresh)));
 	while (fresh) {
 		uint32_t i = 63 - (uint32_t)__builtin_clzll(fresh); /* oldest first */
@@ -428,20 +518,15 @@ int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
 		f->tx_limit = ack->credit;
 	if ((int32_t)(ack->marks - f->tx_marks) > 0)
 		f->tx_marks = ack->marks;
+	if (flow_ack_words(f, now_ns, top, ack))
+		f->news_ns = now_ns;
 	if (top >= f->hi) {
 		f->hi = top + 1;
 		if (f->tx_next - top <= f->mask)
-			flow_rtt_sample(f, now_ns, f->sent[top & f->mask].sent_ns, ack->delay_ns);
+			flow_rtt_sample(f, now_ns, top, ack->delay_ns);
 	}
-	if (flow_ack_words(f, now_ns, top, ack)) {
-		f->rto_since_ns = now_ns;
-		f->probe_since_ns = now_ns;
-		f->backoff = 0;
-		f->nr_probes = 0;
-		f->out_low = bits_next(f->out, f->mask, f->out_low, f->tx_next);
-	}
-	if (!f->lossless)
-		flow_rack(f, now_ns);
+	for (unsigned i = 0; i < f->nr_halves && !f->lossless; i++)
+		flow_rack(f, &f->half[i], now_ns);
 	return 0;
 }
 

@@ -22,6 +22,7 @@ struct flow_pkt {
 	uint16_t len;	/* payload bytes */
 	uint8_t kind;	/* the caller's; 0 is reserved for flow */
 	uint8_t resend; /* the packet is a resend */
+	uint8_t half;	/* enum gx_half: it leaves by this one */
 };
 
 struct flow_cfg {
@@ -72,9 +73,11 @@ uint64_t flow_nr_sent(const struct flow *f);
 const struct flow_pkt *flow_at(const struct flow *f, uint64_t place);
 uint32_t flow_acked_place(const struct flow *f, uint32_t i);
 uint32_t flow_lost_place(const struct flow *f, uint32_t i);
-/* Timers: RACK, tail probe, RTO. FLOW_PROBE: send a PROBE, and say so by flow_sent().
- * flow_next_lost() has the lost packets. */
-enum { FLOW_PROBE = 1, FLOW_RTO = 2 };
+/* Timers of each half: RACK, tail probe, RTO. FLOW_PROBE << half: send a PROBE by that half, and say so
+ * by flow_sent(). FLOW_RTO: and for as long nothing at all was acknowledged. flow_next_lost() has the
+ * lost packets. */
+#define FLOW_HALVES 2
+enum { FLOW_PROBE = 1, FLOW_RTO = 1 << FLOW_HALVES };
 unsigned flow_tick(struct flow *f, uint64_t now_ns);
 /* Earliest time at which flow_tick() has work, UINT64_MAX for never. */
 uint64_t flow_due(const struct flow *f);

@@ -23,19 +23,31 @@ struct flow_queue {
 	uint32_t *slot;
 };
 
+/* Packets that left by one half of the port. The halves share seqs and nothing else: each has queues
+ * of its own, so the order of packets says something only within a half. */
+struct flow_half {
+	uint64_t *out;	 /* bitmap: under way */
+	uint32_t nr_out; /* bits set in it */
+	uint64_t low;	 /* nr_out > 0: the oldest of them */
+	uint64_t hi; /* 1 + largest seq that was ever acknowledged; rack_rtt_ns is its packet's */
+	uint64_t rack_rtt_ns;
+	uint64_t rto_since_ns, probe_since_ns;
+	uint32_t backoff, nr_probes;
+};
+
 /* owner: poll core */
 struct flow {
 	/* sender */
-	uint64_t tx_first; /* psn of seq 0; frozen */
-	uint64_t tx_next;  /* seq of the next packet */
-	uint64_t out_low;  /* oldest outstanding seq; tx_next when none */
-	uint64_t hi;	   /* 1 + largest seq that was ever acknowledged */
+	uint64_t tx_first;		    /* psn of seq 0; frozen */
+	uint64_t tx_next;		    /* seq of the next packet */
+	struct flow_half half[FLOW_HALVES]; /* enum gx_half; lossless: the first one alone */
+	unsigned nr_halves;		    /* in use; frozen */
+	uint64_t hi;			    /* 1 + largest seq that was ever acknowledged */
 	uint64_t held_low; /* no packet below it waits in either queue; FLOW_NEVER: none waits */
 	uint32_t window;   /* frozen */
 	uint32_t mask;	   /* 2 * window - 1: slots; lost packets stay known for a window. frozen */
-	uint32_t nr_out, nr_lost;   /* bits set in out, in lost */
+	uint32_t nr_lost;  /* bits set in lost */
 	uint32_t tx_limit, tx_used; /* credit, cumulative */
-	uint64_t *out;		    /* bitmap: under way */
 	uint64_t *lost;	       /* bitmap: deemed lost; an ACK of one shows that this was wrong */
 	struct flow_pkt *sent; /* at the slot of its psn */
 	struct flow_queue acked_q, lost_q;
@@ -45,16 +57,15 @@ struct flow {
 
 	/* sender's clock */
 	uint64_t srtt_ns, rttvar_ns, rtt_min_ns; /* srtt 0: no sample yet */
-	uint64_t rack_rtt_ns;			 /* of packet hi - 1 */
 	uint64_t reo_ns;			 /* window of reordering */
 	uint32_t reo_shift, reo_rounds;
-	uint64_t reo_seq;  /* it may grow again by packets from here on: once a round trip */
-	uint64_t loss_seq; /* a loss of packets from here on is a new round */
-	uint64_t rto_since_ns, probe_since_ns;
+	uint64_t reo_seq;   /* it may grow again by packets from here on: once a round trip */
+	uint64_t loss_seq;  /* a loss of packets from here on is a new round */
+	uint64_t late_seq;  /* up to here, later packets came before earlier ones of late */
+	uint64_t news_ns;   /* an ACK said something new */
 	uint64_t age_ns[2]; /* longest time to an ACK, in this span of time and the one before */
 	uint64_t age_since_ns;
 	uint64_t rto_min_ns; /* frozen */
-	uint32_t backoff, nr_probes;
 
 	/* receiver */
 	uint64_t rx_first;   /* psn of seq 0; frozen */

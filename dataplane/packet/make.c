@@ -117,7 +117,8 @@ void make_data(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 					   .pkt = pkt,
 					   .len = tx->len,
 					   .kind = how->kind,
-					   .resend = how->resend});
+					   .resend = how->resend,
+					   .half = GX_HALF_DATA});
 	tx_hdr(e, tx, &h, psn, GX_HALF_DATA);
 }
 
@@ -150,7 +151,10 @@ void make_probe(struct pkt_ep *e, uint32_t padded_b, uint8_t flags)
 	if (!padded_b && !make_ctl_room(e))
 		return;
 	psn = flow_sent(e->flow, e->now_ns,
-			&(struct flow_pkt){.ref = padded_b, .len = padded_b, .kind = PKT_K_PROBE});
+			&(struct flow_pkt){.ref = padded_b,
+					   .len = padded_b,
+					   .kind = PKT_K_PROBE,
+					   .half = padded_b ? GX_HALF_DATA : GX_HALF_CTL});
 	gx_stat_add(pkt_stats(e->link), GX_STAT_PROBE_TX, 1);
 	if (e->paths)
 		path_sent(e, padded_b ? GX_HALF_DATA : GX_HALF_CTL);

@@ -96,7 +96,8 @@ static uint32_t recs_pack(struct pkt_ep *e, uint8_t *b, uint32_t *n)
 /* The @n records from @first on lie in link->ctl_buf: @len bytes, then @ack of an ACK. */
 static void recs_send(struct pkt_ep *e, uint32_t first, uint32_t n, uint32_t len, uint32_t ack)
 {
-	struct flow_pkt pkt = {.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL};
+	struct flow_pkt pkt = {
+		.ref = first, .pkt = n, .len = len, .kind = PKT_K_CTL, .half = GX_HALF_CTL};
 	uint64_t psn = flow_sent(e->flow, e->now_ns, &pkt);
 
 	if (gx_unlikely(e->paths))

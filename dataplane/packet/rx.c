@@ -583,7 +583,8 @@ static unsigned rx_ctl(struct link_pkt *l)
 }
 
 /* @few: none is expected. Data has a control packet before it, or, like a probe of the path, one that
- * asks for its acknowledgement after it. So a look at the control half alone will do. */
+ * asks for its acknowledgement after it. So a look at the control half alone will do. A tail probe of
+ * data comes alone, and soon after that data. */
 bool rx_poll(struct link_pkt *l, bool few, uint64_t now_ns)
 {
 	unsigned n_ctl = few ? rx_ctl_burst(l, RX_FEW) : 0;

@@ -292,7 +292,9 @@ void timer_tick(struct pkt_ep *e)
 		if (e->pace.cc)
 			cc_timeout(e->pace.cc, e->now_ns);
 	}
-	if (what & FLOW_PROBE)
+	if (what & FLOW_PROBE << GX_HALF_DATA)
+		make_probe(e, PKT_SMALL_B, 0);
+	if (what & FLOW_PROBE << GX_HALF_CTL)
 		make_probe(e, 0, 0);
 	if (e->now_ns < e->timer.tick_ns)
 		return;

@@ -16,6 +16,8 @@
 
 #include "flow/flow.h"
 
+#include "gx_internal/port.h"
+
 #include <cmocka.h>
 
 #define US 1000ull
@@ -30,15 +32,20 @@ static struct flow *flow_new(const struct flow_cfg *cfg)
 	return f;
 }
 
-/* Send @n packets numbered from @pkt on, at @now. */
-static void send_n(struct flow *f, uint64_t now, uint32_t pkt, uint32_t n)
+/* Send @n packets numbered from @pkt on, at @now, by @half. */
+static void send_by(struct flow *f, uint64_t now, enum gx_half half, uint32_t pkt, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		struct flow_pkt p = {.pkt = pkt + i, .kind = 1, .len = 4096};
+		struct flow_pkt p = {.pkt = pkt + i, .kind = 1, .len = 4096, .half = half};
 
 		assert_true(flow_room(f) > 0);
 		flow_sent(f, now, &p);
 	}
+}
+
+static void send_n(struct flow *f, uint64_t now, uint32_t pkt, uint32_t n)
+{
+	send_by(f, now, GX_HALF_CTL, pkt, n);
 }
 
 /* Take @n packets from psn on. */
@@ -385,6 +392,129 @@ static void rack__many_losses_are_one_round(void **state)
 	a = ack_of(103, 1);
 	flow_ack(f, 220 * US, &a);
 	assert_int_equal(flow_due(f), 230 * US);
+	flow_close(f);
+}
+
+/* The receiver takes control packets before the data that was sent before them: that says nothing of
+ * the data, however long it waits. */
+static void rack__a_half_says_nothing_of_the_other(void **state)
+{
+	struct flow *f = flow_new(&cfg_lossy);
+	struct gx_wire_ack a = ack_of(101, 2);
+
+	send_by(f, 0, GX_HALF_DATA, 0, 100);
+	send_by(f, 10 * US, GX_HALF_CTL, 100, 2);
+	assert_int_equal(flow_ack(f, 30 * US, &a), 0);
+	assert_int_equal(drain_acked(f), 2);
+	assert_int_equal(flow_tick(f, 47 * US), 0);
+	assert_int_equal(flow_tick(f, 300 * US), FLOW_PROBE << GX_HALF_DATA);
+	assert_int_equal(drain_lost(f), 0);
+	a = ack_of(101, 102);
+	assert_int_equal(flow_ack(f, 400 * US, &a), 0);
+	assert_int_equal(drain_acked(f), 100);
+	assert_int_equal(flow_spurious(f), 0);
+	assert_false(flow_is_uneven(f));
+
+	/* Nor the other way round. */
+	send_by(f, 1000 * US, GX_HALF_CTL, 0, 1);
+	send_by(f, 1010 * US, GX_HALF_DATA, 0, 1);
+	a = ack_of(103, 1);
+	assert_int_equal(flow_ack(f, 1030 * US, &a), 0);
+	assert_int_equal(flow_tick(f, 1300 * US), FLOW_PROBE << GX_HALF_CTL);
+	assert_int_equal(drain_lost(f), 0);
+	flow_close(f);
+}
+
+/* Each half finds its own losses, also behind an older packet of the other half that waits. */
+static void rack__each_half_by_itself(void **state)
+{
+	struct flow *f = flow_new(&cfg_lossy);
+	struct gx_wire_ack a = {.largest = 4, .nr_words = 1, .words = {1 << 2 | 1 << 1 | 1}};
+	struct flow_pkt p;
+
+	send_by(f, 0, GX_HALF_CTL, 0, 1);
+	send_by(f, 0, GX_HALF_DATA, 1, 3);
+	send_by(f, 0, GX_HALF_CTL, 4, 1);
+	assert_int_equal(flow_ack(f, 20 * US, &a), 0); /* 0 and 1 did not come */
+	assert_int_equal(drain_acked(f), 3);
+	assert_int_equal(flow_tick(f, 25 * US), 0);
+	assert_true(flow_next_lost(f, &p));
+	assert_int_equal(p.pkt, 0);
+	assert_true(flow_next_lost(f, &p));
+	assert_int_equal(p.pkt, 1);
+	assert_int_equal(flow_outstanding(f), 0);
+
+	send_by(f, 100 * US, GX_HALF_CTL, 5, 1); /* waits; psn 5 */
+	send_by(f, 100 * US, GX_HALF_DATA, 6, 2);
+	a = ack_of(7, 1);
+	assert_int_equal(flow_ack(f, 120 * US, &a), 0);
+	assert_int_equal(flow_tick(f, 125 * US), 0);
+	assert_int_equal(drain_lost(f), 1);
+	assert_int_equal(flow_outstanding(f), 1);
+	flow_close(f);
+}
+
+/* Data is lost for good, while control packets come and are acknowledged: by time alone. Nothing was
+ * silent, so congestion control need not hear of it. */
+static void tick__rto_of_a_half(void **state)
+{
+	struct flow *f = flow_new(&cfg_lossy);
+	struct gx_wire_ack a = ack_of(0, 1);
+	unsigned probes = 0;
+	uint64_t now;
+
+	send_by(f, 0, GX_HALF_CTL, 0, 1);
+	flow_ack(f, 20 * US, &a);
+	send_by(f, 100 * US, GX_HALF_DATA, 0, 5);
+	for (now = 100 * US; now < 600 * US; now += 20 * US) {
+		unsigned what = flow_tick(f, now);
+
+		assert_int_equal(what & ~(FLOW_PROBE << GX_HALF_DATA), 0);
+		probes += what != 0;
+		send_by(f, now, GX_HALF_CTL, 0, 1);
+		a = ack_of(a.largest + (now == 100 * US ? 6 : 1), 1);
+		assert_int_equal(flow_ack(f, now + 10 * US, &a), 0);
+		assert_int_equal(drain_lost(f), 0);
+	}
+	assert_in_range(probes, 2, 4);
+	assert_int_equal(flow_tick(f, 600 * US), 0);
+	assert_int_equal(drain_lost(f), 5);
+	assert_int_equal(flow_outstanding(f), 0);
+	assert_int_equal(flow_room(f), 256);
+	flow_close(f);
+}
+
+/* Losses that were none leave nothing behind. One that came late does, for as many packets as are
+ * remembered. */
+static void uneven__of_late(void **state)
+{
+	struct flow *f = flow_new(&cfg_lossy);
+	struct gx_wire_ack a = ack_of(9, 10);
+	uint64_t now = 1000000 * US;
+
+	send_n(f, 0, 0, 10);
+	assert_int_equal(flow_tick(f, now), FLOW_RTO);
+	assert_int_equal(drain_lost(f), 10);
+	assert_true(flow_is_uneven(f));
+	flow_ack(f, now + 500 * US, &a);
+	assert_false(flow_is_uneven(f));
+
+	send_n(f, now += 1000 * US, 0, 2);
+	a = ack_of(11, 1);
+	flow_ack(f, now + 20 * US, &a);
+	a = ack_of(11, 2);
+	flow_ack(f, now + 30 * US, &a);
+	assert_int_equal(drain_acked(f), 2);
+	assert_int_equal(drain_lost(f), 0);
+	assert_true(flow_is_uneven(f));
+	for (uint64_t psn = 12; psn < 12 + 512; psn++) {
+		assert_true(flow_is_uneven(f));
+		send_n(f, now += 20 * US, 0, 1);
+		a = ack_of(psn, 1);
+		flow_ack(f, now + 20 * US, &a);
+		drain_acked(f);
+	}
+	assert_false(flow_is_uneven(f));
 	flow_close(f);
 }
 
@@ -1295,6 +1425,10 @@ int main(void)
 		cmocka_unit_test(rack__sent_long_before),
 		cmocka_unit_test(rack__window_grows_and_shrinks),
 		cmocka_unit_test(rack__many_losses_are_one_round),
+		cmocka_unit_test(rack__a_half_says_nothing_of_the_other),
+		cmocka_unit_test(rack__each_half_by_itself),
+		cmocka_unit_test(tick__rto_of_a_half),
+		cmocka_unit_test(uneven__of_late),
 		cmocka_unit_test(rtt__held_time_is_not_ours),
 		cmocka_unit_test(tick__probe),
 		cmocka_unit_test(tick__probe_above_room),
