@@ -42,17 +42,17 @@ int flow_open(const struct flow_cfg *cfg, struct flow **out)
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
-	f->nr_halves = cfg->lossless ? 1 : FLOW_HALVES;
 	for (unsigned i = 0; i < FLOW_HALVES; i++)
 		f->half[i].out = calloc(nr / 64, sizeof(*f->half[i].out));
 	f->lost = calloc(nr / 64, sizeof(*f->lost));
 	f->sent = gx_pages_get(nr * sizeof(*f->sent));
 	f->acked_q.slot = gx_pages_get(nr * sizeof(*f->acked_q.slot));
 	f->lost_q.slot = gx_pages_get(nr * sizeof(*f->lost_q.slot));
+	f->late_q.slot = gx_pages_get(nr * sizeof(*f->late_q.slot));
 	f->rx = calloc(rx_bits / 64, sizeof(*f->rx));
 	f->mask = nr - 1;
 	if (!f->half[0].out || !f->half[1].out || !f->lost || !f->sent || !f->acked_q.slot ||
-	    !f->lost_q.slot || !f->rx) {
+	    !f->lost_q.slot || !f->late_q.slot || !f->rx) {
 		flow_close(f);
 		return -ENOMEM;
 	}
@@ -87,6 +87,7 @@ void flow_close(struct flow *f)
 	gx_pages_put(f->sent, nr * sizeof(*f->sent));
 	gx_pages_put(f->acked_q.slot, nr * sizeof(*f->acked_q.slot));
 	gx_pages_put(f->lost_q.slot, nr * sizeof(*f->lost_q.slot));
+	gx_pages_put(f->late_q.slot, nr * sizeof(*f->late_q.slot));
 	free(f->rx);
 	free(f);
 }
@@ -96,17 +97,14 @@ void flow_close(struct flow *f)
 /* Return: the oldest outstanding seq; tx_next: none is. */
 static inline uint64_t flow_out_low(const struct flow *f)
 {
-	uint64_t low = f->tx_next;
+	uint64_t low = f->half[0].nr_out ? f->half[0].low : f->tx_next;
 
-	for (unsigned i = 0; i < f->nr_halves; i++)
-		if (f->half[i].nr_out)
-			low = GX_MIN(low, f->half[i].low);
-	return low;
+	return f->half[1].nr_out ? GX_MIN(low, f->half[1].low) : low;
 }
 
 static inline struct flow_half *flow_half_of(struct flow *f, const struct flow_pkt *p)
 {
-	return &f->half[f->nr_halves > 1 ? p->half : 0];
+	return &f->half[f->lossless ? 0 : p->half];
 }
 
 uint32_t flow_room(const struct flow *f)
@@ -315,6 +313,18 @@ static void flow_queue_put(struct flow *f, struct flow_queue *q, uint64_t seq)
 	q->slot[q->head++ & f->mask] = (uint32_t)seq & f->mask;
 }
 
+/* Packets @top - i for the set bits i of @which, oldest first. */
+static void flow_queue_word(struct flow *f, struct flow_queue *q, uint64_t top, uint64_t which)
+{
+	f->held_low = GX_MIN(f->held_low, top - (63 - (uint32_t)__builtin_clzll(which)));
+	while (which) {
+		uint32_t i = 63 - (uint32_t)__builtin_clzll(which);
+
+		flow_queue_put(f, q, top - i);
+		which ^= 1ull << i;
+	}
+}
+
 /* The oldest outstanding packet of @h is lost, as far as we know. */
 static void flow_lose(struct flow *f, struct flow_half *h)
 {
@@ -341,6 +351,7 @@ static void flow_rack(struct flow *f, struct flow_half *h, uint64_t now_ns)
 	}
 }
 
+/* @h has something under way. */
 static unsigned flow_half_tick(struct flow *f, struct flow_half *h, uint64_t now_ns)
 {
 	flow_rack(f, h, now_ns);
@@ -367,25 +378,29 @@ unsigned flow_tick(struct flow *f, uint64_t now_ns)
 
 	if (f->lossless)
 		return 0;
-	for (unsigned i = 0; i < f->nr_halves; i++)
-		what |= flow_half_tick(f, &f->half[i], now_ns);
+	for (unsigned i = 0; i < FLOW_HALVES; i++)
+		if (f->half[i].nr_out)
+			what |= flow_half_tick(f, &f->half[i], now_ns);
 	return what;
+}
+
+static __attribute__((noinline)) uint64_t flow_half_due(const struct flow *f,
+							const struct flow_half *h)
+{
+	uint64_t due = GX_MIN(flow_rto_ns(f, h), flow_probe_ns(f, h));
+
+	return h->low < h->hi ? GX_MIN(due, flow_rack_ns(f, h)) : due;
 }
 
 uint64_t flow_due(const struct flow *f)
 {
 	uint64_t due = FLOW_NEVER;
 
-	for (unsigned i = 0; i < f->nr_halves && !f->lossless; i++) {
-		const struct flow_half *h = &f->half[i];
-
-		if (!h->nr_out)
-			continue;
-		due = GX_MIN(due, GX_MIN(flow_rto_ns(f, h), flow_probe_ns(f, h)));
-		if (h->low < h->hi)
-			due = GX_MIN(due, flow_rack_ns(f, h));
-	}
-	return due;
+	if (f->lossless)
+		return due;
+	if (f->half[0].nr_out)
+		due = flow_half_due(f, &f->half[0]);
+	return f->half[1].nr_out ? GX_MIN(due, flow_half_due(f, &f->half[1])) : due;
 }
 
 /* ---- Sender: ACKs in ---- */
@@ -425,7 +440,8 @@ static void flow_ack_spurious(struct flow *f, uint64_t now_ns, uint64_t top, uin
 	f->nr_spurious += n;
 	if (top - (uint32_t)__builtin_ctzll(spurious) >= f->reo_seq)
 		flow_reo_grow(f);
-	for (unsigned i = 0; i < f->nr_halves; i++)
+	flow_queue_word(f, &f->late_q, top, spurious);
+	for (unsigned i = 0; i < FLOW_HALVES; i++)
 		flow_half_heard(&f->half[i], now_ns);
 }
 
@@ -463,13 +479,13 @@ static void flow_half_acked(struct flow *f, struct flow_half *h, uint64_t now_ns
 static bool flow_ack_word(struct flow *f, uint64_t now_ns, uint64_t top, uint64_t word)
 {
 	uint64_t spurious = gx_unlikely(f->nr_lost) ? bits_get(f->lost, f->mask, top) & word : 0;
-	uint64_t fresh = 0, of;
+	uint64_t fresh = bits_get(f->half[0].out, f->mask, top) & word, more;
 
-	for (struct flow_half *h = f->half; h < f->half + f->nr_halves; h++) {
-		of = bits_get(h->out, f->mask, top) & word;
-		if (of)
-			flow_half_acked(f, h, now_ns, top, of);
-		fresh |= of;
+	if (fresh)
+		flow_half_acked(f, &f->half[0], now_ns, top, fresh);
+	if (f->half[1].nr_out && (more = bits_get(f->half[1].out, f->mask, top) & word)) {
+		flow_half_acked(f, &f->half[1], now_ns, top, more);
+		fresh |= more;
 	}
 	if (fresh | spurious)
 		flow_age(f, now_ns, top - (63 - (uint32_t)__builtin_clzll(fresh | spurious)));
@@ -477,13 +493,7 @@ static bool flow_ack_word(struct flow *f, uint64_t now_ns, uint64_t top, uint64_
 		flow_ack_spurious(f, now_ns, top, spurious);
 	if (!fresh)
 		return spurious;
-	f->held_low = GX_MIN(f->held_low, top - (63 - (uint32_t)__builtin_clzll(fresh)));
-	while (fresh) {
-		uint32_t i = 63 - (uint32_t)__builtin_clzll(fresh); /* oldest first */
-
-		flow_queue_put(f, &f->acked_q, top - i);
-		fresh ^= 1ull << i;
-	}
+	flow_queue_word(f, &f->acked_q, top, fresh);
 	return true;
 }
 
@@ -525,7 +535,7 @@ int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
 		if (f->tx_next - top <= f->mask)
 			flow_rtt_sample(f, now_ns, top, ack->delay_ns);
 	}
-	for (unsigned i = 0; i < f->nr_halves && !f->lossless; i++)
+	for (unsigned i = 0; i < FLOW_HALVES && !f->lossless; i++)
 		flow_rack(f, &f->half[i], now_ns);
 	return 0;
 }
@@ -541,14 +551,20 @@ static bool flow_queue_get(struct flow *f, struct flow_queue *q, struct flow_pkt
 			return true;
 		}
 	}
-	if (f->acked_q.tail == f->acked_q.head && f->lost_q.tail == f->lost_q.head)
+	if (f->acked_q.tail == f->acked_q.head && f->lost_q.tail == f->lost_q.head &&
+	    f->late_q.tail == f->late_q.head)
 		f->held_low = FLOW_NEVER;
 	return false;
 }
 
 bool flow_next_acked(struct flow *f, struct flow_pkt *p)
 {
-	return flow_queue_get(f, &f->acked_q, p);
+	if (flow_queue_get(f, &f->acked_q, p))
+		return true;
+	if (gx_likely(f->late_q.tail == f->late_q.head) || !flow_queue_get(f, &f->late_q, p))
+		return false;
+	p->late = true;
+	return true;
 }
 
 bool flow_next_lost(struct flow *f, struct flow_pkt *p)

@@ -23,6 +23,7 @@ struct flow_pkt {
 	uint8_t kind;	/* the caller's; 0 is reserved for flow */
 	uint8_t resend; /* the packet is a resend */
 	uint8_t half;	/* enum gx_half: it leaves by this one */
+	uint8_t late;	/* flow_next_acked() alone: it was handed out as lost before */
 };
 
 struct flow_cfg {
@@ -56,7 +57,8 @@ uint64_t flow_sent(struct flow *f, uint64_t now_ns, const struct flow_pkt *p);
 int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack);
 /* Then take out the packets that it acknowledged, and those deemed lost, until false. The flow
  * forgets a lost packet: the caller sends its content again with a new psn (resend = 1), or drops
- * it. */
+ * it. If the peer acknowledges it after all, flow_next_acked() hands it out, too, as late: what has not
+ * gone again need not. */
 bool flow_next_acked(struct flow *f, struct flow_pkt *p);
 bool flow_next_lost(struct flow *f, struct flow_pkt *p);
 /* Packets of flow_next_lost() that the peer acknowledged after all (spurious losses), cumulative.

@@ -41,7 +41,6 @@ struct flow {
 	uint64_t tx_first;		    /* psn of seq 0; frozen */
 	uint64_t tx_next;		    /* seq of the next packet */
 	struct flow_half half[FLOW_HALVES]; /* enum gx_half; lossless: the first one alone */
-	unsigned nr_halves;		    /* in use; frozen */
 	uint64_t hi;			    /* 1 + largest seq that was ever acknowledged */
 	uint64_t held_low; /* no packet below it waits in either queue; FLOW_NEVER: none waits */
 	uint32_t window;   /* frozen */
@@ -51,6 +50,7 @@ struct flow {
 	uint64_t *lost;	       /* bitmap: deemed lost; an ACK of one shows that this was wrong */
 	struct flow_pkt *sent; /* at the slot of its psn */
 	struct flow_queue acked_q, lost_q;
+	struct flow_queue late_q; /* were in lost_q, and had arrived */
 	uint64_t nr_spurious;
 	uint32_t tx_marks;	/* marked packets, as ACKs reported them, cumulative */
 	bool lossless, ordered; /* frozen */

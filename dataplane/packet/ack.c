@@ -73,7 +73,7 @@ void ack_take_out(struct pkt_ep *e)
 			acked_data(e, &p);
 		else if (p.kind == PKT_K_CTL)
 			rec_acked(e, p.ref, p.pkt);
-		else if (p.kind == PKT_K_ASKED)
+		else if (p.kind == PKT_K_ASKED && !p.late)
 			ask_acked(e);
 		else if (p.kind == PKT_K_PROBE && p.ref)
 			link_proven(e, p.ref);

@@ -201,6 +201,8 @@ static void taken_out(struct rig *r, struct rig_sender *s)
 	struct flow_pkt p;
 
 	while (flow_next_acked(s->tx, &p)) {
+		if (p.late)
+			continue;
 		s->out_b -= p.len + RIG_HDR_B;
 		s->credit_out -= p.kind == 1 && !p.resend;
 		s->known |= p.kind == 3;

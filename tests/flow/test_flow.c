@@ -497,6 +497,7 @@ static void uneven__of_late(void **state)
 	assert_int_equal(drain_lost(f), 10);
 	assert_true(flow_is_uneven(f));
 	flow_ack(f, now + 500 * US, &a);
+	assert_int_equal(drain_acked(f), 10);
 	assert_false(flow_is_uneven(f));
 
 	send_n(f, now += 1000 * US, 0, 2);
@@ -699,13 +700,20 @@ static void tick__rto_was_wrong(void **state)
 {
 	struct flow *f = flow_new(&cfg_lossy);
 	struct gx_wire_ack a = ack_of(9, 10);
+	struct flow_pkt p;
 
 	send_n(f, 0, 0, 10);
 	assert_int_equal(flow_tick(f, 1000000 * US), FLOW_RTO);
 	assert_int_equal(drain_lost(f), 10);
 	flow_ack(f, 1000500 * US, &a);
 	assert_int_equal(flow_spurious(f), 10);
-	assert_int_equal(drain_acked(f), 0); /* forgotten */
+	for (uint32_t i = 0; i < 10; i++) {
+		assert_true(flow_next_acked(f, &p));
+		assert_true(p.late);
+		assert_int_equal(p.pkt, i);
+	}
+	assert_false(flow_next_acked(f, &p));
+	assert_int_equal(flow_room(f), 256);
 	assert_int_equal(flow_srtt_ns(f), 1000500 * US);
 	flow_ack(f, 1000500 * US, &a);
 	assert_int_equal(flow_spurious(f), 10);

@@ -170,6 +170,42 @@ static void resends__control_overtakes_data_and_some_is_lost(void **state)
 	}
 }
 
+/* The receiver has no CPU for 20 ms. All that was under way is deemed lost; when the acknowledgements
+ * come, what has not gone again by then does not go. */
+static void resends__end_with_the_pause(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){
+		.sim = {.seed = 1, .path_payload_b = 65536}, .window = 16, .slots = 4096});
+	uint8_t *src = malloc(BUSY_MSG_B);
+	uint64_t pkts;
+
+	rig_fill(src, BUSY_MSG_B, 1);
+	for (unsigned i = 1; i <= 16; i++) {
+		for (unsigned k = 0; k < 4; k++)
+			rig_post(r, 0,
+				 &(struct gx_op){.kind = GX_OP_PUT,
+						 .addr = src,
+						 .len = BUSY_MSG_B,
+						 .token = r->peer[0].token});
+		if (i == 16)
+			break;
+		rig_comps(r, 0, 4 * i, SECOND);
+	}
+	r->still[1] = true;
+	rig_pass(r, 20 * MS);
+	assert_true(rig_stat(r, 0, "rto") > 0);
+	r->still[1] = false;
+	rig_comps(r, 0, 64, SECOND);
+	pkts = flow_spurious(rig_ep(r, 0, 0)->flow);
+	print_message("%llu packets deemed lost and not lost, %llu sent again\n",
+		      (unsigned long long)pkts, (unsigned long long)rig_stat(r, 0, "tx_resent"));
+	assert_true(pkts > 100);
+	assert_true(rig_stat(r, 0, "tx_resent") < pkts / 4);
+	assert_memory_equal(rig_mem(r, 1), src, BUSY_MSG_B);
+	rig_done(r);
+	free(src);
+}
+
 /* The last packet of a message is lost: a probe that leaves by the same half finds that long before
  * the time-out does. @at: 0: the OPEN of a message that is all in it; 2: the last of two packets. */
 static void tail_lost(unsigned at, uint32_t len)
@@ -440,6 +476,7 @@ int main(int argc, char *argv[])
 		rig_test(goodput__under_loss),
 		rig_test(resends__under_reordering),
 		rig_test(resends__control_overtakes_data),
+		rig_test(resends__end_with_the_pause),
 		rig_test(tail__is_found_by_a_probe),
 		rig_test(resends__control_overtakes_data_and_some_is_lost),
 		rig_test(turns__messages_end_apart),
