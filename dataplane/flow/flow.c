@@ -28,6 +28,10 @@
 #define FLOW_REO_SHIFT_MAX 10	/* doublings of min_rtt / 4 */
 #define FLOW_REO_PERSIST   16	/* rounds with loss before it shrinks, RFC 8985 6.2 step 4 */
 
+/* Of two callers, one for a flow where nothing is lost, which costs what it did with one. */
+#define FLOW_INLINE static inline __attribute__((always_inline))
+#define FLOW_APART  __attribute__((noinline))
+
 /* ---- Open and close ---- */
 
 int flow_open(const struct flow_cfg *cfg, struct flow **out)
@@ -314,7 +318,7 @@ static void flow_queue_put(struct flow *f, struct flow_queue *q, uint64_t seq)
 }
 
 /* Packets @top - i for the set bits i of @which, oldest first. */
-static void flow_queue_word(struct flow *f, struct flow_queue *q, uint64_t top, uint64_t which)
+FLOW_INLINE void flow_queue_word(struct flow *f, struct flow_queue *q, uint64_t top, uint64_t which)
 {
 	f->held_low = GX_MIN(f->held_low, top - (63 - (uint32_t)__builtin_clzll(which)));
 	while (which) {
@@ -384,23 +388,26 @@ unsigned flow_tick(struct flow *f, uint64_t now_ns)
 	return what;
 }
 
-static __attribute__((noinline)) uint64_t flow_half_due(const struct flow *f,
-							const struct flow_half *h)
+static uint64_t flow_half_due(const struct flow *f, const struct flow_half *h)
 {
 	uint64_t due = GX_MIN(flow_rto_ns(f, h), flow_probe_ns(f, h));
 
 	return h->low < h->hi ? GX_MIN(due, flow_rack_ns(f, h)) : due;
 }
 
-uint64_t flow_due(const struct flow *f)
+static FLOW_APART uint64_t flow_due_any(const struct flow *f)
 {
 	uint64_t due = FLOW_NEVER;
 
-	if (f->lossless)
-		return due;
-	if (f->half[0].nr_out)
-		due = flow_half_due(f, &f->half[0]);
-	return f->half[1].nr_out ? GX_MIN(due, flow_half_due(f, &f->half[1])) : due;
+	for (unsigned i = 0; i < FLOW_HALVES; i++)
+		if (f->half[i].nr_out)
+			due = GX_MIN(due, flow_half_due(f, &f->half[i]));
+	return due;
+}
+
+uint64_t flow_due(const struct flow *f)
+{
+	return f->lossless ? FLOW_NEVER : flow_due_any(f);
 }
 
 /* ---- Sender: ACKs in ---- */
@@ -431,7 +438,8 @@ static void flow_half_heard(struct flow_half *h, uint64_t now_ns)
 }
 
 /* Packets @top - i for the set bits i of @spurious were deemed lost, and had arrived. */
-static void flow_ack_spurious(struct flow *f, uint64_t now_ns, uint64_t top, uint64_t spurious)
+static FLOW_APART void flow_ack_spurious(struct flow *f, uint64_t now_ns, uint64_t top,
+					 uint64_t spurious)
 {
 	uint32_t n = (uint32_t)__builtin_popcountll(spurious);
 
@@ -447,15 +455,16 @@ static void flow_ack_spurious(struct flow *f, uint64_t now_ns, uint64_t top, uin
 
 /* It came after newer ones of its half: so late that the shortest window would deem it lost? Then an
  * OPEN may come late as well. This holds for as many packets as are remembered. */
-static void flow_late(struct flow *f, const struct flow_half *h, uint64_t now_ns, uint64_t seq)
+static FLOW_APART void flow_late(struct flow *f, const struct flow_half *h, uint64_t now_ns,
+				 uint64_t seq)
 {
 	if (now_ns >= f->sent[seq & f->mask].sent_ns + h->rack_rtt_ns + flow_reo_base(f))
 		f->late_seq = f->tx_next + f->mask + 1;
 }
 
 /* Packets @top - i of @h for the set bits i of @fresh have arrived. */
-static void flow_half_acked(struct flow *f, struct flow_half *h, uint64_t now_ns, uint64_t top,
-			    uint64_t fresh)
+FLOW_INLINE void flow_half_acked(struct flow *f, struct flow_half *h, uint64_t now_ns, uint64_t top,
+				 uint64_t fresh)
 {
 	uint64_t newest = top - (uint32_t)__builtin_ctzll(fresh);
 	uint64_t oldest = top - (63 - (uint32_t)__builtin_clzll(fresh));
@@ -541,7 +550,7 @@ int flow_ack(struct flow *f, uint64_t now_ns, const struct gx_wire_ack *ack)
 }
 
 /* Probes (kind 0) are flow's own and stay here. */
-static bool flow_queue_get(struct flow *f, struct flow_queue *q, struct flow_pkt *p)
+FLOW_INLINE bool flow_queue_get(struct flow *f, struct flow_queue *q, struct flow_pkt *p)
 {
 	while (q->tail != q->head) {
 		const struct flow_pkt *mine = &f->sent[q->slot[q->tail++ & f->mask]];
@@ -557,14 +566,17 @@ static bool flow_queue_get(struct flow *f, struct flow_queue *q, struct flow_pkt
 	return false;
 }
 
+static FLOW_APART bool flow_next_late(struct flow *f, struct flow_pkt *p)
+{
+	p->late = flow_queue_get(f, &f->late_q, p);
+	return p->late;
+}
+
 bool flow_next_acked(struct flow *f, struct flow_pkt *p)
 {
 	if (flow_queue_get(f, &f->acked_q, p))
 		return true;
-	if (gx_likely(f->late_q.tail == f->late_q.head) || !flow_queue_get(f, &f->late_q, p))
-		return false;
-	p->late = true;
-	return true;
+	return gx_unlikely(f->late_q.tail != f->late_q.head) && flow_next_late(f, p);
 }
 
 bool flow_next_lost(struct flow *f, struct flow_pkt *p)
