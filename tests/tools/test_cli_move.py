@@ -562,6 +562,7 @@ def coll_wrong_data_is_seen(tools):
 @case
 def coll_bad_place(tools):
     tools.gxperf("allgather", "-g", "2", "--port", "avian", "--cores", "any").must(FAILED, "avian")
+    tools.gxperf("alltoall", "-g", "2", "--port", "udp", "--bind", "192.0.2.1", "-n", "1", "--cores", "any").must(FAILED, "192.0.2.1")
     tools.gxperf("allgather", "-g", "2", "--require", "avian", "-n", "1", "--cores", "any").must(FAILED, "avian")
     for link in ("local", "tcp"):
         tools.gxperf("allgather", "-g", "2", "--unpack", "none", "-n", "1", "--cores", "any", "--link", link).must(FAILED, "--link packet")

@@ -225,6 +225,7 @@ static void rank_gx_opts(const struct coll_rank *r, int cpus[COLL_LANES_MAX], st
 	gx->ports = ports->nr ? ports->v : NULL;
 	gx->nr_ports = ports->nr;
 	gx->server = r->rank == 0;
+	gx->bind_host = o->conn.bind;
 }
 
 static int rank_open(struct coll_rank *r)
