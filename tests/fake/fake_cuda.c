@@ -38,10 +38,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FAKE_OPS_MAX 65536 /* power of two */
-#define FAKE	     __attribute__((visibility("default")))
-#define RANGES_MAX   4096
-#define FAKE_SMS     132
+#define FAKE_OPS_MAX	 65536 /* power of two */
+#define RESIDENT_LOOK_NS 50000 /* after its last job */
+#define FAKE		 __attribute__((visibility("default")))
+#define RANGES_MAX	 4096
+#define FAKE_SMS	 132
 
 struct CUstream_st {
 	struct CUctx_st *ctx;
@@ -88,7 +89,9 @@ static struct {
 	void *pool;	      /* it was allocated from; else NULL */
 	struct CUctx_st *ctx; /* that it ends with; NULL: none */
 } range[RANGES_MAX];
+static unsigned range_end; /* entries from here on were never used */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, range_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t come = PTHREAD_COND_INITIALIZER; /* .queued has grown */
 static unsigned nr_calls;
 struct CUctx_st {
 	_Atomic int refs;
@@ -306,6 +309,15 @@ static void resident_take(const struct gx_res_args *a, uint32_t cursor, struct g
 	resident_job(a, cursor, job);
 }
 
+/* A GPU's threads look on; ours leave the CPU to whoever posts. */
+static void resident_rest(uint64_t idle_ns)
+{
+	if (idle_ns < RESIDENT_LOOK_NS)
+		sched_yield();
+	else
+		usleep(20);
+}
+
 static void resident_run(const struct gx_res_args *a, uint32_t grid)
 {
 	uint32_t here = resident_here(grid);
@@ -322,7 +334,7 @@ static void resident_run(const struct gx_res_args *a, uint32_t grid)
 				fprintf(stderr, "fake CUDA: who would post the STOP waits\n");
 				abort();
 			}
-			sched_yield();
+			resident_rest(now_ns - last_ns);
 			continue;
 		}
 		if ((job.kind & 255) == GX_RES_STOP)
@@ -520,8 +532,10 @@ static void *worker(void *arg)
 {
 	for (;;) {
 		if (finished == queued) {
-			usleep(20);
-			continue;
+			pthread_mutex_lock(&lock);
+			while (finished == queued)
+				pthread_cond_wait(&come, &lock);
+			pthread_mutex_unlock(&lock);
 		}
 		op_run(&ring[finished & (FAKE_OPS_MAX - 1)]);
 		finished++;
@@ -555,6 +569,7 @@ static unsigned op_add(struct CUstream_st *stream, struct fake_op op)
 		usleep(10);
 	ring[queued & (FAKE_OPS_MAX - 1)] = op;
 	last = stream->last = ++queued;
+	pthread_cond_signal(&come);
 	pthread_mutex_unlock(&lock);
 	while (op.kind == OP_RESIDENT && getenv("GX_FAKE_CUDA_BLOCKING") && finished < last)
 		usleep(10);
@@ -566,7 +581,9 @@ static unsigned range_meet(const uint8_t *ptr, size_t len, unsigned *free_entry)
 {
 	unsigned found = RANGES_MAX;
 
-	for (unsigned i = 0; i < RANGES_MAX; i++) {
+	if (range_end < RANGES_MAX)
+		*free_entry = range_end;
+	for (unsigned i = 0; i < range_end; i++) {
 		if (!range[i].type)
 			*free_entry = i;
 		else if (ptr + len > range[i].ptr && ptr < range[i].ptr + range[i].len)
@@ -599,6 +616,8 @@ static unsigned range_add_locked(void *ptr, size_t len, unsigned type, bool regi
 		return GX_CU_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	if (at == RANGES_MAX)
 		return GX_CU_ERROR_OUT_OF_MEMORY;
+	if (at == range_end)
+		range_end++;
 	range[at].ptr = ptr;
 	range[at].len = len;
 	range[at].type = type;
@@ -644,7 +663,7 @@ static unsigned range_del(void *ptr, bool registered)
 static void ranges_end(struct CUctx_st *ctx)
 {
 	pthread_mutex_lock(&range_lock);
-	for (unsigned i = 0; i < RANGES_MAX; i++) {
+	for (unsigned i = 0; i < range_end; i++) {
 		if (!range[i].type || range[i].ctx != ctx)
 			continue;
 		range[i].type = 0;
