@@ -172,7 +172,7 @@ def move_timed_is_checked(tools):
     with Server(tools) as s:
         for command in ("put", "get"):
             for size in (64, 65536, 2 << 20):
-                row, = tools.perf(command, s.addr, "-s", size, "-D", "0.5").clean()
+                row, = tools.perf(command, s.addr, "-s", size, "-D", "0.2").clean()
                 expect(row["checked_b"] * 70 >= row["count"] * size, row)
                 expect(row["GB_s"] > 0 and row["cpu_pct"] > 0, row)
 
@@ -183,7 +183,7 @@ def move_both_ways(tools):
     with Server(tools, "--port", "shm", "--port", "udp") as s:
         for way in (("--link", "packet"), ("--link", "local"), ("--link", "tcp"), ("--port", "udp"), ("--stripe",), ("-q", "3")):
             for command in ("put", "get"):
-                ran = tools.perf(command, s.addr, "--bidirectional", "-b", "4K", "-e", "64K", "-f", "16", "-D", "0.3", "-i", "0.1", *way)
+                ran = tools.perf(command, s.addr, "--bidirectional", "-b", "4K", "-e", "64K", "-f", "16", "-D", "0.2", "-i", "0.1", *way)
                 rows = ran.clean()
                 expect([(r["op"], r["size_b"]) for r in rows] == [(op, size) for size in (4096, 65536)
                                                                  for op in (command, "get" if command == "put" else "put")], ran)
@@ -293,7 +293,7 @@ def move_striped(tools):
             args = (command, s.addr, "--cores", cores, "--stripe", "--link", link)
             rows = tools.perf(*args, "-b", "1", "-e", "4M", "-f", "16", "-n", "20", "--chunk", "16K").clean()
             expect([row["count"] for row in rows] == [20] * 6, rows)
-            row, = tools.perf(*args, "-s", "1000003", "-D", "0.5", "-q", "3").clean()
+            row, = tools.perf(*args, "-s", "1000003", "-D", "0.2", "-q", "3").clean()
             expect(row["checked_b"] * 70 >= row["count"] * 1000003 and row["cpu_pct"] > 0, row)
             row, = tools.perf(*args, "-s", "64K", "-n", "500", "--chunk", "16K", "--same-place").clean()
             expect(row["count"] == 500, row)

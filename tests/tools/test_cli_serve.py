@@ -198,7 +198,7 @@ def end_drains(tools):
     for link in LINKS:
         with Server(tools) as s:
             # Less than the server waits, however slow the machine is.
-            proc = under_load(tools, s, "-w", "1", "-D", "4", link=link)
+            proc = under_load(tools, s, "-w", "1", "-D", "2", link=link)
             s.proc.terminate()
             ended(proc).must(OK)
             expect(s.proc.wait(timeout=20) == 0, s.log())
