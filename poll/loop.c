@@ -108,6 +108,12 @@ static __attribute__((noinline)) bool loop_inbox_run(struct gx_loop *loop)
 	return n > 0;
 }
 
+void gx_loop_calls(struct gx_loop *loop)
+{
+	while (!gx_ring_empty(loop->inbox))
+		loop_inbox_run(loop);
+}
+
 /* A turn's cycles begin where the turn before ended. So a sleep counts as idle if the turn after it
  * finds no work. */
 static inline void loop_account(struct gx_loop *loop, bool busy)

@@ -204,6 +204,8 @@ bool drop_help(struct gx *gx, uint32_t seq)
 
 		if (core_is_past(core, seq) || !core_enter(core, &was))
 			continue;
+		/* It may have yet to learn of a lane on which operations were posted. */
+		gx_loop_calls(&core->loop);
 		do
 			drop_run(core, true);
 		while (core->drop.more);

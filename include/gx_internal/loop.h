@@ -90,6 +90,9 @@ int gx_loop_add(struct gx_loop *loop, const struct gx_poller *p);
  * fault. */
 bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns);
 
+/** gx_loop_calls() - The owner, outside of a turn: run all of the inbox, and no poller. */
+void gx_loop_calls(struct gx_loop *loop);
+
 /** gx_loop_look() - The owner has armed .sleep: does any work lie there for a turn, wherever a turn
  * may look? Return: 0: none, and none comes before @look->until_ns without a wake or a descriptor in
  * @look->fd; 1: there is; -EOPNOTSUPP: a poller cannot know. */

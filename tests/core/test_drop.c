@@ -297,6 +297,33 @@ static void own__put_inline_that_was_lost(void **state)
 }
 
 /* A queue's record that no core has seen, those that wait for room, and those that are posted. */
+/* The core has not turned since other memory went and a connection came up: it knows nothing of the
+ * lane, which has an operation. (Seeds 84 and 131 of sim_all.) */
+static void own__put_on_a_lane_that_is_new(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .mem_b = LEN});
+	struct gx_op op = {.kind = GX_OP_PUT, .user = 1, .len = 700};
+	struct gx_mem *other;
+	struct gx_conn *conn;
+
+	own_open(r, 0);
+	assert_int_equal(gx_mem_reg(r->gx[0], GX_MEM_HOST, 0, own.other, LEN, &other), 0);
+	assert_int_equal(gx_mem_free(other), 0);
+	if (gx_connect(r->gx[0], r->addr, NULL, &conn) || gx_conn_wait(conn, 10 * SECOND))
+		fail_msg("connect: %s", gx_error());
+	op.mem = own.mem;
+	op.token = r->peer[0].token;
+	assert_int_equal(common_post(gx_conn_ep(conn, 0), &op, 1), 1);
+	assert_int_equal(gx_mem_free(own.mem), 0);
+	memset(own.at, NEXT, LEN);
+	rig_comps(r, 0, 1, SECOND);
+	rig_check_poison(rig_mem(r, 1), LEN);
+	assert_int_equal(status_of(r, 0, 1), -ECANCELED);
+	gx_conn_close(conn);
+	rig_close(r);
+	own_close();
+}
+
 static void own__submitted(void **state)
 {
 	for (unsigned k = 0; k < 3; k++) {
@@ -891,6 +918,7 @@ int main(int argc, char *argv[])
 		rig_test(own__send),
 		rig_test(own__recv),
 		rig_test(own__put_inline_that_was_lost),
+		rig_test(own__put_on_a_lane_that_is_new),
 		rig_test(own__submitted),
 		rig_test(cost__nothing_is_walked_for_what_nobody_uses),
 		rig_test(cost__a_few_endpoints_are_looked_at_in_a_turn),

@@ -774,6 +774,8 @@ MUTANTS = {
     "PJ10": ("a list that has ended while it began again becomes a message in one piece",
              [("dataplane/packet/op.c", "\t\tgx_wire_rec_void(&s->rec);\n", "\t\ts->rec.type = s->rec.type == GX_REC_GETS ? GX_REC_GET : GX_REC_OPEN;\n")],
              ["pieces list__ends_while"]),
+    "DR7": ("a thread that frees knows nothing of lanes that are new to its core",
+            [("dataplane/core/drop.c", "\t\tgx_loop_calls(&core->loop);\n", "")], ["drop own__put_on"]),
     "PJ4": ("a buffer goes back with the first of its fragments",
             [("dataplane/packet/rx.c", "\t\tif (at + frag.len == rx->len)\n\t\t\tfrag.buf", "\t\tif (!at)\n\t\t\tfrag.buf")], ["pieces list__put_gpu"]),
     "PJ5": ("a peer may have any number of lists under way",
