@@ -52,6 +52,7 @@ uint32_t op_alloc(struct pkt_ep *e)
 	assert(e->ops[i].state == OP_FREE);
 	memset(&e->ops[i], 0, offsetof(struct pkt_op, stage));
 	e->ops[i].slot = e->ops[i].words = e->ops[i].next = PKT_NONE;
+	e->ops[i].open_rsn = e->rec.floor - 1; /* none yet: that record is nobody's any more */
 	op_goto(&e->ops[i], OP_QUEUED);
 	return i;
 }

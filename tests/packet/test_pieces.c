@@ -515,6 +515,43 @@ static void list__ends_while_it_begins_again(void **state)
 		again_run(seed);
 }
 
+/* A list that ends before its record was made leaves the first record of the endpoint alone, which is of
+ * another operation: put or get, whose packet was lost. (Seed 299 of sim_all.) */
+static void ends_before_its_record(enum gx_op_kind kind)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}, .mem_b = FAR_B});
+	struct pkt_ep *e = rig_ep(r, 0, 0);
+	bool get = kind == GX_OP_GET;
+
+	rig_fill(near, ROOM, 1);
+	for (unsigned i = 0; i < 4; i++)
+		segs[i] = (struct gx_seg){.off = (uintptr_t)near + 1000 * i,
+					  .token = r->peer[0].token,
+					  .remote_off = 1000 * i,
+					  .len = 700};
+	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = kind, .user = 1, .segs = segs, .nr_segs = get ? 2 : 1});
+	rig_pass(r, 50000);	/* its record is lost */
+	e->path.proven = false; /* the next one does not begin */
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT, .user = 2, .segs = segs + 2, .nr_segs = 2});
+	assert_int_equal(common_cancel(r->ep[0][0], 2), 1);
+	e->path.proven = true;
+	rig_set(r, &(struct sim_cfg){0});
+	rig_comps(r, 0, 2, 5 * SECOND);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(r->last[0][i].status, r->last[0][i].user == 2 ? -ECANCELED : 0);
+	assert_memory_equal(rig_mem(r, 1), near, 700);
+	rig_done(r);
+}
+
+static void list__ends_before_its_record(void **state)
+{
+	ends_before_its_record(GX_OP_PUT);
+	ends_before_its_record(GX_OP_GET);
+}
+
 /* ---- peers that lie ---- */
 
 /* Side 0 says that a message of @n segments of @len bytes begins. */
@@ -618,6 +655,7 @@ int main(int argc, char *argv[])
 		rig_test(list__segments_are_not_read_after_its_end),
 		rig_test(list__ends_between_its_segments),
 		rig_test(list__ends_while_it_begins_again),
+		rig_test(list__ends_before_its_record),
 		rig_test(peer__too_many_lists),
 		rig_test(peer__list_of_nothing),
 		rig_test(peer__answers_otherwise),
