@@ -774,6 +774,15 @@ MUTANTS = {
     "PJ10": ("a list that has ended while it began again becomes a message in one piece",
              [("dataplane/packet/op.c", "\t\tgx_wire_rec_void(&s->rec);\n", "\t\ts->rec.type = s->rec.type == GX_REC_GETS ? GX_REC_GET : GX_REC_OPEN;\n")],
              ["pieces list__ends_while"]),
+    # The random load over all of the API: --seeds A-B, a line of JSON.
+    "RL1": ("a note of a list goes before its last parts are visible",
+            [("dataplane/list/list_run.c", "|| ((no || !run->with_note) && run->out))", "|| (no && run->out))")], ["sim_all --seeds 0-199"]),
+    "RL2": ("a fence does not wait for puts",
+            [("dataplane/submit/submit.c", "other->op.kind != GX_OP_RECV;", "other->op.kind > GX_OP_PUT && other->op.kind != GX_OP_RECV;")],
+            ["sim_all --seeds 0-199"]),
+    "RL3": ("neighbours here that are none at the peer become one segment",
+            [("dataplane/list/list.c", "last->off + last->len == s->off && last->remote_off + last->len == s->remote_off)", "last->off + last->len == s->off)")],
+            ["sim_all --seeds 0-199"]),
     "PJ11": ("an operation that has made no record names the first one of the endpoint",
              [("dataplane/packet/op.c", "\te->ops[i].open_rsn = e->rec.floor - 1; /* none yet: that record is nobody's any more */\n", "")],
              ["pieces list__ends_before"]),
@@ -1572,7 +1581,7 @@ MUTANTS = {
 
 
 # CMocka's word, also where cleaning up crashes afterwards, and that of the NCCL harness.
-ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:")
+ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:|^seed \d+: step \d+, ", re.M)
 
 
 def failed_in(text):
@@ -1638,7 +1647,7 @@ class Tree:
             return (failed_in(text) or test, "assertion") if ASSERTED.search(text) else (test, "time-out")
         text = ran.stdout + ran.stderr
         if ran.returncode == 0:
-            if not re.search(r"PASSED  \] [1-9]", text):
+            if not re.search(r"PASSED  \] [1-9]|\"failed\": 0,", text):
                 return test, "no such test"
             return "", "nothing"
         if ASSERTED.search(text):

@@ -772,14 +772,16 @@ static void sim_queue_close(struct gx_port_queue *gq)
 
 	sim_enter(net);
 	net->queue[q->index] = NULL;
-	/* Packets of ours that have not left: their payload may be gone. */
+	/* Packets of ours that have not left: their payload may be gone, and nobody waits for them. */
 	for (uint32_t i = 0; i < net->nr_heap; i++) {
 		struct sim_pkt *pkt = net->heap[i];
 
-		if (pkt->src_queue == q->index && pkt->attached) {
+		if (pkt->src_queue != q->index)
+			continue;
+		if (pkt->attached)
 			memset(pkt->b, 0, pkt->len);
-			pkt->attached = NULL;
-		}
+		pkt->attached = NULL;
+		pkt->cookie = UINT32_MAX;
 	}
 	sim_exit(net);
 	sim_queue_free(GX_CONTAINER_OF(gq->port, struct sim_port, p), q);
