@@ -31,7 +31,7 @@ TOOL_ROOMS = (("common",), ("gxperf/report",), ("gxd/serve", "gxd/watch", "gxd/n
 TOOL_FLOOR = {room: i for i, floor in enumerate(TOOL_ROOMS) for room in floor}
 
 # Of tests/: a folder for each room of the sources, and these, which no room has.
-TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "house", "kit", "nccl", "net", "nixl", "proc", "python", "shared", "sim", "soak")
+TEST_FOLDERS = ("poll", "gpu", *ROOMS, "tools") + ("bench", "fake", "fuzz", "house", "kit", "model", "nccl", "net", "nixl", "proc", "python", "shared", "sim", "soak")
 
 # Contracts of the data plane: below it, nobody needs them.
 DATAPLANE_HEADERS = {"block", "core", "ctl", "ctx", "flow", "link", "match", "msg", "port", "rx", "tx", "wire"}
