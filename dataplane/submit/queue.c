@@ -68,9 +68,10 @@ static void lane_close(struct sub_lane *l)
 
 static int lane_reqs(struct sub_lane *l, uint32_t depth)
 {
-	l->reqs = aligned_alloc(GX_CACHE_LINE, depth * sizeof(*l->reqs));
 	l->free = calloc(depth, sizeof(*l->free));
-	if (!l->reqs || !l->free)
+	if (l->free) /* lane_close() reads them */
+		l->reqs = aligned_alloc(GX_CACHE_LINE, depth * sizeof(*l->reqs));
+	if (!l->reqs)
 		return -ENOMEM;
 	memset(l->reqs, 0, depth * sizeof(*l->reqs));
 	for (uint32_t i = depth; i-- > 0;) {
