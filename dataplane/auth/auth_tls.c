@@ -24,7 +24,7 @@ struct auth_tls {
 	SSL *ssl;
 	BIO *in, *out; /* the SSL's */
 	const struct auth_tls_ctx *ctx;
-	bool server;
+	bool server, no_memory;
 	char name[AUTH_TLS_NAME_MAX];
 	const uint8_t *secret; /* the caller's, or the stranger's */
 	const char *peer;      /* the caller's: the server's name, in the secret; NULL: not */
@@ -202,12 +202,13 @@ static bool secret_take(const struct auth_tls *t, uint8_t b[AUTH_SECRET_B])
 static SSL_SESSION *session_new(SSL *ssl)
 {
 	static const unsigned char aes_128_gcm_sha256[2] = {0x13, 0x01};
-	const struct auth_tls *t = SSL_get_app_data(ssl);
+	struct auth_tls *t = SSL_get_app_data(ssl);
 	SSL_SESSION *s = SSL_SESSION_new();
 	uint8_t b[AUTH_SECRET_B];
 	bool ok = s && secret_take(t, b) && SSL_SESSION_set1_master_key(s, b, sizeof(b));
 
 	explicit_bzero(b, sizeof(b));
+	t->no_memory = !s;
 	if (ok && SSL_SESSION_set_cipher(s, SSL_CIPHER_find(ssl, aes_128_gcm_sha256)) &&
 	    SSL_SESSION_set_protocol_version(s, TLS1_3_VERSION))
 		return s;
@@ -384,7 +385,7 @@ int auth_tls_step(struct auth_tls *t)
 		return SSL_session_reused(t->ssl) ? 1 : -EPROTO;
 	ret = tls_error(t, ret);
 	if (ret)
-		return ret == -ESHUTDOWN ? -EPROTO : ret;
+		return t->no_memory ? -ENOMEM : ret == -ESHUTDOWN ? -EPROTO : ret;
 	return t->server && BIO_pending(t->out);
 }
 
