@@ -182,10 +182,10 @@ static int port_open(struct gx *gx, const struct gx_port_name *named)
 		cfg.args = s->name + strlen(named->name) + 1;
 	ops = gx_port_find(named->name);
 	if (!ops)
-		return gx_fail(-ENODEV, "port '%s': %s", named->name, gx_port_why());
+		return gx_fail(-ENODEV, "port '%s': %s", named->name, gx_port_why_of(-ENODEV));
 	ret = ops->open(&cfg, &s->port);
 	if (ret)
-		return gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
+		return gx_fail(ret, "port '%s': %s", s->name, gx_port_why_of(ret));
 	s->port->cc = (enum gx_port_cc)named->cc;
 	s->port->spread = named->paths;
 	snprintf(s->match, sizeof(s->match), "%s", s->port->speaks ? s->port->speaks : s->device);
@@ -241,7 +241,7 @@ static int ports_open(struct gx *gx)
 			ret = s->port->ops->queue_open(s->port, i, &gx->core[i]->loop.stats,
 						       &s->queue[i]);
 			if (ret)
-				gx_fail(ret, "port '%s': %s", s->name, gx_port_why());
+				gx_fail(ret, "port '%s': %s", s->name, gx_port_why_of(ret));
 		}
 	return ret;
 }
@@ -346,7 +346,7 @@ static int ctx_open(struct gx *gx)
 			       strerror(-ret));
 	ret = gx_gpu_host_ops.open(&gx->gpu_cfg, &gx->host);
 	if (ret)
-		return gx_fail(ret, "CPU backend: %s", gx_gpu_why());
+		return gx_fail(ret, "CPU backend: %s", strerror(-ret));
 	ret = gx_uring_open(GX_URING_AUTO, &gx->uring);
 	if (ret)
 		return gx_fail(ret, "control thread: %s", strerror(-ret));
@@ -370,7 +370,7 @@ GX_EXPORT int gx_open(const struct gx_opts *opts, struct gx **out)
 	int ret;
 
 	if (!gx)
-		return gx_fail(-ENOMEM, "no memory");
+		return gx_fail(-ENOMEM, "no memory for a context");
 	memset(gx, 0, sizeof(*gx));
 	pthread_mutex_init(&gx->wait_lock, NULL);
 	for (unsigned i = 0; i < GX_GPUS_MAX; i++)

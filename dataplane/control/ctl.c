@@ -132,8 +132,13 @@ static int host_id_get(uint8_t id[16])
 		id[n / 2] |= (uint8_t)((digit - hex) << (n & 1 ? 0 : 4));
 		n++;
 	}
-	if (n < 32 || stat("/proc/self/ns/net", &st))
+	if (n < 32 || stat("/proc/self/ns/net", &st)) {
+		gx_warn("this host has no id, so peers on it are taken for those of other hosts, "
+			"without shared memory: /proc/sys/kernel/random/boot_id, "
+			"/proc/self/ns/net: %s",
+			strerror(errno));
 		return gx_random(id, 16);
+	}
 	for (unsigned i = 0; i < 8; i++)
 		id[i] ^= (uint8_t)((uint64_t)st.st_ino >> 8 * i);
 	return 0;
@@ -167,7 +172,7 @@ int ctl_open(struct gx *gx)
 	int ret;
 
 	if (!ctl)
-		return gx_fail(-ENOMEM, "out of memory");
+		return gx_fail(-ENOMEM, "no memory for the control thread");
 	ctl->gx = gx;
 	ctl->shown = ctl_hello_shown;
 	ctl->passed = ctl_hello_passed;
@@ -334,7 +339,7 @@ static int listen_start(struct ctl *ctl, int fd, const struct gx_listen_opts *op
 
 	if (!l) {
 		gx_fd_close(fd);
-		return gx_fail(-ENOMEM, "out of memory");
+		return gx_fail(-ENOMEM, "no memory for a listener");
 	}
 	l->fd = fd;
 	l->room = ctl_frame_room;
@@ -683,7 +688,7 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	int ret;
 
 	if (!cc)
-		return gx_fail(-ENOMEM, "out of memory");
+		return gx_fail(-ENOMEM, "no memory for a connection");
 	cc->conn = c;
 	cc->dial.lanes_max = opts ? opts->lanes : 0;
 	cc->data_len = opts ? (uint8_t)opts->data_len : 0;

@@ -45,7 +45,7 @@ static int mem_map(struct gx_mem *mem)
 	int ret = mem_map_ports(mem);
 
 	if (ret)
-		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why());
+		return gx_fail(ret, "cannot map memory for sending: %s", gx_port_why_of(ret));
 	for (unsigned l = 0; !ret && l < GX_LINKS; l++)
 		ret = gx_links[l]->mem->add(mem);
 	return ret;
@@ -126,7 +126,7 @@ static int mem_new(struct gx *gx, enum gx_mem_kind kind, int device, uint64_t le
 	gx_uring_run_wait(gx->uring, handle_run, &call);
 	mem = call.mem ? call.mem : calloc(1, sizeof(*mem));
 	if (!mem)
-		return gx_fail(-ENOMEM, "no memory");
+		return gx_fail(-ENOMEM, "no memory for the handle of memory");
 	mem->gx = gx;
 	mem->kind = kind;
 	mem->device = kind == GX_MEM_CUDA ? device : -1;
@@ -189,6 +189,12 @@ static int host_alloc(struct gx_mem *mem)
 
 	if (!done && !host_alloc_private(mem, len)) {
 		gx_mem_room("", &room);
+		if (len <= room.len)
+			return gx_fail(-ENOMEM,
+				       "the kernel gives no %llu MiB of host memory, though there "
+				       "are %llu: ulimit -v, -n or vm.max_map_count?",
+				       (unsigned long long)len >> 20,
+				       (unsigned long long)room.len >> 20);
 		return gx_fail(-ENOMEM,
 			       "%llu MiB of host memory are asked for, %llu MiB can be had (%s; "
 			       "GX_MEM_CHECK=off where memory grows as it is used)",

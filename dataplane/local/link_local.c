@@ -261,7 +261,7 @@ static int local_ctx_open(struct gx *gx)
 	if (l)
 		l->live_fd = -1;
 	gx->link[GX_LINK_LOCAL] = l;
-	return l && l->pairs ? 0 : gx_fail(-ENOMEM, "no memory");
+	return l && l->pairs ? 0 : gx_fail(-ENOMEM, "no memory for link local");
 }
 
 static int local_ctx_start(struct gx *gx)

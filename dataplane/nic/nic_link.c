@@ -98,7 +98,7 @@ static int nic_ctx_open(struct gx *gx)
 	if (!gx->groups.nic.rx_b)
 		gx->groups.nic.rx_b = 256 << 20;
 	gx->link[GX_LINK_TCP] = calloc(1, sizeof(struct nic_ctx));
-	return gx->link[GX_LINK_TCP] ? 0 : gx_fail(-ENOMEM, "no memory");
+	return gx->link[GX_LINK_TCP] ? 0 : gx_fail(-ENOMEM, "no memory for link tcp");
 }
 
 static int nic_ctx_start(struct gx *gx)

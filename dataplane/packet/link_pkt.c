@@ -318,7 +318,7 @@ static int pkt_ep_open(struct gx_ep *ep, struct gx_hello_lane *local)
 	ret = l->q->ops->peer_add(l->q, &e->port_peer, &local->port);
 	if (ret) {
 		l->gens[e->index] &= ~(1u << 31);
-		return gx_fail(ret, "%s", gx_port_why());
+		return gx_fail(ret, "%s", gx_port_why_of(ret));
 	}
 	e->have_peer = true;
 	e->lossless = caps->flags & GX_PORT_LOSSLESS;
@@ -458,7 +458,7 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	if (l->port->caps.flags & GX_PORT_NEEDS_PROBE)
 		cfg.tx_psn += e->psn_skip;
 	if (ret)
-		return gx_fail(ret, "%s", gx_port_why());
+		return gx_fail(ret, "%s", gx_port_why_of(ret));
 	ret = ep_pool_checks(e);
 	if (ret)
 		return ret;
@@ -490,7 +490,7 @@ static int pkt_ep_connect(struct gx_ep *ep, const struct gx_hello_lane *remote)
 	e->tx.resend_mask = 2 * cfg.window - 1;
 	e->tx.resend = gx_pages_get(resend_b(e));
 	if (!e->tx.resend)
-		return -ENOMEM;
+		return gx_fail(-ENOMEM, "no memory for a list of lost packets");
 	e->cid_peer = remote->cid;
 	e->credit0_peer = remote->credit;
 	e->salt_peer = remote->salt;

@@ -19,7 +19,7 @@ static struct gx_port_ops *const port_table[] = {
 };
 static const struct gx_port_ops *port_added; /* a test's; NULL: none */
 
-static _Thread_local char port_why[512];
+static _Thread_local char port_why[512], port_given[sizeof(port_why)];
 
 /* ---- Defaults of the slots ---- */
 
@@ -117,6 +117,13 @@ const struct gx_port_ops *gx_port_find(const char *name)
 const char *gx_port_why(void)
 {
 	return port_why;
+}
+
+const char *gx_port_why_of(int ret)
+{
+	snprintf(port_given, sizeof(port_given), "%s", port_why[0] ? port_why : strerror(-ret));
+	port_why[0] = 0;
+	return port_given;
 }
 
 void gx_port_why_set(const char *fmt, ...)

@@ -88,7 +88,7 @@ int tcp_conn_open(struct gx_conn *c, unsigned nr_lanes, unsigned nr_socks)
 {
 	c->link_state = calloc(1, sizeof(struct tcp_conn));
 	if (!c->link_state)
-		return gx_fail(-ENOMEM, "out of memory");
+		return gx_fail(-ENOMEM, "no memory for the sockets of a connection");
 	return gx_socks_open(c, nr_lanes, nr_socks);
 }
 

@@ -271,8 +271,10 @@ const struct gx_port_ops *gx_port_find(const char *name);
  * added, and fill its slots. Before another thread opens ports. */
 void gx_port_add(struct gx_port_ops *ops);
 /** gx_port_why() / gx_port_why_set() - Reason of the control path's last failure, in words, with
- * its cure. */
+ * its cure. gx_port_why_of() takes it, once; where a port has given none, as without memory, it is
+ * what @ret means. */
 const char *gx_port_why(void);
+const char *gx_port_why_of(int ret);
 void gx_port_why_set(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -121,7 +121,7 @@ int dpdk_rules_open(struct dpdk_port *p, bool isolated)
 		return ret; /* isolated, it would bring nothing in */
 	gx_warn("%s: packets that come in at another core's queue are handed to it, which is "
 		"slower",
-		gx_port_why());
+		gx_port_why_of(ret));
 	rte_flow_flush(p->shared_id, NULL);
 	return dpdk_hand_open(p);
 }
