@@ -34,6 +34,7 @@ static int rings_make(struct gx_conn *c)
 	if (l->rings_fd < 0)
 		return gx_fail(l->rings_fd, "no memfd for notifications: %s",
 			       strerror(-l->rings_fd));
+	l->fds[l->nr_fds++] = l->rings_fd; /* closed with them */
 	l->rx = mmap(NULL, l->rings_b, PROT_READ | PROT_WRITE, MAP_SHARED, l->rings_fd, 0);
 	if (l->rx == MAP_FAILED) {
 		l->rx = NULL;
@@ -44,7 +45,6 @@ static int rings_make(struct gx_conn *c)
 	l->rx->hdr.magic = LOCAL_MAGIC;
 	l->rx->hdr.version = LOCAL_VERSION;
 	l->rx->hdr.nr_lanes = l->nr_lanes;
-	l->fds[l->nr_fds++] = l->rings_fd;
 	return 0;
 }
 
