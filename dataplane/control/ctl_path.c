@@ -206,7 +206,8 @@ static void choose_say(const struct ctl_conn *cc, unsigned i, struct ctl_path *p
 
 static int choose_refuse(const struct ctl_conn *cc, bool other_host)
 {
-	bool speaks = cc->dial.forced[0] && cc->ctl->gx->port[cc->dial.forced_port].port->speaks;
+	bool speaks = cc->dial.forced[0] && strchr(cc->dial.forced, ':') &&
+		      cc->ctl->gx->port[cc->dial.forced_port].port->speaks;
 	char theirs[160], ours[160] = "";
 	struct gx_hello h = {0};
 

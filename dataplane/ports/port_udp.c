@@ -107,6 +107,7 @@ static int udp_open(const struct gx_port_cfg *cfg, struct gx_port **out)
 		return -EOPNOTSUPP;
 	}
 	p->p.ops = &gx_port_udp_ops;
+	p->p.speaks = "udp"; /* whichever numbers an end has chosen */
 	p->arena = cfg->arena;
 	p->nr_slots = cfg->slots ? cfg->slots : UDP_SLOTS;
 	ret = udp_resolve(cfg->bind_host, &p->name);
