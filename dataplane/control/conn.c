@@ -111,14 +111,20 @@ int conn_lane_connect(struct gx_conn *c, unsigned lane, const struct gx_hello_la
 	return c->ep[lane]->ops->ep_connect(c->ep[lane], remote);
 }
 
+void conn_attach(struct gx_conn *c)
+{
+	for (unsigned i = 0; i < c->nr_lanes && !c->on_cores; i++) {
+		c->ep[i]->want_attach = true;
+		ep_ask(c->ep[i]);
+	}
+	c->on_cores = true;
+}
+
 void conn_up(struct gx_conn *c)
 {
 	if (conn_state(c) != GX_CONN_STATE_CONNECTING)
 		return;
-	for (unsigned i = 0; i < c->nr_lanes; i++) {
-		c->ep[i]->want_attach = true;
-		ep_ask(c->ep[i]);
-	}
+	conn_attach(c);
 	c->reported_up = true;
 	/* Count first: a user that sees the state UP finds it counted. */
 	gx_stat_add(&c->gx->ctl_stats, GX_STAT_PEERS_UP, 1);
@@ -132,10 +138,12 @@ void conn_up(struct gx_conn *c)
 
 /* ---- ending ---- */
 
-static void ep_end(struct gx_ep *ep, bool was_up, int err)
+static void ep_end(struct gx_ep *ep, int err)
 {
+	if (ep->fail_err) /* it has been told */
+		return;
 	ep->fail_err = err ? err : -ECONNRESET;
-	if (!was_up) { /* no core knows it */
+	if (!ep->conn->on_cores) { /* no core knows it */
 		atomic_store_explicit(&ep->detached, true, memory_order_release);
 		return;
 	}
@@ -179,7 +187,7 @@ void conn_down(struct gx_conn *c, enum gx_reason reason, int err, const char *fm
 	for (unsigned i = 0; i < c->nr_lanes && was_up; i++)
 		ep_say_denied(c, c->ep[i]);
 	for (unsigned i = 0; i < c->nr_lanes; i++)
-		ep_end(c->ep[i], was_up, c->user_closed ? -ECANCELED : err);
+		ep_end(c->ep[i], c->user_closed ? -ECANCELED : err);
 	conn_state_set(c, GX_CONN_STATE_DOWN);
 	rights_share(c);
 	if (c->gx->opts.on_conn && (c->reported_up || c->asked || !c->server))
@@ -347,13 +355,8 @@ bool conn_is_over(struct gx_conn *c)
 	return conn_quiet(c);
 }
 
-bool conn_reap(struct gx_conn *c)
+static void conn_lanes_free(struct gx_conn *c)
 {
-	struct gx *gx = c->gx;
-	struct gx_conn **at = &gx->conns;
-
-	if ((conn_is_known(c) && !c->user_closed && !gx->closing) || submit_names(gx, c))
-		return false;
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
 		notes_close(c->ep[i]);
 		lists_ep_close(c->ep[i]);
@@ -361,6 +364,46 @@ bool conn_reap(struct gx_conn *c)
 	}
 	if (c->link_open)
 		c->link->conn->close(c);
+}
+
+void conn_retry(struct gx_conn *c, int err)
+{
+	if (c->link_open)
+		c->link->conn->stop(c);
+	for (unsigned i = 0; i < c->nr_lanes; i++)
+		ep_end(c->ep[i], err);
+}
+
+bool conn_again(struct gx_conn *c)
+{
+	if (!conn_detached(c) || (c->link_open && !c->link->conn->is_over(c)))
+		return false;
+	if (c->link_open)
+		c->link->conn->release(c);
+	conn_lanes_free(c);
+	rights_drop(c);
+	c->rights = (struct core_rights){0};
+	c->auth[0] = c->why[0] = 0;
+	c->nr_lanes = c->nr_ports = c->nr_named = c->port = 0;
+	c->named_fds = 0;
+	c->link = gx_links[0];
+	c->link_state = NULL;
+	c->link_open = c->on_cores = c->trying = c->same_host = c->maps = false;
+	c->socks = NULL;
+	c->secret = NULL;
+	c->peer_pool = -1;
+	memset(&c->peer, 0, sizeof(c->peer));
+	return true;
+}
+
+bool conn_reap(struct gx_conn *c)
+{
+	struct gx *gx = c->gx;
+	struct gx_conn **at = &gx->conns;
+
+	if ((conn_is_known(c) && !c->user_closed && !gx->closing) || submit_names(gx, c))
+		return false;
+	conn_lanes_free(c);
 	while (*at != c)
 		at = &(*at)->next;
 	*at = c->next;

@@ -20,6 +20,12 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 /** conn_lane_connect() - Connect the lane to the peer's end @remote, by conn->agreed. Takes
  * remote->port.fd over. Return: 0, -errno. */
 int conn_lane_connect(struct gx_conn *c, unsigned lane, const struct gx_hello_lane *remote);
+/** conn_attach() - Give the connected lanes to their cores, if that was not done. */
+void conn_attach(struct gx_conn *c);
+/** conn_again() - A client's connection that was not up yet, whose lanes were failed by conn_retry(): may
+ * it be set up once more? Then it is as conn_new() makes it. Return: false: its cores have yet to let go. */
+bool conn_again(struct gx_conn *c);
+void conn_retry(struct gx_conn *c, int err);
 /** conn_up() - Both ends have connected all lanes: attach them to their cores, set state UP,
  * on_conn. */
 void conn_up(struct gx_conn *c);

@@ -108,6 +108,19 @@ static void tick_done(struct gx_io *io, int res)
 	gx_uring_submit(ctl->gx->uring, io);
 }
 
+static void soon_done(struct gx_io *io, int res)
+{
+	struct ctl *ctl = io->arg;
+
+	if (res == -ECANCELED || ctl->closing)
+		return;
+	ctl->inside++;
+	for (struct ctl_conn *cc = ctl->conns; cc; cc = cc->next)
+		if (cc->linked_ns)
+			ctl_conn_judge(cc, ctl_hello_linked(cc));
+	ctl->inside--;
+}
+
 /* ---- Open and close ---- */
 
 /* 16 bytes, equal in all processes of this boot and network namespace: these can meet on abstract
@@ -185,6 +198,8 @@ int ctl_open(struct gx *gx)
 	bind_get(ctl, gx->opts.bind_host);
 	ctl->tick = (struct gx_io){
 		.op = GX_IO_TIMEOUT, .timeout_ns = CTL_TICK_NS, .done = tick_done, .arg = ctl};
+	ctl->soon = (struct gx_io){
+		.op = GX_IO_TIMEOUT, .timeout_ns = CTL_SOON_NS, .done = soon_done, .arg = ctl};
 	gx->ctl = ctl;
 	gx_uring_run_wait(gx->uring, open_run, ctl);
 	ctl_run_open(ctl);
@@ -249,7 +264,8 @@ static int close_step(void *arg)
 	auth_tls_ctx_close(ctl->tls); /* this thread has used it */
 	ctl->tls = NULL;
 	gx_uring_cancel(ctl->gx->uring, &ctl->tick);
-	return ctl->tick.held;
+	gx_uring_cancel(ctl->gx->uring, &ctl->soon);
+	return ctl->tick.held || ctl->soon.held;
 }
 
 /* Call @fn on the control thread until it returns 0. Return: it did. */

@@ -4,7 +4,7 @@
  * ctl_listen.c (listening sockets), ctl_look.c (connections in numbers), ctl_stats.c (the stats socket), ctl_run.c (where it is found),
  * ctl_tls.c (TLS), ctl_conn.c (a bootstrap connection: frames out, and its end), ctl_dial.c (the client's
  * way to a first socket), ctl_fd.c (descriptors over a Unix socket), ctl_data.c (data sockets), ctl_path.c (choice of link and port), ctl_hello.c
- * (set-up), ctl_first.c (a client's first bytes), ctl_frame.c (frames in) and ctl.c (open, close,
+ * (set-up), ctl_again.c (a client's second set-up), ctl_first.c (a client's first bytes), ctl_frame.c (frames in) and ctl.c (open, close,
  * listen, connect, tick). The control thread owns everything here, unless a comment says otherwise.
  */
 #ifndef GX_CTL_H
@@ -34,6 +34,8 @@
 #define CTL_TEXT_MAX	  256					 /* bytes of a reason */
 #define CTL_OUT_MAX_B	  (4u << 20)	 /* users' messages that wait for one peer to read */
 #define CTL_TICK_NS	  20000000ull	 /* between two looks at the deadlines */
+#define CTL_SOON_NS	  250000ull	 /* between two looks at lanes that are tried, ... */
+#define CTL_SOON_END_NS	  50000000ull	 /* ... for so long; then at each tick */
 #define CTL_STEP_NS	  5000000000ull	 /* for each step of the set-up */
 #define CTL_NAME_NS	  60000000000ull /* for a name to listen at */
 #define CTL_DATA_NS	  60000000000ull /* most for all data sockets of a client */
@@ -142,8 +144,11 @@ struct ctl_dial {
 	char peer[GX_PEER_NAME_MAX + 1]; /* name of the server that it wants; "": any */
 	char no_share[192];		 /* why it shares no memory with this server; "": it may */
 	unsigned lanes_max;		 /* 0: no limit */
-	bool prove_again;		 /* try again at the next tick */
-	struct ctl_data *data;		 /* connects data sockets; NULL: no more, or not yet */
+	uint32_t dead;			 /* bits of links that let nothing through */
+	char dead_why[CTL_TEXT_MAX];	 /* of the last one */
+	bool again; /* second set-up: waits for the cores to let go of the first one's lanes */
+	bool prove_again;      /* try again at the next tick */
+	struct ctl_data *data; /* connects data sockets; NULL: no more, or not yet */
 	void (*data_forget)(struct ctl_conn *cc); /* ends data */
 };
 
@@ -183,6 +188,7 @@ struct ctl_conn {
 	_Atomic uint32_t out_b;	  /* any thread: bytes of users' messages not yet sent */
 	_Atomic uint32_t nr_jobs; /* any thread: users' messages not yet in out */
 	uint64_t due_ns;	  /* deadline of the state; 0: none */
+	uint64_t linked_ns;	  /* LINKED: since when */
 	uint8_t nonce[16];	  /* of our HELLO */
 	char name[96];		  /* client: the user's text; server: the socket's address */
 	uint8_t data_len;	  /* of data for the peer, in our HELLO */
@@ -233,6 +239,7 @@ struct gx_listener {
 struct ctl {
 	struct gx *gx;
 	struct gx_io tick;
+	struct gx_io soon; /* before it: lanes are being tried */
 	struct gx_listener *listeners;
 	struct ctl_conn *conns;
 	struct ctl_pass *passes;
@@ -429,11 +436,22 @@ void ctl_hello_up(struct ctl_conn *cc); /* both ends have sent UP */
 /* In LINKED: say UP when the link is ready, and go on to UP if the peer has said it. A link with a
  * way to prove waits for that; call again at each tick. Return: a verdict. */
 int ctl_hello_linked(struct ctl_conn *cc);
+/* In LINKED: the path lets nothing through, as gx_error() says, or @why. Go on by another link, or fail. Return:
+ * a verdict. */
+int ctl_hello_dead(struct ctl_conn *cc, const char *why);
 /* Client: the server knows our user (@cc->proven), or does not. */
 void ctl_hello_shown(struct ctl_conn *cc);
 /* Takes the received descriptors over. */
 void ctl_hello_passed(struct ctl_conn *cc, int fds[], unsigned n);
 void ctl_hello_joined(struct ctl_conn *cc); /* the data sockets are there */
+
+/* -- ctl_again.c -- */
+
+/** ctl_again() - Client: link cc->conn->link lets nothing through, by @why: set the connection up once more
+ * by another one. Return: false: there is none, or the user wants this one. */
+bool ctl_again(struct ctl_conn *cc, const char *why);
+/** ctl_again_may() - @cc->dial.again: have the cores let go of the lanes before, so that @cc may connect? */
+bool ctl_again_may(struct ctl_conn *cc);
 
 /* -- ctl_tell.c -- */
 

@@ -58,6 +58,13 @@ static int error_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 
 	if (gx_hello_error_get(body, len, &e))
 		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed ERROR");
+	if (cc->state == CTL_LINKED && cc->conn->trying && e.reason == GX_REASON_UNREACHABLE) {
+		if (!cc->server)
+			return ctl_hello_dead(cc, e.text);
+		if (ctl_may_log(&cc->ctl->refused_rate))
+			gx_warn("peer %s did not come up so: it says: %s", ctl_conn_peer(cc),
+				e.text);
+	}
 	ctl_conn_close(cc);
 	if (cc->conn)
 		conn_down(cc->conn, e.reason, e.err, "peer %s says: %s", ctl_conn_peer(cc), e.text);
@@ -84,10 +91,13 @@ static int user_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 
 static int link_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
-	int ret = cc->conn->state == GX_CONN_STATE_UP
-			  ? cc->conn->link->conn->take(cc->conn, body, len)
-			  : 0;
+	bool tries = cc->state == CTL_LINKED && cc->conn->trying;
+	int ret = 0;
 
+	if (cc->state != CTL_UP && !tries)
+		return gx_refuse(GX_REASON_PROTOCOL, -EPROTO, OUT_OF_TURN);
+	if (cc->conn->state == GX_CONN_STATE_UP || tries)
+		ret = cc->conn->link->conn->take(cc->conn, body, len);
 	if (ret == -ENOMEM)
 		return gx_refuse(GX_REASON_NO_MEMORY, ret, "no memory for new keys of data");
 	return ret ? gx_refuse(GX_REASON_PROTOCOL, -EPROTO, "malformed LINK") : 0;
@@ -97,7 +107,7 @@ void ctl_link_say(struct gx_conn *c, const uint8_t *b, uint32_t len)
 {
 	struct ctl_conn *cc = c->ctl;
 
-	if (cc && cc->state == CTL_UP)
+	if (cc && (cc->state == CTL_UP || cc->state == CTL_LINKED))
 		ctl_conn_judge(cc,
 			       ctl_conn_frame_send(cc, gx_hello_plain_put(cc->ctl->frame,
 									  GX_HELLO_LINK, b, len)));
@@ -121,7 +131,7 @@ static const struct frame {
 	[GX_HELLO_USER] = {ON(UP), true, true, CTL_USER_MAX, user_take},
 	[GX_HELLO_BYE] = {ALWAYS, true, true, 0, bye_take},
 	[GX_HELLO_DATA] = {ON(HELLO), false, true, 64, ctl_data_take},
-	[GX_HELLO_LINK] = {ON(UP), true, true, CTL_LINK_MAX, link_take},
+	[GX_HELLO_LINK] = {ON(LINKED) | ON(UP), true, true, CTL_LINK_MAX, link_take},
 };
 
 /* NULL: the frame may not come now. */
@@ -498,6 +508,8 @@ void ctl_frame_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
 void ctl_frame_tick(struct ctl_conn *cc, uint64_t now_ns)
 {
 	ctl_dial_tick(cc, now_ns);
+	if (cc->dial.again && ctl_again_may(cc))
+		ctl_frame_start(cc);
 	if (cc->dial.prove_again && cc->state == CTL_PROVE)
 		ctl_conn_judge(cc, ctl_fd_prove(cc));
 	if (cc->state == CTL_LINKED)

@@ -178,13 +178,47 @@ static int lanes_prove(struct ctl_conn *cc)
 	return cc->server || cc->peer_up ? link->conn->prove(cc->conn) : 0;
 }
 
+int ctl_hello_dead(struct ctl_conn *cc, const char *why)
+{
+	char text[CTL_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "%s", why);
+	if (ctl_again(cc, text))
+		return 0;
+	return gx_refuse(GX_REASON_UNREACHABLE, -EHOSTUNREACH, "%s%s", text,
+			 cc->server ? "" : ", or take gx_connect_opts.link tcp");
+}
+
+/* The lanes are tried until it is up, also when this end hears the peer: the peer waits for packets, and for
+ * the word that they were sent. Return: as lanes_prove(). */
+static int lanes_trial(struct ctl_conn *cc)
+{
+	struct gx_uring *uring = cc->ctl->gx->uring;
+	struct gx_conn *c = cc->conn;
+	int ret;
+
+	if (!cc->linked_ns)
+		cc->linked_ns = gx_now_ns();
+	c->trying = true;
+	conn_attach(c);
+	ret = c->link->conn->trial(c, cc->peer_up, ctl_link_say);
+	if (ret >= 0 && !cc->ctl->soon.held && gx_now_ns() - cc->linked_ns < CTL_SOON_END_NS)
+		gx_uring_submit(uring, &cc->ctl->soon);
+	return ret;
+}
+
 int ctl_hello_linked(struct ctl_conn *cc)
 {
+	bool tries = cc->state == CTL_LINKED && cc->conn->link->conn->tries(cc->conn);
+	int ret = tries ? lanes_trial(cc) : 1;
+
 	if (cc->state != CTL_LINKED)
 		return 0;
+	if (ret == -EHOSTUNREACH)
+		return ctl_hello_dead(cc, gx_error());
 	if (!cc->own_up) {
-		int ret = lanes_prove(cc);
-
+		if (!tries)
+			ret = lanes_prove(cc);
 		if (ret <= 0)
 			return ret ? gx_refuse(GX_REASON_LINK, ret, "%s", gx_error()) : 0;
 		ret = ctl_conn_plain_send(cc, GX_HELLO_UP);
@@ -403,7 +437,7 @@ static int connect_send(struct ctl_conn *cc)
 	if (ret)
 		return ret;
 	path_take(cc->conn, &path);
-	if (path.reason == GX_REASON_LAST_RESORT)
+	if (path.reason == GX_REASON_LAST_RESORT && !cc->dial.dead)
 		gx_warn("peer %s: no port that both ends can use (%s): give both ends the same "
 			"gx_opts.ports, or ask for gx_connect_opts.link %s",
 			cc->conn->peer_name, path.why, path.link->name);

@@ -280,6 +280,8 @@ static const char *choose_not(const struct ctl_conn *cc, const struct gx_link *l
 
 	if (why || why_path)
 		return why ? why : why_path;
+	if (cc->dial.dead >> link->id & 1)
+		return cc->dial.dead_why;
 	if (needs_seal(cc) && !link->seals)
 		return bare;
 	if (peer->links >> link->id & 1 &&
@@ -372,7 +374,10 @@ static const struct gx_link *choose_best(const struct ctl_conn *cc, uint32_t lef
 static void choose_why(const struct ctl_conn *cc, const struct gx_link *link, const char * not,
 		       struct ctl_path *p)
 {
-	if (choose_far(cc, link)) {
+	if (cc->dial.dead) {
+		p->reason = GX_REASON_LAST_RESORT;
+		core_why(p->why, "link %s in place of another: %s", link->name, cc->dial.dead_why);
+	} else if (choose_far(cc, link)) {
 		p->reason = GX_REASON_BOTH_HAVE;
 		core_why(p->why, "link %s: the fastest to a server %s; %s", link->name,
 			 peer_where(cc), link->how);

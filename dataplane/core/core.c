@@ -439,6 +439,23 @@ static uint64_t thread_waited_ns(int tid)
 	return waited_ns;
 }
 
+bool core_is_runnable(const struct gx_core *core)
+{
+	int tid = atomic_load_explicit(&core->turner_tid, memory_order_relaxed);
+	char path[48], text[256] = "", *at;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	f = tid ? fopen(path, "re") : NULL;
+	if (!f)
+		return false;
+	if (!fgets(text, sizeof(text), f))
+		text[0] = 0;
+	fclose(f);
+	at = strrchr(text, ')'); /* behind the thread's name */
+	return at && at[1] && at[2] == 'R';
+}
+
 /* Look now and then, and when the core has stalled. */
 static void core_look(struct gx_core *core, uint64_t stalls, uint64_t now_ns)
 {

@@ -281,7 +281,9 @@ struct gx_conn {
 	uint8_t ports[GX_HELLO_PORTS]; /* [nr_ports]: these, .port first */
 	const struct gx_link *link;    /* frozen before the first lane is opened */
 	bool link_open;		       /* its open() was called */
-	void *link_state;	       /* its part of the connection; NULL: none, or not yet */
+	bool on_cores;		       /* its endpoints were given to their cores. ctl */
+	bool trying; /* they try their ways before it is up. Frozen before they are given. ctl */
+	void *link_state; /* its part of the connection; NULL: none, or not yet */
 	/* Sends to the link's take() of the peer; frozen. ctl */
 	void (*link_say)(struct gx_conn *c, const uint8_t *b, uint32_t len);
 	/* The first secret of one direction of its data, out of the bootstrap's TLS: 0, -errno. Set
@@ -468,6 +470,8 @@ static inline struct gx_mem *core_region_at(const struct gx *gx, uint64_t token)
 unsigned core_rights(const struct gx_conn *c, const struct gx_mem *mem);
 bool core_may(const struct gx_conn *c, const struct gx_mem *mem, unsigned access);
 
+/** core_is_runnable() - Does the thread that turns @core run, or wait for a CPU? Any thread. */
+bool core_is_runnable(const struct gx_core *core);
 /** core_denied() - Count that the peer has no right to what it asked for. */
 void core_denied(struct gx_ep *ep);
 

@@ -142,6 +142,17 @@ static int none_prove(struct gx_conn *c)
 	return 1;
 }
 
+static bool none_tries(const struct gx_conn *c)
+{
+	return false;
+}
+
+static int none_trial(struct gx_conn *c, bool peer_up,
+		      void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
+{
+	return 1;
+}
+
 static int none_tick(struct gx_conn *c, uint64_t now_ns,
 		     void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
 {
@@ -248,6 +259,8 @@ static const struct gx_link_conn_ops none_conn_ops = {
 	.meet = none_meet,
 	.connect = none_connect,
 	.prove = none_prove,
+	.tries = none_tries,
+	.trial = none_trial,
 	.up = none_conn,
 	.tick = none_tick,
 	.key = none_key,

@@ -12,6 +12,7 @@
 #include "packet/op.h"
 #include "packet/share.h"
 #include "packet/timer.h"
+#include "packet/trial.h"
 #include "packet/wake.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@ void pkt_attach(struct gx_ep *ep)
 
 	e->now_ns = e->timer.heard_ns = e->timer.acked_ns = ep->core->now_ns;
 	e->timer.tick_ns = 0;
+	trial_attach(e);
 	l->eps[e->index] = e;
 	ep_live(e);
 	if (l->port->caps.flags & GX_PORT_SHARED_POOL)

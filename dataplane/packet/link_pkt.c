@@ -16,6 +16,7 @@
 #include "packet/rxtx.h"
 #include "packet/share.h"
 #include "packet/timer.h"
+#include "packet/trial.h"
 #include "packet/wake.h"
 #include "auth/auth_mix.h"
 
@@ -716,6 +717,10 @@ static int packet_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	struct auth_word w;
 	struct seal *s;
 
+	if (len == 1 && c->trying)
+		return trial_take(c, b[0]);
+	if (conn_state(c) != GX_CONN_STATE_UP)
+		return -EPROTO;
 	if (auth_word_get(b, len, &w) || w.lane >= c->nr_lanes)
 		return -EPROTO;
 	s = pkt_of(c->ep[w.lane])->seal;
@@ -723,6 +728,14 @@ static int packet_take(struct gx_conn *c, const uint8_t *b, uint32_t len)
 }
 
 static const struct gx_link_conn_ops conn_ops = {
+	.offer = trial_offer,
+	.open = trial_open,
+	.say = trial_say,
+	.hear = trial_hear,
+	.tries = trial_tries,
+	.trial = trial_look,
+	.fault = trial_fault,
+	.close = trial_close,
 	.tick = packet_tick,
 	.take = packet_take,
 	.look = pkt_conn_look,

@@ -110,7 +110,8 @@ void tick_prove(struct pkt_ep *e)
 		e->path.small_passed = false;
 		e->path.try_ns = e->now_ns;
 		e->path.prove_waits = 0;
-	} else if (++e->path.prove_waits * (uint64_t)PKT_PROVE_NS >= prove_limit_ns(e)) {
+	} else if (!e->trial.on && /* which has a limit of its own */
+		   ++e->path.prove_waits * (uint64_t)PKT_PROVE_NS >= prove_limit_ns(e)) {
 		prove_fail(e);
 	}
 	e->path.prove_ns = e->now_ns + PKT_PROVE_NS;

@@ -18,6 +18,7 @@
 #include "packet/pull.h"
 #include "packet/state.h"
 #include "packet/gauges.h"
+#include "packet/trial.h"
 #include "copy/stage.h"
 
 #include "gx_internal/link.h"
@@ -385,6 +386,7 @@ struct pkt_ep {
 	bool have_peer;	  /* ctl: peer_add was done */
 	uint64_t now_ns;  /* of the turn */
 	struct pkt_path path;
+	struct pkt_trial trial;
 	struct pkt_timer timer;
 	struct pkt_gauges gauges;
 	struct pkt_acks ack;

@@ -15,6 +15,7 @@
 #include "packet/op.h"
 #include "packet/rxtx.h"
 #include "packet/share.h"
+#include "packet/trial.h"
 #include "packet/wake.h"
 
 #include <errno.h>
@@ -264,8 +265,10 @@ static bool rx_ctl_packet(struct pkt_ep *e, const struct gx_rx *rx, const struct
 }
 
 /* The peer may have missed something, so the next ACK reports all. It may hear nothing of us. */
-static void rx_probe(struct pkt_ep *e, const struct gx_wire_hdr *h)
+static void rx_probe(struct pkt_ep *e, const struct gx_wire_hdr *h, enum gx_half half)
 {
+	if (gx_unlikely(e->trial.on))
+		trial_heard(e, half);
 	e->path.seek_due |= h->flags & GX_PKT_SEEK;
 	e->rx.done_due = e->rx.done_used;
 	flow_rx_take(e->flow, e->now_ns, h->psn, true);
@@ -278,10 +281,10 @@ static bool rx_ctl_any(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 	if (!rx_new(e, h))
 		return true;
 	if (h->type == GX_PKT_CTL)
-		return rx_ctl_packet(e, rx, h);
+		return (gx_unlikely(e->trial.on) && trial_holds(e)) || rx_ctl_packet(e, rx, h);
 	if (h->type != GX_PKT_PROBE)
 		return false;
-	rx_probe(e, h);
+	rx_probe(e, h, GX_HALF_CTL);
 	return true;
 }
 
@@ -453,7 +456,7 @@ RX_INLINE bool rx_data_take(struct pkt_ep *e, const struct gx_rx *rx, const stru
 	if (gx_unlikely(rx->marked))
 		rx_marked(e);
 	if (h->type == GX_PKT_PROBE) {
-		rx_probe(e, h);
+		rx_probe(e, h, GX_HALF_DATA);
 		return false;
 	}
 	if (gx_unlikely(h->type != GX_PKT_DATA)) {

@@ -14,6 +14,7 @@
 #include "packet/make.h"
 #include "packet/rec.h"
 #include "packet/timer.h"
+#include "packet/trial.h"
 
 #include <errno.h>
 
@@ -301,6 +302,8 @@ void timer_tick(struct pkt_ep *e)
 	e->timer.tick_ns = e->now_ns + PKT_TICK_NS;
 	e->wake.ticked = e->link->ticked = true;
 	tick_prove(e);
+	if (gx_unlikely(e->trial.on))
+		trial_tick(e);
 	if (gx_unlikely(e->shape.quantum < e->path.full_b))
 		tick_raise(e);
 	tick_fault(e);

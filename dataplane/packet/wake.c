@@ -151,8 +151,8 @@ static bool ep_sends(const struct pkt_ep *e)
 	return e->tx.nr_mids || flow_outstanding(e->flow) || e->rec.floor != e->rec.next ||
 	       e->tx.wait_head != PKT_NONE || tx_has_first(e) ||
 	       e->tx.resend_head != e->tx.resend_tail || e->asks.head != e->asks.tail ||
-	       e->tx.refs || e->path.proving || e->path.prove_due || e->tx.cancels_due ||
-	       flow_credit(e->flow) > e->credit0_peer;
+	       e->tx.refs || e->path.proving || e->path.prove_due || e->trial.on ||
+	       e->tx.cancels_due || flow_credit(e->flow) > e->credit0_peer;
 }
 
 static bool ep_receives(const struct pkt_ep *e)

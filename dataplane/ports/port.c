@@ -38,6 +38,11 @@ void gx_port_peer_plain(struct gx_port_queue *q, uint32_t peer, struct gx_port_p
 		.flags = q->port->caps.flags & GX_PORT_TX_ATTACH, .pool = -1, .pool_here = -1};
 }
 
+static void none_way(struct gx_port_queue *q, uint32_t peer, struct gx_port_way *out)
+{
+	*out = (struct gx_port_way){0};
+}
+
 static void none_path(struct gx_port_queue *q, enum gx_half half, uint32_t peer, unsigned path)
 {
 }
@@ -70,6 +75,7 @@ static const struct gx_port_ops none_ops = {
 	.mem_map = none_mem_map,
 	.mem_unmap = none_mem_unmap,
 	.peer_info = gx_port_peer_plain,
+	.peer_way = none_way,
 	.path = none_path,
 	.tx_reap = none_reap,
 	.fault = none_fault,

@@ -491,6 +491,19 @@ static int udp_peer_connect(struct gx_port_queue *gq, uint32_t index,
 	return 0;
 }
 
+static void udp_peer_way(struct gx_port_queue *gq, uint32_t index, struct gx_port_way *out)
+{
+	const struct udp_queue *q = udp_queue_of(gq);
+	const union udp_name *peer = &q->peer[index].to[GX_HALF_DATA];
+
+	*out = (struct gx_port_way){.own_port = (uint16_t)udp_port_get(&q->name),
+				    .peer_port = (uint16_t)udp_port_get(peer)};
+	getnameinfo(&q->name.sa, udp_name_len(&q->name), out->own, sizeof(out->own), NULL, 0,
+		    NI_NUMERICHOST);
+	getnameinfo(&peer->sa, udp_name_len(peer), out->peer, sizeof(out->peer), NULL, 0,
+		    NI_NUMERICHOST);
+}
+
 static void udp_peer_del(struct gx_port_queue *gq, uint32_t index)
 {
 	udp_queue_of(gq)->peer[index].used = false;
@@ -506,6 +519,7 @@ struct gx_port_ops gx_port_udp_ops = {
 	.peer_add = udp_peer_add,
 	.peer_connect = udp_peer_connect,
 	.peer_del = udp_peer_del,
+	.peer_way = udp_peer_way,
 	.peer_attach = udp_peer_attach,
 	.peer_detach = udp_peer_detach,
 	.rx_burst = udp_rx_burst,

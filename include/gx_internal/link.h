@@ -161,6 +161,7 @@ struct gx_link_look {
  *   data sockets, if open() made c->socks; else, if fds_due() of both ends is not 0:
  *     meet(), fds()                  -> meet(), fds()
  *   connect(), [ep_connect() of each lane], prove(), up(), then [core] ep_attach(): both ends
+ *   If tries(): connect(), [ep_connect() of each lane], [core] ep_attach(), trial(), up()
  *
  * Its end:
  *
@@ -197,6 +198,14 @@ struct gx_link_conn_ops {
 	/* If .proves: our lanes are connected and not attached: may this end say UP? The client is asked
 	 * when the server has said it. Again at each tick. Return: 1: yes; 0: not yet; -errno. */
 	int (*prove)(struct gx_conn *c);
+	/* Its lanes are connected: do both ends try them before they say UP? Then these are attached first,
+	 * and packets of the other end show which ways carry anything. */
+	bool (*tries)(const struct gx_conn *c);
+	/* If so, at each tick until it is up. @peer_up: the peer hears this end on all lanes. @say: as of
+	 * tick(), for take() of the peer. Return: 1: this end hears the peer on all lanes; 0: not yet;
+	 * -EHOSTUNREACH, with gx_error(): the peer has sent, and nothing comes; -errno. */
+	int (*trial)(struct gx_conn *c, bool peer_up,
+		     void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len));
 	void (*up)(struct gx_conn *c); /* both ends are ready */
 	/* Every 20 ms once it was up, also when it is DOWN. @say: send to take() of the peer; NULL: nothing
 	 * can be said any more. Return: 0; -errno: the connection is lost. */

@@ -137,6 +137,12 @@ static inline bool gx_port_is_asleep(const _Atomic uint32_t *asleep, uint32_t wo
 	return gx_unlikely(atomic_load_explicit(asleep, memory_order_relaxed) != woken);
 }
 
+/* UDP ports of a connected peer and of the queue towards it, for people. */
+struct gx_port_way {
+	char own[64], peer[64];	      /* addresses */
+	uint16_t own_port, peer_port; /* the first of two; 0: the port has none */
+};
+
 struct gx_port_cfg {
 	const char *args;	/* the part of the port's option after "name:"; "" if none */
 	struct gx_arena *arena; /* for bounce buffers */
@@ -187,6 +193,9 @@ struct gx_port_ops {
 	void (*peer_del)(struct gx_port_queue *q, uint32_t peer);
 	/* Facts of a connected peer; they do not change. Any thread. */
 	void (*peer_info)(struct gx_port_queue *q, uint32_t peer, struct gx_port_peer *out);
+
+	/* Between which UDP ports its packets go. Control path. */
+	void (*peer_way)(struct gx_port_queue *q, uint32_t peer, struct gx_port_way *out);
 
 	/* [core] From now on rx_burst may report this peer / reports it no more, and the core sends
 	 * it nothing. */

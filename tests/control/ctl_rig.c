@@ -135,6 +135,34 @@ static void state_set(struct gx_conn *c, enum gx_conn_state state)
 	pthread_mutex_unlock(&c->gx->wait_lock);
 }
 
+void conn_attach(struct gx_conn *c)
+{
+	c->on_cores = true;
+}
+
+void conn_retry(struct gx_conn *c, int err)
+{
+	assert_true(c->on_cores && err);
+}
+
+/* As the real one, whose cores let go after .holds ticks. */
+bool conn_again(struct gx_conn *c)
+{
+	struct fake *f = fake_of(c->gx);
+
+	if (f->holds && f->holds--)
+		return false;
+	c->link->conn->close(c);
+	c->link = gx_links[0];
+	c->nr_lanes = c->nr_ports = c->port = 0;
+	c->link_open = c->on_cores = c->trying = c->same_host = false;
+	c->socks = NULL;
+	c->secret = NULL;
+	c->why[0] = 0;
+	memset(&c->peer, 0, sizeof(c->peer));
+	return true;
+}
+
 void conn_up(struct gx_conn *c)
 {
 	struct fake *f = fake_of(c->gx);

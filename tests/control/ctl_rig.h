@@ -32,6 +32,7 @@ struct fake {
 	int lane_fd[CORES];		  /* what the port "shm" gives to each peer */
 	int open_err;			  /* conn_lane_open() fails with it */
 	int connect_err;		  /* conn_lane_connect() fails with it */
+	unsigned holds;			  /* ticks until conn_again() says yes */
 	_Atomic bool fault;		  /* the next conn_tick() sees a fault */
 	char seen[CORES][32];		  /* what the peer's descriptors hold */
 	unsigned nr_opened, nr_connected; /* lanes */

@@ -16,6 +16,9 @@ const char *fake_fit;
 bool fake_quiet;
 _Atomic int fake_proof;
 _Atomic unsigned fake_asked, fake_taken;
+bool fake_tries;
+_Atomic int fake_trial[2];
+_Atomic unsigned fake_tried;
 
 static const char *local_fits(struct gx_link_path *path)
 {
@@ -28,6 +31,20 @@ static int prove(struct gx_conn *c)
 	fake_asked++;
 	return fake_proof < 0 ? gx_fail(fake_proof, "no packet gets from here to there")
 			      : fake_proof;
+}
+
+static bool tries(const struct gx_conn *c)
+{
+	return fake_tries;
+}
+
+static int trial(struct gx_conn *c, bool peer_up,
+		 void (*say)(struct gx_conn *c, const uint8_t *b, uint32_t len))
+{
+	int ret = fake_trial[c->server];
+
+	fake_tried += !c->server;
+	return ret < 0 ? gx_fail(ret, "nothing comes to port 7") : ret;
 }
 
 static int take(struct gx_conn *c, const uint8_t *b, uint32_t len)
@@ -64,12 +81,14 @@ static int socks_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	return 0;
 }
 
+static const struct gx_link_conn_ops packet = {.tries = tries, .trial = trial};
 static const struct gx_link_conn_ops local = {.fits = local_fits};
 static const struct gx_link_conn_ops socks = {
 	.open = socks_open, .say = socks_say, .hear = socks_hear, .close = gx_socks_close};
 static const struct gx_link_conn_ops named = {.prove = prove, .take = take};
 static const struct gx_link links[GX_LINKS] = {
-	{"packet", GX_LINK_PACKET, GX_LINK_PORT_ANY, 2, .many_ports = true, .cure = ""},
+	{"packet", GX_LINK_PACKET, GX_LINK_PORT_ANY, 2, .many_ports = true, .cure = "",
+	 .conn = &packet},
 	{"local", GX_LINK_LOCAL, GX_LINK_PORT_SHM, 3, .how = "memory mapped", .cure = "",
 	 .conn = &local},
 	{"tcp", GX_LINK_TCP, .score = 1, .score_far = 4, .quantum_b = 4096, .how = "slow",
@@ -91,7 +110,9 @@ __attribute__((constructor)) void fake_reset(void)
 	fake_fit = "switched off";
 	fake_quiet = true;
 	fake_proof = 0;
-	fake_asked = fake_taken = 0;
+	fake_asked = fake_taken = fake_tried = 0;
+	fake_tries = false;
+	fake_trial[0] = fake_trial[1] = 1;
 	for (unsigned l = 0; l < GX_LINKS; l++)
 		gx_link_fill(&full[l], &links[l]);
 }

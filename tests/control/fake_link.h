@@ -11,6 +11,9 @@ extern const char *fake_fit;	    /* link local: why the ends cannot take it; NUL
 extern bool fake_quiet;		    /* nobody need know */
 extern _Atomic int fake_proof;	    /* link verbs: what prove() returns */
 extern _Atomic unsigned fake_asked; /* calls of it */
+extern bool fake_tries;		    /* link packet: its lanes are tried, ... */
+extern _Atomic int fake_trial[2];   /* ... with this result: of the client, of the server */
+extern _Atomic unsigned fake_tried; /* calls of trial(), the client's */
 extern _Atomic unsigned fake_taken; /* bytes that take() was given, all links */
 
 void fake_seals(bool seals); /* link packet; not since fake_reset() */

@@ -416,6 +416,104 @@ static void link__proves(void **state)
 	server_lives(addr);
 }
 
+static void wait_tried(unsigned more)
+{
+	unsigned n = fake_tried + more;
+
+	for (unsigned i = 0; i < WAIT_S * 1000 && fake_tried < n; i++)
+		sleep_ms(1);
+	assert_true(fake_tried >= n);
+}
+
+/* Lanes that are tried: no end is up before both hear the other. */
+static void trial__both_wait(void **state)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	server_listen(addr);
+	fake_tries = true;
+	fake_trial[0] = fake_trial[1] = 0;
+	c = client_connect(addr, NULL);
+	wait_tried(20);
+	assert_true(!client->nr_up && !server->nr_up && c->trying && c->on_cores);
+	fake_trial[0] = 1;
+	wait_tried(20);
+	assert_true(!client->nr_up && !server->nr_up);
+	fake_trial[1] = 1;
+	wait_up(client, 1);
+	wait_up(server, 1);
+	assert_string_equal(c->link->name, "packet");
+}
+
+static void dead_end_check(int of, const struct gx_connect_opts *o)
+{
+	struct gx_conn *c;
+	char addr[32];
+
+	server_listen(addr);
+	fake_tries = true;
+	fake_trial[0] = fake_trial[1] = 0;
+	CTL_SET(client, holds, 3);
+	c = client_connect(addr, o);
+	wait_tried(20);
+	fake_trial[of] = -EHOSTUNREACH;
+	if (o) {
+		wait_down(client, 1, -EHOSTUNREACH, GX_REASON_UNREACHABLE);
+		assert_says(client->text,
+			    "nothing comes to port 7, or take gx_connect_opts.link tcp");
+	} else {
+		wait_up(client, 1);
+		wait_up(server, 1);
+		assert_string_equal(c->link->name, "tcp");
+		assert_string_equal(server->up->link->name, "tcp");
+		assert_string_equal(c->why,
+				    "link tcp in place of another: nothing comes to port 7");
+		assert_int_equal(c->path_reason, GX_REASON_LAST_RESORT);
+		assert_true(!c->trying && !client->holds);
+	}
+	fake_tries = false;
+	server_lives(addr);
+}
+
+/* The way to the client is dead: it goes on by another link, with the reason; the user has the same
+ * connection. */
+static void trial__way_in_is_dead(void **state)
+{
+	dead_end_check(0, NULL);
+}
+
+/* The other way: the server finds it. */
+static void trial__way_out_is_dead(void **state)
+{
+	dead_end_check(1, NULL);
+}
+
+static void trial__link_that_was_asked_for(void **state)
+{
+	const struct gx_connect_opts by_link = {.link = "packet"},
+				     by_port = {.ports = udp, .nr_ports = 1};
+
+	dead_end_check(0, &by_link);
+	client->nr_down = 0;
+	dead_end_check(1, &by_port);
+}
+
+/* The context closes while the cores hold the lanes of the first set-up. */
+static void trial__closes_in_between(void **state)
+{
+	char addr[32];
+
+	server_listen(addr);
+	fake_tries = true;
+	fake_trial[0] = -EHOSTUNREACH;
+	CTL_SET(client, holds, 1u << 30);
+	client_connect(addr, NULL);
+	wait_tried(1);
+	sleep_ms(50);
+	assert_true(!client->nr_up && !client->nr_down);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -436,6 +534,11 @@ int main(void)
 		TEST(server__bad_connect),
 		TEST(server__fuzzed_connect),
 		TEST(link__proves),
+		TEST(trial__both_wait),
+		TEST(trial__way_in_is_dead),
+		TEST(trial__way_out_is_dead),
+		TEST(trial__link_that_was_asked_for),
+		TEST(trial__closes_in_between),
 	};
 
 	return rig_run("ctl_hello", tests, GX_ARRAY_SIZE(tests));

@@ -128,8 +128,10 @@ int perf_lost(struct perf *perf)
 	for (unsigned i = 0; i < perf->nr_conns; i++) {
 		if (!atomic_load_explicit(&perf->conns[i].down, memory_order_acquire))
 			continue;
-		report_error(perf->report, "the server at %s is lost: %s", perf->opts->addr,
-			     perf->conns[i].why);
+		report_error(perf->report,
+			     perf->conns[i].silent ? "no more data comes from the server at %s: %s"
+						   : "the server at %s is lost: %s",
+			     perf->opts->addr, perf->conns[i].why);
 		return PERF_LOST;
 	}
 	return PERF_OK;

@@ -35,10 +35,13 @@ static void perf_on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event eve
 			 const char *why)
 {
 	struct perf_conn *c = gx_conn_user(conn);
+	struct gx_conn_info info = GX_INIT(info);
 
 	if (event != GX_CONN_EVENT_DOWN || !c)
 		return;
 	conn_reason(c->perf, conn);
+	if (!gx_conn_info(conn, &info))
+		c->silent = info.reason == GX_REASON_PEER_SILENT;
 	snprintf(c->why, sizeof(c->why), "%s", why ? why : gx_strerror(err));
 	atomic_store_explicit(&c->down, true, memory_order_release);
 	rpc_on_down(c->rpc);
@@ -145,6 +148,7 @@ static int perf_start_failed(struct perf *perf, int ret)
 /* Start a thread for each core. */
 static int perf_start_cores(struct perf *perf)
 {
+	uint64_t turns = 0;
 	int ret = 0;
 
 	perf->cores = calloc(perf->nr_cores, sizeof(perf->cores[0]));
@@ -155,7 +159,14 @@ static int perf_start_cores(struct perf *perf)
 		ret = perf_core_start(&perf->cores[i], gx_core(perf->gx, i),
 				      perf->opts->conn.cpus.cpu[i]);
 	}
-	return ret ? perf_start_failed(perf, ret) : PERF_OK;
+	if (ret)
+		return perf_start_failed(perf, ret);
+	/* A connection tries its lanes where cores turn. */
+	for (unsigned i = 0; i < perf->nr_cores; i++, turns = 0)
+		while (!gx_core_stat(gx_core(perf->gx, i), "turns", &turns) && !turns &&
+		       !stop_asked())
+			perf_nap(CONN_NAP_NS / 10);
+	return PERF_OK;
 }
 
 /* gx runs the cores, and one thread posts. The kernel chooses that thread's CPU. */

@@ -184,6 +184,7 @@ struct perf_conn {
 	struct gx_region region; /* the server's, with this connection's token */
 	_Atomic bool down;	 /* control thread */
 	char why[PERF_WHY_MAX];	 /* set before down */
+	bool silent;		 /* likewise: its data stays away, and it may live */
 };
 
 struct perf {

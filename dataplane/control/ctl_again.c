@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A client's second set-up: the link that it chose lets nothing through, so it connects once more, by
+ * another one. The struct gx_conn stays, for its user has it: its lanes leave their cores, and a new
+ * bootstrap connection takes the place of the first. Runs on the control thread.
+ */
+#include "control/ctl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct ctl_conn *again_conn(const struct ctl_conn *cc)
+{
+	struct ctl_conn *next = ctl_conn_new(cc->ctl, false);
+
+	if (!next)
+		return NULL;
+	next->dial = cc->dial;
+	next->dial.data = NULL;
+	next->dial.data_forget = NULL;
+	next->dial.prove_again = false;
+	next->dial.no_share[0] = 0;
+	next->dial.again = true;
+	memcpy(next->name, cc->name, sizeof(next->name));
+	next->data_len = cc->data_len;
+	memcpy(next->data_out, cc->data_out, sizeof(next->data_out));
+	next->key = auth_own(cc->ctl->gx);
+	return next;
+}
+
+bool ctl_again(struct ctl_conn *cc, const char *why)
+{
+	struct gx_hello_error e = {.err = -EHOSTUNREACH, .reason = GX_REASON_UNREACHABLE};
+	struct gx_conn *c = cc->conn;
+	struct ctl_path path = {0};
+	struct ctl_conn *next;
+
+	if (cc->server || cc->dial.link || c->user_closed || cc->ctl->closing)
+		return false;
+	cc->dial.dead |= 1u << c->link->id;
+	snprintf(cc->dial.dead_why, sizeof(cc->dial.dead_why), "%s", why);
+	if (ctl_path_choose(cc, &path))
+		return false;
+	next = again_conn(cc);
+	if (!next)
+		return false;
+	gx_warn("peer %s: no link %s: %s; link %s takes its place", ctl_conn_peer(cc),
+		c->link->name, why, path.link->name);
+	snprintf(e.text, sizeof(e.text), "%s", why);
+	(void)ctl_conn_frame_send(cc, gx_hello_error_put(cc->ctl->frame, &e));
+	ctl_conn_linger(cc, CTL_LINGER_NS);
+	cc->conn = NULL;
+	conn_retry(c, -EHOSTUNREACH);
+	next->conn = c;
+	next->next = cc->ctl->conns;
+	cc->ctl->conns = next;
+	c->ctl = next;
+	return true;
+}
+
+bool ctl_again_may(struct ctl_conn *cc)
+{
+	if (cc->state != CTL_CONNECT || !conn_again(cc->conn))
+		return false;
+	cc->dial.again = false;
+	return true;
+}
