@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ways that are dead: a router between two hosts drops UDP in silence, all of it or some ports, one way or both, and passes TCP. A
-connection comes up by link tcp then, and says why and which ports; who wants UDP alone hears it as an error.
+connection comes up by link tcp then, and says why and which ports; who wants UDP alone hears it as an error; doctor refuses that way.
 
 usage: test_dead.py BUILD_DIR
 Two namespaces and a third one between them. Exit status 77 where these are refused.
@@ -77,7 +77,7 @@ class Client:
         self.tools, self.net, self.server, self.more = tools, net, server, more
 
     def run(self, command, *args, cores=CLIENT_CPU):
-        words = [*self.net.other.words(self.tools.gxperf_path), command, self.server.addr, *self.more, "--cores", cores, *map(str, args)]
+        words = [*self.net.other.words(self.tools.gxperf_path), command, self.server.addr, *self.more, "--timeout", "60", "--cores", cores, *map(str, args)]
         return self.tools.run(words[0], *words[1:], timeout=CALL_S)
 
     def put(self, *args, **kw):
@@ -119,10 +119,25 @@ def named(net, client):
     for want in (("--port", "udp"), ("--link", "packet"), ("--integrity", "crc32c")):
         start = time.monotonic()
         with net.drops("ipproto", "udp"):
-            ran = client.put(*want, "--timeout", "60")
+            ran = client.put(*want)
         expect(ran.rc in (FAILED, LOST) and "is lost" not in ran.err and time.monotonic() - start < 50, ran)
         for word in ("no UDP packet of ", f"{HERE} ports {PORT}-{PORT + 1}", "open these UDP ports, or take --link tcp"):
             expect(word in ran.err, word, ran)
+
+
+def doctor(net, client):
+    def found():
+        return {f["check"]: f for f in client.run("doctor", "--format", "json").doc["doctor"]}
+
+    good = found()
+    for way in ("way-udp", "way-tcp"):
+        expect(good[way]["level"] in ("ok", "slow") and "round trip" in good[way]["what"] and "GB/s back" in good[way]["what"], good)
+    expect("packets of 1392 bytes there and 1392 back; lost " in good["way-udp"]["what"], good)
+    with net.drops("ipproto", "udp"):
+        bad = found()
+    expect(bad["way-udp"]["level"] == "refused" and f"ports {PORT}-{PORT + 1}" in bad["way-udp"]["what"], bad)
+    expect("open the UDP ports" in bad["way-udp"]["cure"] and bad["way-tcp"]["level"] == "ok" and bad["link"]["level"] == "slow", bad)
+    expect("way-mtu" not in bad and not any(f["level"] == "ok" and "udp" in f["what"] for f in bad.values()), bad)
 
 
 def lanes(net, tools, more):
@@ -157,7 +172,7 @@ def main():
     try:
         with cli.Server(tools, "--insecure", "--port", f"udp:port={PORT}", listen=HERE + ":0") as server:
             client = Client(tools, net, server, "--insecure")
-            for case in (ports, named, stands):
+            for case in (ports, named, doctor, stands):
                 case(net, client)
                 print(f"ok     {case.__name__}", flush=True)
         lanes(net, tools, ("--insecure",))

@@ -6,7 +6,6 @@
 #include "gxperf/ask/doctor.h"
 #include "gxperf/ask/ask.h"
 
-#include "common/flag.h"
 #include "common/json.h"
 
 #include <arpa/inet.h>
@@ -14,42 +13,15 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define DOCTOR_TEXT_MAX	  1024
 /* What a packet of gx has besides its payload, with the headers around it, at most. */
 #define DOCTOR_HEAD_B	  200
 #define DOCTOR_GET_B	  65536
 #define DOCTOR_TRAFFIC_NS 10000000000ull
-
-void doctor_say(struct doctor *d, enum doctor_level level, const char *check, const char *cure,
-		const char *fmt, ...)
-{
-	static const char *const names[] = {"ok", "hint", "slow", "refused"};
-	char what[DOCTOR_TEXT_MAX];
-	struct json_t *one;
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(what, sizeof(what), fmt, ap);
-	va_end(ap);
-	flag_say(what);
-	if (level > d->worst)
-		d->worst = level;
-	one = js_pack("{s:s, s:s}", "check", check, "level", names[level]);
-	js_set(one, "what", js_string(what));
-	js_set(one, "cure", js_string(cure[0] ? cure : NULL));
-	js_append(d->findings, one);
-	if (d->quiet)
-		return;
-	printf("%-8s %-12s %s\n", names[level], check, what);
-	if (cure[0])
-		printf("%-8s %-12s cure: %s\n", "", "", cure);
-}
 
 /* ---- The way to a server ---- */
 
@@ -89,8 +61,8 @@ static unsigned way_payload_b(unsigned mtu)
 }
 
 /* The ends find out what gets through when large packets go: a note there, which gxd drops, and bytes of a
- * region from there. */
-static void way_traffic(struct perf *perf)
+ * region from there. Return: all of it arrived. */
+static bool way_traffic(struct perf *perf)
 {
 	static unsigned char note[GX_NOTE_MAX], room[DOCTOR_GET_B];
 	struct gx_conn *conn = perf->conns[0].conn;
@@ -102,21 +74,28 @@ static void way_traffic(struct perf *perf)
 	struct gx_comp comp;
 	struct gx_queue *q;
 	int under_way, n = 1;
+	bool good = true;
 
 	for (unsigned k = 0; n == 1 && !gx_conn_region(conn, NULL, k, &r); k++)
 		n += !!(r.access & GX_ACCESS_GET);
 	op[1].token = r.token;
 	op[1].len = r.len < sizeof(room) ? r.len : sizeof(room);
 	if (gx_queue_open(perf->gx, NULL, &q))
-		return;
+		return false;
 	under_way = gx_post(q, gx_conn_ep(conn, 0), op, (unsigned)n);
 	while (under_way > 0 && gx_now() < end) {
-		under_way -= (int)gx_poll(q, &comp, 1);
-		perf_nap(1000000);
+		if (gx_poll(q, &comp, 1)) {
+			under_way--;
+			good &= !comp.status;
+		} else {
+			perf_nap(1000000);
+		}
 	}
+	good &= !under_way;
 	while (gx_queue_close(q) == -EAGAIN && gx_now() < end + DOCTOR_TRAFFIC_NS)
 		perf_nap(1000000);
 	gx_conn_info(conn, &perf->info);
+	return good;
 }
 
 static void way_mtu(struct doctor *d, struct perf *perf)
@@ -126,8 +105,12 @@ static void way_mtu(struct doctor *d, struct perf *perf)
 
 	if (strcmp(c->link, "packet") != 0 || strcmp(c->port, "udp") != 0 || !own)
 		return;
-	way_traffic(perf);
-	if (c->quantum_b < own || c->quantum_in_b < own)
+	if (!way_traffic(perf))
+		doctor_say(d, DOCTOR_REFUSED, "way-mtu",
+			   "open the UDP ports both ways, or add --link tcp",
+			   "no bytes got to the server and back: %s",
+			   c->text[0] ? c->text : "nothing came");
+	else if (c->quantum_b < own || c->quantum_in_b < own)
 		doctor_say(
 			d, DOCTOR_SLOW, "way-mtu",
 			"a hop on the way, or the server's interface, has a smaller MTU: raise it there "
@@ -145,9 +128,11 @@ static void way_link(struct doctor *d, const struct gx_conn_info *c)
 	bool slow = c->path_reason == GX_REASON_LAST_RESORT;
 
 	if (slow)
-		snprintf(cure, sizeof(cure), "have both ends open a port that they share, as udp");
-	doctor_say(d, slow ? DOCTOR_SLOW : DOCTOR_OK, "link", cure, "%s over %s: %s", c->link,
-		   c->port[0] ? c->port : "sockets", c->why);
+		snprintf(
+			cure, sizeof(cure),
+			"have both ends open a port that they share, as udp, and firewalls between pass it");
+	doctor_say(d, slow ? DOCTOR_SLOW : DOCTOR_OK, "link", cure, "%s over %s is taken: %s",
+		   c->link, c->port[0] ? c->port : "sockets", c->why);
 	if (!strcmp(c->control, "epoll"))
 		doctor_say(d, DOCTOR_HINT, "control", "allow io_uring to the process",
 			   "the control thread has no io_uring: connections come up more slowly");
@@ -175,6 +160,7 @@ static int way_to(struct doctor *d)
 	if (!ret)
 		ret = perf_connect_any(&perf);
 	if (!ret) {
+		d->far = !perf.info.same_host;
 		way_version(d, &perf);
 		way_link(d, &perf.info);
 		way_mtu(d, &perf);
@@ -200,6 +186,8 @@ int perf_doctor(const struct perf_opts *opts, struct report *report)
 		if (d.nic[0])
 			doctor_nic(&d);
 		ret = way_to(&d);
+		if (!ret && d.far)
+			doctor_ways(&d);
 	}
 	report_flush(report);
 	report_part(report, "doctor", d.findings);

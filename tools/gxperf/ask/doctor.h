@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of gxperf doctor: doctor.c has the report and the way to a server, doctor_host.c
- * what /proc and /sys of this host say. Main thread only.
+ * The parts of gxperf doctor: doctor.c has the report and the connection to a server, doctor_way.c measures
+ * each way there, doctor_say.c prints, doctor_host.c has what /proc and /sys of this host say. Main thread only.
  */
 #ifndef GXPERF_DOCTOR_H
 #define GXPERF_DOCTOR_H
@@ -17,6 +17,7 @@ struct doctor {
 	struct json_t *findings;
 	bool quiet; /* no text: stdout is for the document */
 	enum doctor_level worst;
+	bool far;     /* the server is on another host, or in another network namespace */
 	char nic[32]; /* the interface of the way; "": none is known */
 };
 
@@ -24,6 +25,8 @@ struct doctor {
 void doctor_say(struct doctor *d, enum doctor_level level, const char *check, const char *cure,
 		const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
+/** doctor_ways() - Measure each way to the server that the options allow. */
+void doctor_ways(struct doctor *d);
 /** doctor_host() - Everything of this host. */
 void doctor_host(struct doctor *d);
 /** doctor_nic() - The interface d->nic: its driver, MTU, node and interrupts. */
