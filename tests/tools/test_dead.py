@@ -14,7 +14,7 @@ import sys
 import time
 
 import cli
-from cli import CLIENT_CPU, FAILED, LOST, SERVER_CPU, expect
+from cli import CLIENT_CPU, LOST, OK, SERVER_CPU, USAGE, FAILED, expect
 from test_veth import CALL_S, Other, enter, sh, skip
 
 HERE, THERE = "10.73.1.2", "10.73.2.2"
@@ -166,6 +166,21 @@ def stands(net, client):
     by_packets(cli.Ran(proc, *proc.communicate(timeout=CALL_S)))
 
 
+def listens(tools, net):
+    """gxd serves somebody, or says whom it would not; without an address its data ports take one that others reach."""
+    for command in ((), ("check",)):
+        ran = tools.gxd(*command, "--listen", HERE + ":0", "--mem", "kv=host:1M")
+        expect(ran.rc == (FAILED if command else USAGE) and "would serve nobody" in ran.err and "--key FILE" in ran.err, ran)
+    with cli.Server(tools, "--insecure", listen="0.0.0.0:0") as server:
+        expect(f"data ports take the address {HERE}" in server.log(), server.log())
+        port = server.addr.rpartition(":")[2]
+        words = [*net.other.words(tools.gxperf_path), "put", f"{HERE}:{port}", "--insecure", "--cores", CLIENT_CPU, "--mem", "kv", "-s", "64K", "-n", "20"]
+        by_packets(tools.run(words[0], *words[1:], "--format", "json", timeout=CALL_S))
+    with cli.Server(tools, listen="0.0.0.0:0") as server:
+        expect(server.addr.startswith("127.0.0.1:"), server.addr)
+        tools.gxperf("put", server.addr, "--cores", CLIENT_CPU, "--mem", "kv", "-s", "64K", "-n", "3").must(OK)
+
+
 def main():
     enter()
     tools, net = cli.Tools(pathlib.Path(sys.argv[1]).resolve()), Net()
@@ -177,6 +192,8 @@ def main():
                 print(f"ok     {case.__name__}", flush=True)
         lanes(net, tools, ("--insecure",))
         print("ok     lanes", flush=True)
+        listens(tools, net)
+        print("ok     listens", flush=True)
     finally:
         net.end()
 

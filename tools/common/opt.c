@@ -8,7 +8,9 @@
 #include <gxlab/modes.h>
 
 #include <errno.h>
+#include <ifaddrs.h>
 #include <math.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -502,6 +504,52 @@ static int bind_route(const struct addrinfo *to, struct sockaddr_storage *own, s
 		ret = -errno;
 	close(fd);
 	return ret;
+}
+
+/* Our address of @family on the default route; else the first of an interface that is up. */
+static int bind_any(int family, struct sockaddr_storage *own, socklen_t *len)
+{
+	/* Of nobody: RFC 5737, RFC 3849. */
+	const char *far = family == AF_INET ? "192.0.2.1" : "2001:db8::1";
+	struct addrinfo hint = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST}, *to;
+	struct ifaddrs *all, *a;
+	int ret = getaddrinfo(far, "9", &hint, &to) ? -ENOENT : 0;
+
+	if (!ret) {
+		ret = bind_route(to, own, len);
+		freeaddrinfo(to);
+	}
+	if (!ret || getifaddrs(&all))
+		return ret;
+	for (a = all; a && ret; a = a->ifa_next) {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)a->ifa_addr;
+
+		if (!in6 || in6->sin6_family != family || !(a->ifa_flags & IFF_UP) ||
+		    a->ifa_flags & IFF_LOOPBACK ||
+		    (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr)))
+			continue;
+		*len = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(*in6);
+		memcpy(own, in6, *len);
+		ret = 0;
+	}
+	freeifaddrs(all);
+	return ret;
+}
+
+int opt_bind_any(const char *addr, char host[OPT_HOST_MAX])
+{
+	struct sockaddr_storage own;
+	socklen_t len = sizeof(own);
+
+	if (bind_any(AF_INET, &own, &len)) {
+		len = sizeof(own);
+		if (addr[0] != '[' || bind_any(AF_INET6, &own, &len))
+			return -ENOENT;
+	}
+	return getnameinfo((struct sockaddr *)&own, len, host, OPT_HOST_MAX, NULL, 0,
+			   NI_NUMERICHOST)
+		       ? -ENOENT
+		       : 0;
 }
 
 int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])

@@ -130,6 +130,12 @@ int opt_tcp_tx(const char *text, enum gx_nic_tx *out);
 bool opt_port_ok(const char *addr);
 
 /**
+ * opt_bind_any() - For a server at @addr, which names no address (opt_bind() said -ENOENT): the one that
+ * leads to other hosts, by the default route; else the first of an interface that is up. Of IPv4, unless
+ * @addr is [::] and the host has none. Return: 0, -ENOENT: loopback is all that there is.
+ */
+int opt_bind_any(const char *addr, char host[OPT_HOST_MAX]);
+/**
  * opt_bind() - The address that network ports should bind to. For a server: @addr, where it
  * listens. For a client: our address on the way to @addr, the server's, of several with commas between
  * to the first that has one.

@@ -193,6 +193,8 @@ int gxd_check(int argc, char **argv)
 		       o.ports.v[i].device ? o.ports.v[i].device : "");
 	check_memory(&o);
 	check_keys(&o);
+	if (gxd_opts_nobody(&o))
+		bad("%s", gxd_opts_nobody(&o));
 	if (o.user && !getpwnam(o.user) &&
 	    (strspn(o.user, "0123456789") != strlen(o.user) ||
 	     !getpwuid((uid_t)strtoul(o.user, NULL, 10))))

@@ -168,6 +168,21 @@ static bool gxd_is_mapped(const struct gxd_opts *o)
 	return !o->link || !strcmp(o->link, "local") || !strcmp(o->link, "verbs");
 }
 
+/* The address of data ports. Return: 0; -errno: that of gx's default, loopback. */
+static int gxd_bind(const struct gxd_opts *o, char host[OPT_HOST_MAX])
+{
+	int ret = opt_bind(o->listen, true, host);
+
+	if (ret != -ENOENT || (!o->gx.nr_keys && !o->gx.top.insecure))
+		return ret;
+	ret = opt_bind_any(o->listen, host);
+	if (!ret)
+		gx_log(GX_LOG_INFO,
+		       "data ports take the address %s, as --listen %s names none: --bind takes another",
+		       host, o->listen);
+	return ret;
+}
+
 static int gxd_open(struct gxd *d)
 {
 	struct gxd_opts *o = &d->opts;
@@ -187,7 +202,7 @@ static int gxd_open(struct gxd *d)
 	opts.allow_uids = o->uids;
 	opts.nr_allow_uids = o->nr_uids;
 	opts.bind_host = o->bind;
-	if (!o->bind && !opt_bind(o->listen, true, host))
+	if (!o->bind && !gxd_bind(o, host))
 		opts.bind_host = host;
 	opts.on_conn = gxd_on_conn;
 	opts.on_msg = gxd_on_msg;
@@ -278,14 +293,15 @@ static void gxd_stats_open(struct gxd *d)
 }
 
 /* The host part of --listen, as a client would write it. */
-static void gxd_client_host(const char *listen, char *buf, size_t room)
+static void gxd_client_host(const struct gxd_opts *o, char *buf, size_t room)
 {
-	const char *colon = strrchr(listen, ':');
+	const char *listen = o->listen, *colon = strrchr(listen, ':');
 	size_t len = colon ? (size_t)(colon - listen) : strlen(listen);
+	bool serves_far = o->gx.nr_keys || o->gx.top.insecure;
 
 	if (len == 0 || (len == 7 && !strncmp(listen, "0.0.0.0", 7)) ||
 	    (len == 4 && !strncmp(listen, "[::]", 4))) {
-		if (gethostname(buf, room))
+		if (!serves_far || gethostname(buf, room))
 			snprintf(buf, room, "127.0.0.1");
 		buf[room - 1] = '\0';
 		return;
@@ -306,7 +322,7 @@ static void gxd_describe(struct gxd *d)
 	gx_log(GX_LOG_INFO, "gxd %s: pid %d, CPUs %s, integrity %s%s", gx_version(), (int)getpid(),
 	       cpus, opt_integrity_text(d->opts.gx.packet.integrity),
 	       d->opts.gx.packet.integrity ? " at least from other hosts with a key" : "");
-	gxd_client_host(d->opts.listen, host, sizeof(host));
+	gxd_client_host(&d->opts, host, sizeof(host));
 	opt_shell(d->opts.regions[0].opt.name, name, sizeof(name));
 	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, name,
 	       d->opts.gx.top.insecure ? " --insecure"
@@ -406,8 +422,13 @@ static bool gxd_steers(const struct gxd_opts *o)
 
 static int gxd_serve(struct gxd *d)
 {
+	const char *nobody = gxd_opts_nobody(&d->opts);
 	int ret;
 
+	if (nobody) {
+		gx_log(GX_LOG_ERR, "%s", nobody);
+		return GXD_USAGE;
+	}
 	if (d->opts.user && guard_user(d->opts.user, gxd_steers(&d->opts)))
 		return GXD_FAILED;
 	ret = gxd_open(d);

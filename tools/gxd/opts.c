@@ -278,3 +278,20 @@ int gxd_opts_take(const struct argp *argp, int argc, char **argv, struct gxd_opt
 	argp_parse(argp, argc, all, 0, NULL, o);
 	return GXD_OK;
 }
+
+const char *gxd_opts_nobody(const struct gxd_opts *o)
+{
+	static char text[512];
+	char host[OPT_HOST_MAX];
+
+	if (o->gx.nr_keys || o->gx.top.insecure || opt_bind(o->listen, true, host) ||
+	    !strncmp(host, "127.", 4) || !strcmp(host, "::1"))
+		return NULL;
+	snprintf(
+		text, sizeof(text),
+		"--listen %s would serve nobody: other hosts need a key (--key FILE, made by gxd keygen) "
+		"or --insecure, which sends in clear, and without these peers of this host come by "
+		"loopback alone (--listen 127.0.0.1:7501)",
+		o->listen);
+	return text;
+}

@@ -40,4 +40,7 @@ extern const struct argp gxd_argp, gxd_check_argp;
  */
 int gxd_opts_take(const struct argp *argp, int argc, char **argv, struct gxd_opts *o);
 
+/** gxd_opts_nobody() - NULL; or why a gxd with these options would serve nobody, until the next call. */
+const char *gxd_opts_nobody(const struct gxd_opts *o);
+
 #endif
