@@ -75,21 +75,27 @@ static int udp_caps(struct udp_port *p, const struct gx_port_cfg *cfg)
 	return 0;
 }
 
+/* "port=7600": the queues' ports from there on. "port=7600-7699": for each queue the first two that are
+ * free. */
 static int udp_args(struct udp_port *p, const char *args)
 {
-	unsigned port;
+	unsigned port = 0, last = 0;
 	char end;
+	int n;
 
 	if (!args || !*args)
 		return 0;
-	if (sscanf(args, "port=%5u%c", &port, &end) != 1 || !port || port > 65000) {
+	n = strchr(args, '-') ? sscanf(args, "port=%5u-%5u%c", &port, &last, &end) - 1
+			      : sscanf(args, "port=%5u%c", &port, &end);
+	if (n != 1 || !port || port > 65000 || last > UINT16_MAX || (last && last <= port)) {
 		gx_port_why_set(
 			"port udp: \"%s\"; the only argument is port=N, the first of two UDP ports "
-			"a core",
+			"a core, or port=N-M, of which each core takes the first two that are free",
 			args);
 		return -EINVAL;
 	}
 	udp_port_set(&p->name, port);
+	p->last = last;
 	return 0;
 }
 
@@ -342,6 +348,18 @@ static void udp_queue_free(struct udp_port *p, struct udp_queue *q)
 	free(q);
 }
 
+/* The first pair of @name's port to @last that is free. Other processes take theirs at the same time. */
+static int udp_bind_range(struct udp_queue *q, union udp_name *name, unsigned last)
+{
+	int ret = -EADDRINUSE;
+
+	for (unsigned port = udp_port_get(name); port < last && ret == -EADDRINUSE; port += 2) {
+		udp_port_set(name, port);
+		ret = udp_bind_pair(q, name);
+	}
+	return ret;
+}
+
 static void udp_why_bind(const union udp_name *name, int err)
 {
 	char host[64] = "?";
@@ -362,11 +380,11 @@ static int udp_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *s
 
 	if (!q)
 		return -ENOMEM;
-	if (udp_port_get(&name))
+	if (udp_port_get(&name) && !p->last)
 		udp_port_set(&name, udp_port_get(&name) + 2 * index);
 	ret = udp_queue_alloc(p, q);
 	if (!ret) {
-		ret = udp_bind_pair(q, &name);
+		ret = p->last ? udp_bind_range(q, &name, p->last) : udp_bind_pair(q, &name);
 		if (ret)
 			udp_why_bind(&name, ret);
 	}

@@ -99,6 +99,7 @@ struct udp_port {
 	struct gx_port p;
 	struct gx_arena *arena;
 	union udp_name name; /* port 0: any; else queue 0's */
+	unsigned last;	     /* not 0: each queue takes two that are free, up to this one */
 	uint32_t nr_slots, slot_b;
 };
 

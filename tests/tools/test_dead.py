@@ -9,6 +9,7 @@ Two namespaces and a third one between them. Exit status 77 where these are refu
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -152,6 +153,24 @@ def lanes(net, tools, more):
             by_tcp(client.put(cores=cores), f"comes to {HERE} ports {PORT + 2}-{PORT + 3}, while")
 
 
+def ranges(net, tools, more):
+    """Data ports out of a range: each core takes the first two that are free."""
+    cores = SERVER_CPU if os.cpu_count() < 2 else f"{SERVER_CPU},{CLIENT_CPU}"
+    last = PORT + 3 + 2 * (len(cores.split(",")) - 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((HERE, PORT + 1))
+        args = ("--insecure", "--cores", cores, "--port", f"udp:port={PORT}-{last}")
+        with cli.Server(tools, *args, listen=HERE + ":0") as server:
+            client = Client(tools, net, server, *more)
+            by_packets(client.put(cores=cores))
+            with net.drops("ipproto", "udp", "to", HERE):
+                by_tcp(client.put(cores=cores), f"comes to {HERE} ports {PORT + 2}-{last}, while")
+            tools.gxd("--listen", HERE + ":0", "--mem", "kv=host:1M", *args).must(FAILED, "two consecutive UDP ports")
+    for bad in (f"{PORT}-{PORT}", f"{PORT}-65536", f"{PORT}-", "-"):
+        ran = tools.gxd("--listen", HERE + ":0", "--mem", "kv=host:1M", "--insecure", "--port", f"udp:port={bad}")
+        expect(ran.rc == USAGE and "port=N-M" in ran.err, ran)
+
+
 def stands(net, client):
     """A server that stands still is no dead way: the client waits for it, and comes up by packets."""
     words = [*net.other.words(client.tools.gxperf_path), "put", client.server.addr, *client.more, "--cores", CLIENT_CPU, "--mem", "kv", "-s", "64K", "-n", "20",
@@ -192,6 +211,8 @@ def main():
                 print(f"ok     {case.__name__}", flush=True)
         lanes(net, tools, ("--insecure",))
         print("ok     lanes", flush=True)
+        ranges(net, tools, ("--insecure",))
+        print("ok     ranges", flush=True)
         listens(tools, net)
         print("ok     listens", flush=True)
     finally:

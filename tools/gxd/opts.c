@@ -36,8 +36,8 @@ static const struct argp_option gxd_options[] = {
 	 1},
 	{"listen", KEY_LISTEN, "HOST:PORT", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
-	 "Packet port to open: shm, udp, udp:port=N (its data ports: two a core, from N on; "
-	 "default any that are free), dpdk:DEVARGS. Behind each, cc=rate, swift or none: its "
+	 "Packet port to open: shm, udp, udp:port=N (its data ports: two a core, from N on; udp:port=N-M: "
+	 "those that are free out of a range; default any that are free), dpdk:DEVARGS. Behind each, cc=rate, swift or none: its "
 	 "congestion control; paths=N: data over N source ports at a time. Repeat in order of preference; default shm, udp",
 	 1},
 	{"link", KEY_LINK, "LINK", 0,
