@@ -252,6 +252,7 @@ void mem_check(void); /* each byte of each area */
 
 void post_some(void);
 void post_cancel(void);
+void post_storm(void);		  /* long lists, which are cancelled while they are under way */
 void post_beside(unsigned index); /* a connection that is new: what is posted there ends soon */
 void cancel_waiting(void);	  /* sends and receives, at the end */
 struct gx_queue *aop_queue(const struct aop *op);

@@ -16,6 +16,7 @@
 #define BESIDE_NS (20 * ALL_MS)
 
 static int only_link = -1; /* where posts go; -1: anywhere */
+static bool only_lists;	   /* all posts are puts of lists */
 
 struct post {
 	struct aop *op;
@@ -157,8 +158,10 @@ static bool post_move(struct post *p)
 
 	far_draw(p, &f);
 	op->must = f.must;
-	op->is_list = !f.must && chance(40);
+	op->is_list = !f.must && (only_lists || chance(40));
 	op->nr_segs = op->is_list ? 1 + (unsigned)rnd_len(ALL_SEGS - 1) : 1;
+	if (op->is_list && only_lists)
+		op->nr_segs = ALL_SEGS;
 	for (unsigned i = 0; i < op->nr_segs; i++) {
 		uint32_t len = (uint32_t)(op->is_list ? rnd_len(SEG_MAX) : rnd_len(LEN_MAX));
 
@@ -286,7 +289,7 @@ static enum gx_op_kind post_kind(void)
 {
 	unsigned n = (unsigned)rnd(100);
 
-	if (n < 40)
+	if (n < 40 || only_lists)
 		return GX_OP_PUT;
 	if (n < 58)
 		return GX_OP_GET;
@@ -431,6 +434,22 @@ void post_cancel(void)
 		cancel_one(op);
 		return;
 	}
+}
+
+void post_storm(void)
+{
+	uint32_t first = world->nr_ops + 1;
+
+	only_lists = true;
+	only_link = (int)rnd(ALL_LINKS);
+	for (unsigned i = 0; i < 6; i++)
+		post_one();
+	only_lists = false;
+	only_link = -1;
+	world_pass(rnd_len(100 * ALL_US));
+	for (uint32_t i = first; i <= world->nr_ops; i++)
+		if (world->op[i].state == OPS_OPEN)
+			cancel_one(&world->op[i]);
 }
 
 void cancel_waiting(void)

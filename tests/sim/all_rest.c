@@ -36,9 +36,9 @@ static const char *ep_out(const struct pkt_ep *e)
 		return "resends";
 	if (e->asks.head != e->asks.tail || e->asks.pkts || e->rx.nr_bad)
 		return "packets asked for again";
-	for (unsigned i = 0; i < CUT_USES; i++)
-		if (e->cuts.used[i])
-			return "cuts";
+	for (unsigned i = 0; i < PIECES_USES; i++)
+		if (e->pieces.used[i])
+			return "messages in pieces";
 	return NULL;
 }
 

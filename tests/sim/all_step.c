@@ -239,6 +239,13 @@ static void queue_close(unsigned node, unsigned index)
 		return;
 	trace("node %u closes queue %u", node, index);
 	q->closing = true;
+	for (uint32_t i = 1; i <= world->nr_ops; i++) {
+		struct aop *op = &world->op[i];
+
+		if (op->state == OPS_OPEN && op->queue == index && op->queue_life == q->life &&
+		    is_message(op))
+			*messages_fail(op) = true; /* its peer may hear first */
+	}
 	while ((ret = gx_queue_close(q->q)) == -EAGAIN) {
 		if (world->now_ns > end)
 			wrong("node %u: queue %u does not close", node, index);
@@ -366,21 +373,14 @@ static const struct step_kind {
 	unsigned weight;
 	void (*run)(void);
 } steps[] = {
-	{"post", 620, post_some},
-	{"cancel", 110, post_cancel},
-	{"key", 40, key_make},
-	{"withdraw", 30, key_withdraw},
-	{"mem", 16, mem_again},
-	{"queue", 30, queue_open},
-	{"unqueue", 14, queue_close_some},
-	{"connect", 14, link_open_some},
-	{"close", 8, link_close_some},
-	{"restart", 3, node_restarts},
-	{"beside", 4, node_is_beside},
-	{"still", 16, node_stops},
-	{"lazy", 16, node_rests},
-	{"break", 10, net_breaks},
-	{"pass", 40, time_passes},
+	{"post", 620, post_some},	 {"cancel", 90, post_cancel},
+	{"storm", 20, post_storm},	 {"key", 40, key_make},
+	{"withdraw", 30, key_withdraw},	 {"mem", 16, mem_again},
+	{"queue", 30, queue_open},	 {"unqueue", 14, queue_close_some},
+	{"connect", 14, link_open_some}, {"close", 8, link_close_some},
+	{"restart", 3, node_restarts},	 {"beside", 4, node_is_beside},
+	{"still", 16, node_stops},	 {"lazy", 16, node_rests},
+	{"break", 10, net_breaks},	 {"pass", 40, time_passes},
 	{"check", 40, mem_check},
 };
 

@@ -168,6 +168,13 @@ static void world_draw_net(void)
 	c->dup_ppm = (uint32_t)(chance(60) ? rnd(kind < 6 ? 20000 : 300000) : 0);
 	c->reorder_ppm = (uint32_t)(chance(60) ? rnd(300000) : 0);
 	c->reorder_slots = (uint32_t)rnd_len(600);
+	if (kind >= 8) { /* packets come long after what was to end them */
+		c->rate_bps = 10000000000;
+		c->delay_ns = 1000;
+		c->loss_ppm = c->dup_ppm = 200000;
+		c->reorder_ppm = 300000;
+		c->reorder_slots = 600;
+	}
 	if (world->integrity && chance(50))
 		c->corrupt_ppm = (uint32_t)rnd(20000);
 }
