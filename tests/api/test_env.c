@@ -177,7 +177,7 @@ static void listen__all(void **state)
 {
 	static const struct iface two[] = {
 		{"a0", "127.0.0.2", UP, 0}, {"b0", "127.0.0.3", UP, 0}, {NULL, NULL, 0, 0}};
-	char list[GX_LIST_MAX], right[64];
+	char told[GX_LIST_MAX], right[64];
 	struct gx_opts o = GX_INIT(o);
 	struct gx *gx;
 	int port;
@@ -186,12 +186,12 @@ static void listen__all(void **state)
 	o.nr_cores = 1;
 	o.server = true;
 	assert_int_equal(gx_open(&o, &gx), 0);
-	port = gx_env_listen(gx, GX_ADDRS_MAX, list, sizeof(list));
+	port = gx_env_listen(gx, GX_ADDRS_MAX, told, sizeof(told));
 	assert_true(port > 0);
 	snprintf(right, sizeof(right), "127.0.0.2:%d,127.0.0.3:%d", port, port);
-	assert_string_equal(list, right);
-	assert_true(gx_env_listen(gx, GX_ADDRS_MAX, list, 20) > 0);
-	assert_null(strchr(list, ','));
+	assert_string_equal(told, right);
+	assert_true(gx_env_listen(gx, GX_ADDRS_MAX, told, 20) > 0);
+	assert_null(strchr(told, ','));
 	gx_close(gx);
 }
 
