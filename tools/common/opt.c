@@ -552,9 +552,9 @@ int opt_bind_any(const char *addr, char host[OPT_HOST_MAX])
 		       : 0;
 }
 
-int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])
+/* By the @all bytes of one address. */
+static int bind_one(const char *addr, size_t all, bool server, char host[OPT_HOST_MAX])
 {
-	size_t all = strcspn(addr, ",");
 	struct sockaddr_storage own;
 	socklen_t len = sizeof(own);
 	struct addrinfo *list;
@@ -570,10 +570,21 @@ int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])
 		ret = bind_route(list, &own, &len);
 	}
 	freeaddrinfo(list);
-	if (ret && addr[all])
-		return opt_bind(addr + all + 1, server, host);
 	if (!ret &&
 	    getnameinfo((struct sockaddr *)&own, len, host, OPT_HOST_MAX, NULL, 0, NI_NUMERICHOST))
 		ret = -EINVAL;
+	return ret;
+}
+
+int opt_bind(const char *addr, bool server, char host[OPT_HOST_MAX])
+{
+	size_t all = strcspn(addr, ",");
+	int ret = bind_one(addr, all, server, host);
+
+	while (ret && addr[all]) {
+		addr += all + 1;
+		all = strcspn(addr, ",");
+		ret = bind_one(addr, all, server, host);
+	}
 	return ret;
 }
