@@ -8,15 +8,26 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct ctl_conn *again_conn(const struct ctl_conn *cc)
 {
-	struct ctl_conn *next = ctl_conn_new(cc->ctl, false);
+	struct ctl_try *tries = ctl_dial_tries(1);
+	struct ctl_conn *next = tries ? ctl_conn_new(cc->ctl, false) : NULL;
 
-	if (!next)
+	if (!next) {
+		free(tries);
 		return NULL;
+	}
 	next->dial = cc->dial;
+	next->dial.addrs[0] = cc->dial.addrs[cc->dial.addr]; /* the one that has answered */
+	next->dial.nr_addrs = 1;
+	next->dial.tries = tries; /* cc has its own */
+	next->dial.nr_begun = next->dial.addr = 0;
+	next->dial.next_ns = UINT64_MAX; /* not before ctl_again_may() */
+	next->dial.answers = next->dial.forget = NULL;
+	next->dial.held = NULL;
 	next->dial.data = NULL;
 	next->dial.data_forget = NULL;
 	next->dial.prove_again = false;
@@ -64,5 +75,6 @@ bool ctl_again_may(struct ctl_conn *cc)
 	if (cc->state != CTL_CONNECT || !conn_again(cc->conn))
 		return false;
 	cc->dial.again = false;
+	cc->due_ns = gx_now_ns() + cc->dial.timeout_ns;
 	return true;
 }
