@@ -204,11 +204,13 @@ bool drop_help(struct gx *gx, uint32_t seq)
 
 		if (core_is_past(core, seq) || !core_enter(core, &was))
 			continue;
-		/* It may have yet to learn of a lane on which operations were posted. */
+		/* It may have yet to learn of a lane on which operations were posted; and of this drop. */
 		gx_loop_calls(&core->loop);
-		do
+		while (!core_is_past(core, seq)) {
 			drop_run(core, true);
-		while (core->drop.more);
+			if (!core->drop.more)
+				break;
+		}
 		core_leave(core, was);
 	}
 	return drop_is_done(gx, seq);

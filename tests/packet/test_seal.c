@@ -176,6 +176,7 @@ static void still_end(struct still *s)
 
 /* The test makes keys, in virtual time, in place of the control thread. */
 static struct gx_link_full link_by_hand;
+static struct gx_link_conn_ops conn_by_hand;
 
 static struct rig *seal_open_rig(const struct rig_cfg *cfg)
 {
@@ -186,7 +187,8 @@ static struct rig *seal_open_rig(const struct rig_cfg *cfg)
 	rig_fill(src, MEM_B, 1);
 	full.mem_b = MEM_B;
 	r = rig_open(&full);
-	own.conn = NULL;
+	conn_by_hand.close = gx_link_packet.conn->close;
+	own.conn = &conn_by_hand;
 	gx_link_fill(&link_by_hand, &own);
 	for (int side = 0; side < 2; side++) {
 		for (unsigned i = 0; i < r->nr_conns; i++)
