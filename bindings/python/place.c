@@ -217,13 +217,21 @@ static int place_cuda(PyObject *obj, struct place *p)
 
 static int place_any(PyObject *obj, struct place *p)
 {
+	bool cuda;
+
 	if (PyTuple_Check(obj))
 		return place_tuple(obj, p);
 	if (PyObject_CheckBuffer(obj))
 		return place_view(obj, p);
-	if (PyObject_HasAttrString(obj, "__dlpack_device__"))
-		return place_dlpack(obj, p);
-	if (PyObject_HasAttrString(obj, "__cuda_array_interface__"))
+	cuda = PyObject_HasAttrString(obj, "__cuda_array_interface__");
+	if (PyObject_HasAttrString(obj, "__dlpack_device__")) {
+		/* torch gives capsules of tensors of its current GPU alone. */
+		if (!place_dlpack(obj, p) || !cuda || !PyErr_ExceptionMatches(PyExc_BufferError))
+			return PyErr_Occurred() ? -1 : 0;
+		PyErr_Clear();
+		place_close(p);
+	}
+	if (cuda)
 		return place_cuda(obj, p);
 	PyErr_SetString(PyExc_TypeError,
 			"memory is an object with the buffer protocol, DLPack or "

@@ -215,9 +215,7 @@ static int info_run(void *arg)
 		info->quantum_in_b = GX_MIN(c->agreed.quantum, p->port->caps.payload_max);
 	info->chunk_b = c->agreed.chunk_b;
 	info->window = c->agreed.window;
-	info->integrity = GX_INTEGRITY_MODE_NONE + c->agreed.integrity;
-	if (c->secret && c->link->port == GX_LINK_PORT_NONE && c->link->seals)
-		info->integrity = GX_INTEGRITY_MODE_GCM; /* its own records */
+	info->integrity = GX_INTEGRITY_MODE_NONE + conn_integrity(c);
 	info->crc_by_copy = c->crc_by_copy;
 	info->peer_crc_by_copy = c->peer_crc_by_copy;
 	info->payload_max_b = has_port ? p->port->caps.payload_max : 0;

@@ -8,6 +8,7 @@
 
 #include "core/core.h"
 #include "gx/listen.h"
+#include "gx_internal/link.h"
 
 /* -- connections, conn.c: called by ctl.c on the control thread -- */
 
@@ -43,6 +44,13 @@ bool conn_is_over(struct gx_conn *c);
  * freed its control half. Return: @c is gone. */
 bool conn_reap(struct gx_conn *c);
 void conn_state_set(struct gx_conn *c, enum gx_conn_state state); /* wakes waiters */
+/** conn_integrity() - What guards its payload: of packets as agreed, or the records of a link that seals. */
+static inline enum gx_integrity conn_integrity(const struct gx_conn *c)
+{
+	return c->secret && c->link->port == GX_LINK_PORT_NONE && c->link->seals
+		       ? GX_INTEGRITY_GCM
+		       : (enum gx_integrity)c->agreed.integrity;
+}
 
 /* -- memory, region.c; control thread -- */
 

@@ -445,11 +445,13 @@ static int listen_all(struct ctl_addr a[], int n, struct listen_socks *s)
 			strcpy(left_out, name);
 			continue;
 		}
-		if (fd >= 0 && !s->nr)
-			s->port = listen_port(fd);
-		if (fd < 0 || s->port < 0)
-			return listen_fail(fd < 0 ? fd : s->port, name);
+		if (fd < 0)
+			return listen_fail(fd, name);
 		s->fd[s->nr++] = fd;
+		if (s->nr == 1)
+			s->port = listen_port(fd);
+		if (s->port < 0)
+			return listen_fail(s->port, name);
 		s->far |= !ctl_addr_is_loopback(&a[i].sa);
 	}
 	if (left_out[0])

@@ -248,7 +248,7 @@ static void infos_print(struct gx_text *t, const struct conn_look all[], unsigne
 			*number = 0;
 		put_label(t, ",peer=\"", peer);
 		put_label(t, "\",link=\"", all[i].c->link->name);
-		put_label(t, "\",integrity=\"", ctl_integrity_text(all[i].c->agreed.integrity));
+		put_label(t, "\",integrity=\"", ctl_integrity_text(conn_integrity(all[i].c)));
 		put_label(t, "\",key=\"", key);
 		put_text(t, "\"} 1\n");
 	}

@@ -89,7 +89,7 @@ static void peers_print(const struct gx *gx, struct gx_text *text)
 		if (conn_state(c) != GX_CONN_STATE_UP)
 			continue;
 		core_say(text, "peer %s: link %s, integrity %s, %s%s\n", c->peer_name,
-			 c->link->name, ctl_integrity_text(c->agreed.integrity),
+			 c->link->name, ctl_integrity_text(conn_integrity(c)),
 			 c->auth[0]	? "key "
 			 : c->same_host ? "this host"
 					: "insecure",

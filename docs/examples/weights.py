@@ -32,6 +32,7 @@ class Tensors:
         self.torch = __import__("torch") if args.device == "cuda" else None
         if self.torch:
             self.gpu = self.torch.device("cuda", self.torch.cuda.device_count() - 1 if last else 0)
+            self.torch.cuda.set_device(self.gpu)  # torch exports tensors of this one alone
             self.all = [self.torch.zeros(b, dtype=self.torch.uint8, device=self.gpu) for b in sizes(args.scale)]
         else:
             self.all = [bytearray(b) for b in sizes(args.scale)]

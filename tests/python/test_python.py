@@ -238,14 +238,6 @@ class Pair(Bounded):
             with self.assertRaises((TypeError, ValueError)):
                 self.conn.put_many([b"one", b"two", b"six"], bad, [0, 8, 16])
 
-    def test_errors_name_arguments(self):
-        """Of Python, not fields of the C API; the log, too."""
-        p = self.run_python("-c", "import gx\nwith gx.Context([]) as g:\n    g.listen('0.0.0.0:0')\n    g.connect('192.0.2.77:9')")
-        self.assertIn("gx._errors.Denied", p.stderr)
-        self.assertIn("name one of the server's in key_file, or set insecure=True at both ends", p.stderr)
-        self.assertIn("this end has no keys (key_file); set insecure=True to serve others", p.stderr)
-        self.assertNotIn("gx_", p.stderr.replace("_gx.", ""))
-
     def test_many_names_the_block(self):
         with self.assertRaises(gx.OutOfRange) as e:
             self.conn.put_many([b"a" * 8] * 3, self.region, [0, SIZE, 8], notify=b"no").wait(10)
@@ -764,6 +756,17 @@ class Pair(Bounded):
                 self.conn.put(tensor, self.region)
             self.assertEqual(tensor.asked["stream"], -1)
 
+    def test_tensor_of_another_gpu(self):
+        """As torch's, of a GPU that is not its current one: no capsule, and the other interface."""
+        class Other(Tensor):
+            __cuda_array_interface__ = {"shape": (8,), "typestr": "|u1", "data": (4096, False), "version": 3}
+
+            def __dlpack__(self, **_):
+                raise BufferError("Can't export tensors on a different CUDA device index")
+
+        with self.assertRaisesRegex(ValueError, "registered"):
+            self.conn.put(Other(4096, 8, device=(2, 1)), self.region)
+
     def test_tuples(self):
         a = array.array("Q", range(8))
         where = a.buffer_info()[0]
@@ -1027,6 +1030,14 @@ class Program(Bounded):
         self.assertIn("the same", p.stdout)
         self.assertIn("gx ", self.run_python("-m", "gx", "info").stdout)
         self.assertEqual(self.run_python("-m", "gx", "what").returncode, 2)
+
+    def test_errors_name_arguments(self):
+        """Of Python, not fields of the C API; the log, too."""
+        p = self.run_python("-c", "import gx\nwith gx.Context([]) as g:\n    g.listen('0.0.0.0:0')\n    g.connect('192.0.2.77:9')")
+        self.assertIn("gx._errors.Denied", p.stderr)
+        self.assertIn("name one of the server's in key_file, or set insecure=True at both ends", p.stderr)
+        self.assertIn("this end has no keys (key_file); set insecure=True to serve others", p.stderr)
+        self.assertNotIn("gx_", p.stderr.replace("_gx.", ""))
 
     def test_examples(self):
         for name, words in (("kv_cache", "decode: b'request 17'"), ("weights", "none was a mix"), ("blocks", "local True\n")):

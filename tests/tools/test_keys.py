@@ -50,7 +50,7 @@ def readme(tools, other, folder):
         finally:
             proc.terminate()
             _, err = proc.communicate(timeout=30)
-        expect("connected: packet, udp" in err and "key kv" in err, err)
+        expect("connected: tcp" in err and "key kv" in err, err)
 
 
 def client(tools, other, addr, command, key, *args):
@@ -102,7 +102,7 @@ def revoked(tools, other, keys):
         while s.stat(tools, "peers_now") < 2 and time.monotonic() < end:
             time.sleep(0.02)
         stats = tools.gxd("stats", f"@gxd-{s.port}").must(OK).out
-        expect(re.search(r"peer 10\.90\.0\.2:.*: link packet, integrity gcm, key goes", stats), stats)
+        expect(re.search(r"peer 10\.90\.0\.2:.*: link tcp, integrity gcm, key goes", stats), stats)
         (keys / "goes.key").unlink()
         start = time.monotonic()
         s.proc.send_signal(signal.SIGHUP)

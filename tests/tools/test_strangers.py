@@ -188,9 +188,8 @@ def clients(tools, other, keys):
         call(tools, other, server.addr, "--port", "udp").must(FAILED, "has no key", "--key")
         call(tools, other, server.addr, "--port", "udp", "--insecure").must(FAILED, "without a word", "--key")
         server.wait_log("it is of another host and shows no key")
-    with cli.Server(tools, "--port", "udp", "--bind", HERE, listen=f"{HERE}:0") as server:
+    with cli.Server(tools, "--port", "udp", "--bind", HERE, "--insecure", listen=f"{HERE}:0") as server:
         call(tools, other, server.addr, "--port", "udp", "--key", keys.good).must(FAILED, "the server has no keys", "--key")
-        server.wait_log("this end has no keys")
 
 
 class Tap(threading.Thread):
