@@ -55,7 +55,7 @@ void aop_let_go(struct aop *op)
 	bool put = op->kind == GX_OP_PUT;
 
 	cells_free(op->from, op->nr_segs);
-	if (put && op->status && !op->must)
+	if (put && op->status)
 		for (unsigned i = 0; i < op->nr_segs; i++) {
 			if (op->to[i])
 				op->to[i]->state = CELL_STAIN;

@@ -119,6 +119,16 @@ static void far_draw(struct post *p, struct far *f)
 	}
 }
 
+/* Over all lanes it goes in parts, of which the last one alone is out of range: so many bytes are in
+ * the others, and may land before it fails. */
+static uint32_t first_parts(const struct post *p, uint32_t len)
+{
+	uint32_t chunk_b = p->l->conn[p->op->side]->agreed.chunk_b;
+	uint32_t chunks = (len + chunk_b - 1) / chunk_b, parts = GX_MIN(chunks, p->l->nr_lanes);
+
+	return p->op->striped ? chunks * (parts - 1) / parts * chunk_b : 0;
+}
+
 /* Segment @i of a put or get: its cells at both ends. */
 static bool seg_place(struct post *p, const struct far *f, unsigned i, uint32_t len, uint32_t pos,
 		      enum area_id own)
@@ -127,6 +137,7 @@ static bool seg_place(struct post *p, const struct far *f, unsigned i, uint32_t 
 	uint32_t id = (uint32_t)(op - world->op);
 	bool put = op->kind == GX_OP_PUT;
 	struct cell **near = put ? op->from : op->to, **away = put ? op->to : op->from;
+	uint32_t in_range;
 
 	p->seg[i] = (struct gx_seg){.token = f->token, .len = len};
 	if (!len) {
@@ -140,7 +151,12 @@ static bool seg_place(struct post *p, const struct far *f, unsigned i, uint32_t 
 	seg_own(&p->seg[i], near[i]);
 	if (f->must) {
 		p->seg[i].remote_off = f->must == -ERANGE ? ALL_AREA_B - len + 1 : 0;
-		return true;
+		in_range = f->must == -ERANGE ? first_parts(p, len) : 0;
+		if (!in_range)
+			return true;
+		away[i] = cell_new_at(op->peer, f->area, ALL_AREA_B - len + 1, in_range, id, pos,
+				      put ? CELL_DST : CELL_SRC);
+		return away[i];
 	}
 	away[i] = place(op->peer, f->area, f->lo, f->hi, len, i ? away[i - 1] : NULL, id, pos,
 			put ? CELL_DST : CELL_SRC);
