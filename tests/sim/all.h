@@ -282,6 +282,7 @@ const char *steps_name(unsigned kind);
 
 void rest_check(void);
 bool rest_is(void);
+void rest_ask(void); /* for credit that the end of the load has not brought */
 /* Do packets that have not left refer to memory of the node? */
 bool ports_hold(unsigned node);
 

@@ -6,7 +6,9 @@
 
 #include "list/list.h"
 #include "packet/link_pkt.h"
+#include "packet/make.h"
 #include "packet/op.h"
+#include "packet/wake.h"
 
 #include <string.h>
 
@@ -61,6 +63,29 @@ bool ports_hold(unsigned node)
 		if (pkt_link(gx_core(world->node[node].gx, k), 0)->refs)
 			return true;
 	return false;
+}
+
+/* The last grant has an ACK of its own, which does not go again when it is lost: each later ACK says how
+ * much was granted in all. Ask for one, as the next operation would. */
+static void pair_ask(struct pkt_ep *tx, const struct pkt_ep *rx)
+{
+	if (flow_credit(tx->flow) == flow_granted(rx->flow))
+		return;
+	tx->now_ns = world->now_ns;
+	ep_touch(tx);
+	make_probe(tx, 0, 0);
+}
+
+void rest_ask(void)
+{
+	for (unsigned i = 0; i < ALL_LINKS; i++) {
+		struct alink *l = &world->link[i];
+
+		for (unsigned k = 0;
+		     k < l->nr_lanes && l->state == LINK_UP && l->kind == KIND_PACKET; k++)
+			for (int s = 0; s < 2; s++)
+				pair_ask(lane_of(l, s, k), lane_of(l, !s, k));
+	}
 }
 
 bool rest_is(void)

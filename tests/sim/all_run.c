@@ -57,6 +57,7 @@ static void calm_down(void)
 	links_look();
 	world_until(rest_is, END_NS);
 	world_pass(3 * ALL_MS); /* an ACK that brings the last credit */
+	rest_ask();
 	world_until(rest_is, END_NS);
 	comps_end();
 	mem_check();
