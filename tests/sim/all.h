@@ -49,7 +49,7 @@ enum area_id {
 enum cell_state {
 	CELL_SRC,  /* it is read: its bytes are the pattern */
 	CELL_DST,  /* it is written: each byte is poison or the pattern's */
-	CELL_RECV, /* a receive: a message may be landing */
+	CELL_RECV, /* any bytes may be landing: of a receive, or of a get whose lease is over */
 	CELL_STAIN /* its operation has failed; bytes may still land there */
 };
 

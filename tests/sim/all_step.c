@@ -101,7 +101,17 @@ static void key_withdraw(void)
 	key_end(index);
 }
 
-/* Leases that are over: gets read no more. */
+/* The owner may write what it likes there now, and packets that go again bring that. So what such a get
+ * has written counts only if it ends well. */
+static void get_lapses(struct aop *op)
+{
+	op_stale(op);
+	for (unsigned i = 0; i < op->nr_segs; i++)
+		if (op->to[i])
+			op->to[i]->state = CELL_RECV;
+}
+
+/* Leases that are over. */
 void keys_lapse(void)
 {
 	for (int i = 0; i < ALL_KEYS; i++) {
@@ -115,7 +125,7 @@ void keys_lapse(void)
 
 			if (op->kind == GX_OP_GET && op->key == i && op->state == OPS_OPEN &&
 			    !op->must)
-				op_stale(op);
+				get_lapses(op);
 		}
 	}
 }
