@@ -100,6 +100,22 @@ static void node_memory(unsigned index)
 		wrong("gx_mem_reg: %s", gx_error());
 }
 
+/* A seed leaves some five ports in TIME_WAIT for a minute. So each process has an address of its own,
+ * and all ports there: those of one address would be used up by a hundred seeds a second. */
+static void node_listen(struct node *n)
+{
+	unsigned pid = (unsigned)getpid();
+	int len = snprintf(n->addr, sizeof(n->addr), "127.%u.%u.%u:", 64 + (pid >> 16) % 64,
+			   (pid >> 8) % 256, pid % 256);
+	int ret;
+
+	snprintf(n->addr + len, sizeof(n->addr) - (size_t)len, "0");
+	ret = gx_listen(n->gx, n->addr);
+	if (ret <= 0)
+		wrong("gx_listen: %s", gx_error());
+	snprintf(n->addr + len, sizeof(n->addr) - (size_t)len, "%d", ret);
+}
+
 void node_open(unsigned index)
 {
 	struct node *n = &world->node[index];
@@ -124,10 +140,7 @@ void node_open(unsigned index)
 	if (ret)
 		wrong("gx_open: %s", gx_error());
 	node_memory(index);
-	ret = gx_listen(n->gx, "127.0.0.1:0");
-	if (ret <= 0)
-		wrong("gx_listen: %s", gx_error());
-	snprintf(n->addr, sizeof(n->addr), "127.0.0.1:%d", ret);
+	node_listen(n);
 }
 
 void node_close(unsigned index)
