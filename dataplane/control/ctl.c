@@ -303,11 +303,14 @@ void ctl_close(struct gx *gx)
 
 /* ---- Listen ---- */
 
-static int listen_fail(int err, const char *addr)
+static int listen_fail(int err, const struct ctl_addr *a, const char *addr)
 {
 	const char *why = strerror(-err);
 
-	if (err == -EADDRINUSE)
+	if (err == -EADDRINUSE && !((const struct sockaddr_in *)&a->sa)->sin_port)
+		why = "all ports of net.ipv4.ip_local_port_range are in use there, or were within the "
+		      "last minute (see ss -tan): name one outside of it, or make it wider";
+	else if (err == -EADDRINUSE)
 		why = "another program does (see ss -ltnp): stop it, or choose another port";
 	else if (err == -EACCES)
 		why = "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one";
@@ -446,18 +449,18 @@ static int listen_all(struct ctl_addr a[], int n, struct listen_socks *s)
 			continue;
 		}
 		if (fd < 0)
-			return listen_fail(fd, name);
+			return listen_fail(fd, &a[i], name);
 		s->fd[s->nr++] = fd;
 		if (s->nr == 1)
 			s->port = listen_port(fd);
 		if (s->port < 0)
-			return listen_fail(s->port, name);
+			return listen_fail(s->port, &a[i], name);
 		s->far |= !ctl_addr_is_loopback(&a[i].sa);
 	}
 	if (left_out[0])
 		gx_warn("no interface of this host has %s: it listens at its other address%s",
 			left_out, s->nr > 1 ? "es" : "");
-	return s->nr ? 0 : listen_fail(fd, name);
+	return s->nr ? 0 : listen_fail(fd, &a[n - 1], name);
 }
 
 /* Without a number the port is one that is free at the first address, and perhaps not at the others. */

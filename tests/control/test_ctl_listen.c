@@ -6,6 +6,7 @@
 #include <string.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,29 @@ static void listen__errors(void **state)
 	assert_int_equal(ctl_listen(&client->gx, "192.0.2.1:0"), -EADDRNOTAVAIL);
 	assert_says(gx_error(), "ip addr");
 	assert_int_equal(ctl_listen(&client->gx, "127.0.0.1:x"), -EINVAL);
+}
+
+/* Nobody else need listen anywhere: ports that were in use are taken for a minute. */
+static void listen__no_port_is_free(void **state)
+{
+	int home = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC), fd, range, ret = 0;
+
+	if (home < 0 || unshare(CLONE_NEWNET)) {
+		close(home);
+		skip();
+	}
+	range = open("/proc/sys/net/ipv4/ip_local_port_range", O_WRONLY | O_CLOEXEC);
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (range >= 0 && write(range, "40000 40000", 11) == 11 && !listen(fd, 1))
+		ret = ctl_listen(&client->gx, "0.0.0.0:0");
+	assert_int_equal(setns(home, CLONE_NEWNET), 0);
+	close(range);
+	close(fd);
+	close(home);
+	if (!ret)
+		skip(); /* nobody may write there */
+	assert_int_equal(ret, -EADDRINUSE);
+	assert_says(gx_error(), "ip_local_port_range");
 }
 
 static void listen__stop_frees_the_port(void **state)
@@ -230,10 +254,15 @@ static void fork__child_has_no_sockets(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		TEST(listen__errors),	       TEST(listen__stop_frees_the_port),
-		TEST(listen__half_open_limit), TEST(listen__half_open_proven_stays),
-		TEST(listen__few_descriptors), TEST(listen__out_of_descriptors),
-		TEST(listen__not_loopback),    TEST(fork__child_has_no_sockets),
+		TEST(listen__errors),
+		TEST(listen__no_port_is_free),
+		TEST(listen__stop_frees_the_port),
+		TEST(listen__half_open_limit),
+		TEST(listen__half_open_proven_stays),
+		TEST(listen__few_descriptors),
+		TEST(listen__out_of_descriptors),
+		TEST(listen__not_loopback),
+		TEST(fork__child_has_no_sockets),
 	};
 
 	return rig_run("ctl_listen", tests, GX_ARRAY_SIZE(tests));
