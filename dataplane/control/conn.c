@@ -361,6 +361,7 @@ static void conn_lanes_free(struct gx_conn *c)
 		notes_close(c->ep[i]);
 		lists_ep_close(c->ep[i]);
 		c->ep[i]->ops->ep_free(c->ep[i]);
+		c->ep[i] = NULL;
 	}
 	if (c->link_open)
 		c->link->conn->close(c);
@@ -389,6 +390,7 @@ bool conn_again(struct gx_conn *c)
 	c->link = gx_links[0];
 	c->link_state = NULL;
 	c->link_open = c->on_cores = c->trying = c->same_host = c->maps = false;
+	c->crc_by_copy = c->peer_crc_by_copy = 0;
 	c->socks = NULL;
 	c->secret = NULL;
 	c->peer_pool = -1;

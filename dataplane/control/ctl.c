@@ -740,6 +740,6 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	else
 		gx_fail(ret, "the context is being closed");
 err_free:
-	ctl_conn_destroy(cc);
+	ctl_conn_drop(cc);
 	return ret;
 }

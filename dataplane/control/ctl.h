@@ -37,6 +37,7 @@
 #define CTL_SOON_NS	  250000ull	 /* between two looks at lanes that are tried, ... */
 #define CTL_SOON_END_NS	  50000000ull	 /* ... for so long; then at each tick */
 #define CTL_STEP_NS	  5000000000ull	 /* for each step of the set-up */
+#define CTL_LINK_WORDS	  8		 /* LINK frames of a set-up that gain time */
 #define CTL_NAME_NS	  60000000000ull /* for a name to listen at */
 #define CTL_DATA_NS	  60000000000ull /* most for all data sockets of a client */
 #define CTL_CREDIT_MAX	  (1u << 20)	 /* most credit of a lane at the start */
@@ -168,10 +169,11 @@ struct ctl_conn {
 	enum ctl_state state;  /* ctl_conn_goto() alone writes it */
 	bool server;
 	bool was_up;
-	bool own_up;   /* this end has sent UP */
-	bool peer_up;  /* the peer has */
-	bool parsing;  /* conn_parse() reads from in */
-	bool loopback; /* the peer's address is */
+	uint32_t link_words; /* LINK frames before that */
+	bool own_up;	     /* this end has sent UP */
+	bool peer_up;	     /* the peer has */
+	bool parsing;	     /* conn_parse() reads from in */
+	bool loopback;	     /* the peer's address is */
 	/* Server: the client has shown its user on the Unix socket, and we serve that user. Client:
 	 * the server knows our user. */
 	bool proven;
@@ -346,6 +348,7 @@ void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns);
 void ctl_conn_linger(struct ctl_conn *cc, uint64_t linger_ns);
 void ctl_conn_close(struct ctl_conn *cc);   /* now, without a frame */
 void ctl_conn_send(struct ctl_conn *cc);    /* what is due: TLS may have something to say */
+void ctl_conn_drop(struct ctl_conn *cc);    /* any thread: frees one that never started */
 void ctl_conn_destroy(struct ctl_conn *cc); /* frees it: CLOSED, or never started */
 /* Free sockets and buffers of @c. Return: false while they are in use; try again at the next
  * tick. */

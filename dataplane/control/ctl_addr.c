@@ -342,17 +342,17 @@ static void addrs_by_near(struct ctl_addr a[], unsigned n)
 
 void ctl_addr_order(struct ctl_addr a[], unsigned n, bool listed)
 {
-	if (listed)
-		addrs_by_near(a, n);
 	for (unsigned i = 1; i < n; i++) { /* RFC 8305, 4: families in turn */
 		unsigned from = i;
 
 		while (from < n && a[from].sa.ss_family == a[i - 1].sa.ss_family)
 			from++;
 		if (from == n)
-			return;
+			break;
 		addr_move(a, from, i);
 	}
+	if (listed)
+		addrs_by_near(a, n);
 }
 
 void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room)

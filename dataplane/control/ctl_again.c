@@ -33,6 +33,7 @@ static struct ctl_conn *again_conn(const struct ctl_conn *cc)
 	next->dial.prove_again = false;
 	next->dial.no_share[0] = 0;
 	next->dial.again = true;
+	next->due_ns = gx_now_ns() + cc->dial.timeout_ns; /* its cores may have stopped */
 	memcpy(next->name, cc->name, sizeof(next->name));
 	next->data_len = cc->data_len;
 	memcpy(next->data_out, cc->data_out, sizeof(next->data_out));

@@ -146,6 +146,12 @@ void ctl_conn_close(struct ctl_conn *cc)
 	ctl_conn_closed_check(cc);
 }
 
+void ctl_conn_drop(struct ctl_conn *cc)
+{
+	conn_buffers_free(cc);
+	free(cc);
+}
+
 void ctl_conn_destroy(struct ctl_conn *cc)
 {
 	for (struct ctl_conn **p = &cc->ctl->conns; *p; p = &(*p)->next) {
@@ -154,8 +160,7 @@ void ctl_conn_destroy(struct ctl_conn *cc)
 			break;
 		}
 	}
-	conn_buffers_free(cc);
-	free(cc);
+	ctl_conn_drop(cc);
 }
 
 bool ctl_conn_free(struct gx_conn *c)

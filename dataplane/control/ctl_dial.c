@@ -139,6 +139,8 @@ static void try_won(struct ctl_try *t)
 
 	cc->dial.addr = (unsigned)(t - cc->dial.tries);
 	cc->loopback = ctl_addr_is_loopback(&cc->dial.addrs[cc->dial.addr].sa);
+	if (strchr(cc->name, ',')) /* what it was out of is of no use to anybody any more */
+		ctl_addr_name(&cc->dial.addrs[cc->dial.addr].sa, cc->name, sizeof(cc->name));
 	cc->fd = t->fd;
 	t->fd = -1;
 	dial_forget(cc);

@@ -22,7 +22,7 @@ static void conn_lost(struct ctl_conn *cc, int res)
 	struct gx_conn *c = cc->conn;
 	enum ctl_state state = cc->state;
 
-	if (!c && (cc->in_len || cc->tls))
+	if (!c && state != CTL_LINGER && (cc->in_len || cc->tls))
 		ctl_bad(cc->ctl, "peer %s left in the middle of a hello", ctl_conn_peer(cc));
 	ctl_conn_close(cc);
 	if (!c || state == CTL_LINGER)
@@ -147,7 +147,8 @@ static const struct frame *frame_of(const struct ctl_conn *cc, uint16_t type, ui
 static void frame_take(struct ctl_conn *cc, const struct frame *f, const uint8_t *body,
 		       uint32_t len)
 {
-	if (!cc->was_up)
+	/* What links say in a set-up is a few words: who repeats them gains no time. */
+	if (!cc->was_up && (f != &frames[GX_HELLO_LINK] || cc->link_words++ < CTL_LINK_WORDS))
 		cc->due_ns = gx_now_ns() + (cc->server ? CTL_STEP_NS : cc->dial.timeout_ns);
 	ctl_conn_judge(cc, f->take(cc, body, len));
 }

@@ -341,7 +341,7 @@ static bool choose_may(const struct ctl_conn *cc, const struct gx_link *link)
 		return true;
 	return !cc->dial.forced[0] &&
 	       (link->port == GX_LINK_PORT_SHM ||
-		cc->ctl->gx->opts.packet->integrity != GX_INTEGRITY_MODE_CRC32C);
+		cc->ctl->gx->opts.packet->integrity <= GX_INTEGRITY_MODE_NONE);
 }
 
 /* Is another score of @link's taken, because the ends are on two hosts, and all ways are open? */

@@ -99,7 +99,7 @@ static uint64_t prove_limit_ns(const struct pkt_ep *e)
  * nothing for a while need not be narrow: the peer's core may not turn, or may wait for its GPU. */
 void tick_prove(struct pkt_ep *e)
 {
-	if (!e->path.proving || e->now_ns < e->path.prove_ns)
+	if (!e->path.proving || e->now_ns < e->path.prove_ns || trial_waits(e))
 		return;
 	if (e->path.prove_tries >= PKT_PROVE_TRIES && e->path.small_passed && !prove_fall(e)) {
 		e->path.proving = false;

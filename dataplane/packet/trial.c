@@ -19,6 +19,7 @@
 #include <stdlib.h>
 
 #define TRIAL_NS       20000000u /* between packets of a lane */
+#define TRIAL_OUT      1024	 /* with more that are out none follows: the peer stands still */
 #define TRIAL_ENOUGH   40	 /* of them: no path loses all */
 #define TRIAL_GRACE    8 /* packets of our own behind the peer's word: its own came by then */
 #define TRIAL_AGAIN_NS 1000000000u /* between two such words: the peer may not have been ready */
@@ -47,11 +48,15 @@ struct trial_conn {
  * word of the server, and the server for packets of the client. */
 void trial_attach(struct pkt_ep *e)
 {
-	if (!e->path.probed || !e->ep.conn->trying ||
-	    conn_state(e->ep.conn) != GX_CONN_STATE_CONNECTING)
+	if (!e->path.probed || !e->ep.conn->trying || conn_state(e->ep.conn) == GX_CONN_STATE_UP)
 		return;
 	e->trial.on = true;
 	e->trial.due_ns = e->path.prove_ns = e->now_ns + TRIAL_NS;
+}
+
+bool trial_waits(const struct pkt_ep *e)
+{
+	return e->trial.on && flow_outstanding(e->flow) > TRIAL_OUT;
 }
 
 static void trial_begin(struct pkt_ep *e)
@@ -59,9 +64,10 @@ static void trial_begin(struct pkt_ep *e)
 	e->trial.due_ns = e->path.prove_ns = e->timer.tick_ns = 0;
 }
 
+/* Also of one that went down before it was up: its program has never seen it. */
 bool trial_holds(struct pkt_ep *e)
 {
-	e->trial.on = conn_state(e->ep.conn) == GX_CONN_STATE_CONNECTING;
+	e->trial.on = conn_state(e->ep.conn) != GX_CONN_STATE_UP;
 	return e->trial.on;
 }
 
@@ -82,7 +88,7 @@ void trial_tick(struct pkt_ep *e)
 	if (!sent && e->now_ns < e->trial.due_ns &&
 	    atomic_load_explicit(&e->trial.go, memory_order_relaxed))
 		trial_begin(e);
-	if (e->now_ns < e->trial.due_ns || !trial_holds(e))
+	if (e->now_ns < e->trial.due_ns || !trial_holds(e) || trial_waits(e))
 		return;
 	if (!ops->tx_room(e->link->q, GX_HALF_DATA, e->port_peer) || !make_ctl_room(e))
 		return;
@@ -220,6 +226,8 @@ int trial_take(struct gx_conn *c, uint8_t word)
 		t->on = false;
 		return 0;
 	case TRIAL_READY:
+		if (c->server)
+			return -EPROTO;
 		for (unsigned i = 0; i < c->nr_lanes; i++)
 			atomic_store_explicit(&trial_of(c, i)->go, true, memory_order_relaxed);
 		return 0;

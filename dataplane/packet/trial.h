@@ -31,6 +31,8 @@ void trial_heard(struct pkt_ep *e, enum gx_half half); /* while .on */
 /** trial_holds() - Does no record count yet? This end's program does not know of the connection: they come
  * again. */
 bool trial_holds(struct pkt_ep *e); /* while .on */
+/** trial_waits() - Are so many packets out that no other one is tried? */
+bool trial_waits(const struct pkt_ep *e);
 
 /* -- on the control thread: slots of struct gx_link_conn_ops -- */
 

@@ -87,7 +87,8 @@ static int udp_args(struct udp_port *p, const char *args)
 		return 0;
 	n = strchr(args, '-') ? sscanf(args, "port=%5u-%5u%c", &port, &last, &end) - 1
 			      : sscanf(args, "port=%5u%c", &port, &end);
-	if (n != 1 || !port || port > 65000 || last > UINT16_MAX || (last && last <= port)) {
+	if (n != 1 || !port || port > 65000 || last > UINT16_MAX ||
+	    (strchr(args, '-') && last <= port)) {
 		gx_port_why_set(
 			"port udp: \"%s\"; the only argument is port=N, the first of two UDP ports "
 			"a core, or port=N-M, of which each core takes the first two that are free",

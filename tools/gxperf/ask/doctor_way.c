@@ -220,7 +220,9 @@ static void way_try(struct doctor *d, const struct way *way)
 	ret = perf_open(&one, d->report, 1, &perf);
 	if (!ret)
 		ret = way_connect(&perf, way, &conn, &seen.info);
-	if (!ret && !gx_queue_open(perf.gx, NULL, &r.q)) {
+	if (!ret)
+		ret = gx_queue_open(perf.gx, NULL, &r.q);
+	if (!ret) {
 		r.ep = gx_conn_ep(conn, 0);
 		ret = r.ep ? way_measure(&perf, &r, conn, &seen) : -ENOTCONN;
 	}
