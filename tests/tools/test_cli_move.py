@@ -391,7 +391,7 @@ def lease_moves_who_names_no_place(tools):
                 ran.clean()
                 expect(ran.doc["offset"] > beside_first, ran.doc["offset"], beside_first)
             expect(first.poll() is None, "the first one ended")
-        expect(tools.perf("put", s.addr, "-s", "64K", "-n", "5").doc["offset"] == 0)
+        expect(tools.perf("put", s.addr, "-s", "64K", "-n", "5", *patient).doc["offset"] == 0)
 
 
 @case
