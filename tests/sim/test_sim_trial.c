@@ -201,7 +201,8 @@ static void trial__words(void **state)
 	assert_int_equal(trial_take(c, 0), -EPROTO);
 	assert_int_equal(trial_take(c, TRIAL_READY + 1), -EPROTO);
 	assert_true(r->conn[1][0]->server);
-	assert_int_equal(trial_take(r->conn[1][0], TRIAL_READY), -EPROTO); /* the server's own word */
+	assert_int_equal(trial_take(r->conn[1][0], TRIAL_READY),
+			 -EPROTO); /* the server's own word */
 	trial_close(c);
 	c->link_state = kept;
 	rig_close(r);
