@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,7 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BLOCK	  64 /* seeds that a process takes at a time */
+#define BLOCK	  64   /* seeds that a process takes at a time */
+#define ROUND	  1024 /* seeds for each process between two lines of the file */
 #define JOBS_MAX  256
 #define HANG_S	  120 /* of real time, for a seed */
 #define FAILS_MAX 4096
@@ -24,14 +26,21 @@
 /* owner: the process that runs here; when it has ended, its parent */
 struct job {
 	pid_t pid;
-	uint64_t at, end;	  /* the seed that runs; behind the last */
-	double until_s;		  /* of now_s(); 0: no end */
+	uint64_t at, end;	  /* the seed that runs; behind the last of its block */
 	struct all_counts counts; /* of the seeds that are done */
 	uint64_t nr;
 	uint64_t cpu_us;
 };
 
-static struct job *jobs;
+/* Of a round. owner: the parent, but for next, from which each process takes its blocks. */
+struct round {
+	_Atomic uint64_t next;
+	uint64_t end;	/* behind the last */
+	double until_s; /* of now_s(); 0: no end. A block that has begun is done */
+	struct job job[JOBS_MAX];
+};
+
+static struct round *work; /* shared */
 static uint64_t fails[FAILS_MAX];
 static unsigned nr_fails;
 
@@ -63,11 +72,23 @@ static uint64_t cpu_us(int who)
 	       (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
+/* Return: @j has a seed to run. */
+static bool job_take(struct job *j)
+{
+	if (j->at < j->end)
+		return true;
+	if (work->until_s && now_s() >= work->until_s)
+		return false;
+	j->at = atomic_fetch_add(&work->next, BLOCK);
+	j->end = GX_MIN(j->at + BLOCK, work->end);
+	return j->at < j->end;
+}
+
 static void job_main(struct job *j, const struct all_cfg *cfg)
 {
 	uint64_t began = cpu_us(RUSAGE_SELF);
 
-	for (; j->at < j->end && (!j->until_s || now_s() < j->until_s); j->at++) {
+	for (; job_take(j); j->at++) {
 		struct all_cfg one = *cfg;
 		struct all_counts c;
 		uint64_t hash;
@@ -183,8 +204,8 @@ static void report(const struct many *m, const struct done *d)
 static struct job *job_of(pid_t pid, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (jobs[i].pid == pid)
-			return &jobs[i];
+		if (work->job[i].pid == pid)
+			return &work->job[i];
 	return NULL;
 }
 
@@ -204,44 +225,36 @@ static bool job_ended(struct job *j, int status, bool first_alone)
 		fails[nr_fails++] = j->at;
 	j->at++;
 	j->nr++;
-	return j->at < j->end && !first_alone;
-}
-
-static uint64_t lowest(unsigned n, uint64_t next)
-{
-	for (unsigned i = 0; i < n; i++)
-		if (jobs[i].at < jobs[i].end)
-			next = GX_MIN(next, jobs[i].at);
-	return next;
+	if (first_alone)
+		work->until_s = 1; /* which is long ago */
+	return !first_alone;
 }
 
 static void sum_up(struct done *d, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
-		counts_add(&d->counts, &jobs[i].counts);
-		d->nr += jobs[i].nr;
-		d->cpu_us += jobs[i].cpu_us;
+		counts_add(&d->counts, &work->job[i].counts);
+		d->nr += work->job[i].nr;
+		d->cpu_us += work->job[i].cpu_us;
 	}
 }
 
-/* One block for each job at a time, so that the file has one number. */
+/* All processes end with a round, so that the file has one number. */
 static void round_run(const struct many *m, const struct all_cfg *cfg, uint64_t *next,
 		      struct done *d, double until_s)
 {
-	unsigned n = 0, left;
+	unsigned left;
 	int status;
 
-	memset(jobs, 0, sizeof(*jobs) * JOBS_MAX);
-	for (; n < m->jobs && *next <= m->last; n++) {
-		jobs[n].at = *next;
-		jobs[n].until_s = until_s;
-		jobs[n].end = GX_MIN(*next + BLOCK, m->last + 1);
-		*next = jobs[n].end;
-		job_start(&jobs[n], cfg);
-	}
-	for (left = n; left;) {
+	memset(work->job, 0, sizeof(work->job));
+	work->next = *next;
+	work->end = GX_MIN(*next + (uint64_t)m->jobs * ROUND, m->last + 1);
+	work->until_s = until_s;
+	for (unsigned i = 0; i < m->jobs; i++)
+		job_start(&work->job[i], cfg);
+	for (left = m->jobs; left;) {
 		pid_t pid = wait(&status);
-		struct job *j = pid > 0 ? job_of(pid, n) : NULL;
+		struct job *j = pid > 0 ? job_of(pid, m->jobs) : NULL;
 
 		if (!j)
 			continue;
@@ -250,8 +263,8 @@ static void round_run(const struct many *m, const struct all_cfg *cfg, uint64_t 
 		else
 			left--;
 	}
-	sum_up(d, n);
-	*next = lowest(n, *next);
+	sum_up(d, m->jobs);
+	*next = GX_MIN(work->next, work->end);
 }
 
 int many_run(const struct many *m, const struct all_cfg *cfg)
@@ -262,9 +275,8 @@ int many_run(const struct many *m, const struct all_cfg *cfg)
 	double began = now_s(), last = began;
 
 	own.jobs = GX_MAX(1u, GX_MIN(m->jobs, (unsigned)JOBS_MAX));
-	jobs = mmap(NULL, sizeof(*jobs) * JOBS_MAX, PROT_READ | PROT_WRITE,
-		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (jobs == MAP_FAILED) {
+	work = mmap(NULL, sizeof(*work), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (work == MAP_FAILED) {
 		perror("mmap");
 		return 2;
 	}

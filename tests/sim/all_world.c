@@ -202,7 +202,7 @@ static void world_draw(void)
 	world->chunk_b = 4096u << rnd(5);
 	world->window = 1 + (uint32_t)rnd_len(16);
 	world->quantum_b = quanta[rnd(4)];
-	world->slots = chance(25) ? 48 + (uint32_t)rnd(100) : 0;
+	world->slots = chance(25) ? 48 + (uint32_t)rnd(100) : 256;
 	world->peer_timeout_ns = 300 * ALL_MS;
 	world->other = chance(60) ? KIND_PACKET : chance(50) ? KIND_TCP : KIND_LOCAL;
 	if (world->other == KIND_TCP) /* which has no CRC */
