@@ -48,10 +48,10 @@ int conn_look(const struct conn *k, struct gx_conn_info *info)
 }
 
 /* In slices, so that signals come through and close() of another thread is seen. */
-int conn_wait(struct conn *k, double timeout)
+int conn_wait(struct conn *k, uint64_t for_ns)
 {
 	struct context *c = k->ctx;
-	uint64_t until = gx_now() + (uint64_t)(timeout * 1e9);
+	uint64_t from = gx_now();
 	int ret;
 
 	do {
@@ -59,14 +59,10 @@ int conn_wait(struct conn *k, double timeout)
 
 		if (conn_check(k))
 			return -1;
-		c->busy++;
-		Py_BEGIN_ALLOW_THREADS
-		ret = gx_conn_wait(conn, 20 * MS_NS);
-		Py_END_ALLOW_THREADS
-		c->busy--;
+		WITHOUT_GIL(c, ret = gx_conn_wait(conn, 20 * MS_NS));
 		if (PyErr_CheckSignals())
 			return -1;
-	} while (ret == -EINPROGRESS && gx_now() < until);
+	} while (ret == -EINPROGRESS && gx_now() - from < for_ns);
 	if (ret) {
 		struct gx_conn_info info = GX_INIT(info);
 
@@ -104,6 +100,22 @@ static PyObject *conn_close(PyObject *self, PyObject *unused)
 		return NULL;
 	op_linger(k->ctx);
 	conn_end(k); /* if no other thread was faster */
+	Py_RETURN_NONE;
+}
+
+static PyObject *conn_aclose(PyObject *self, PyObject *unused)
+{
+	return aio_call("aclose", self);
+}
+
+/* An error of the body is what is told. */
+static PyObject *conn_exit(PyObject *self, PyObject *args)
+{
+	PyObject *ret = conn_close(self, NULL);
+
+	if (ret || PyTuple_GetItem(args, 0) == Py_None)
+		return ret;
+	PyErr_Clear();
 	Py_RETURN_NONE;
 }
 
@@ -218,16 +230,41 @@ static int conn_clear(PyObject *self)
 }
 
 static PyMethodDef conn_methods[] = {
-	{"close", conn_close, METH_NOARGS, "End the connection; operations under way fail."},
+	{"close", conn_close, METH_NOARGS,
+	 "close($self, /)\n--\n\n"
+	 "End the connection, behind its notifications. Operations under way fail: gx.Canceled."},
+	{"aclose", conn_aclose, METH_NOARGS, "aclose($self, /)\n--\n\nAwait close()."},
 	{"__enter__", conn_enter, METH_NOARGS, NULL},
-	{"__exit__", conn_close, METH_VARARGS, NULL},
-	{"region", conn_region, METH_O, "The peer's region of a key (bytes) or of a name (str)."},
-	{"notify", conn_notify, METH_VARARGS, "A notification without data."},
-	{"info", conn_info, METH_NOARGS, "What was agreed, and why: a dict."},
-	{"put", KW(op_put), "Put memory into a region of the peer."},
-	{"get", KW(op_get), "Get memory out of a region of the peer."},
-	{"put_many", KW(op_put_many), "Many puts with one completion."},
-	{"get_many", KW(op_get_many), "Many gets with one completion."},
+	{"__exit__", conn_exit, METH_VARARGS, NULL},
+	{"region", conn_region, METH_O,
+	 "region($self, what, /)\n--\n\n"
+	 "The peer's memory behind a key (64 bytes) that it gave, or behind a name (str) that it shared\n"
+	 "before this connection came up."},
+	{"notify", conn_notify, METH_VARARGS,
+	 "notify($self, data, /)\n--\n\n"
+	 "Send a notification of at most 4,096 bytes, behind what was posted before on this connection.\n\n"
+	 "A peer that takes none holds up its own after 64, and what is posted behind them."},
+	{"info", conn_info, METH_NOARGS,
+	 "info($self, /)\n--\n\n"
+	 "What was agreed, and why, as a dict: state, link, port, why, peer, auth, lanes, pid, same_host,\n"
+	 "and of one that is down reason and text."},
+	{"put", KW(op_put),
+	 "put($self, /, block, region, offset=0, notify=None)\n--\n\n"
+	 "Write a block into the peer's region; return the gx.Op at once.\n\n"
+	 "block: see docs/python.md, Memory; it is read until the Op is done. offset: in the region, in\n"
+	 "bytes. notify: bytes that the peer gets behind the data."},
+	{"get", KW(op_get),
+	 "get($self, /, block, region, offset=0, notify=None)\n--\n\n"
+	 "Read a part of the peer's region, as long as the block is, into it; return the gx.Op at once.\n\n"
+	 "block: memory that may be written. notify: bytes that the peer gets when the block has come."},
+	{"put_many", KW(op_put_many),
+	 "put_many($self, /, blocks, region, offsets, notify=None)\n--\n\n"
+	 "Many puts as one operation, with one end and one notification.\n\n"
+	 "region: one, or a list with one for each block. offsets: numbers, or an index array of numpy\n"
+	 "or torch. An error names the block that failed first."},
+	{"get_many", KW(op_get_many),
+	 "get_many($self, /, blocks, region, offsets, notify=None)\n--\n\n"
+	 "Many gets as one operation; the arguments are as those of put_many()."},
 	{NULL},
 };
 static PyType_Slot conn_slots[] = {

@@ -6,13 +6,16 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
-#define CORES_MAX 64
-#define NOTES_MAX 65536 /* notifications that wait to be taken; then the context is flooded */
-#define CONNS_MAX 2048	/* beyond them those that are gone are forgotten */
-#define LOST_END  (1ull << 32)
+#define CORES_MAX   64
+#define NOTES_MAX   65536 /* notifications that wait to be taken; then the context is flooded */
+#define CONNS_MAX   2048  /* beyond them those that are gone are forgotten */
+#define LOST_END    (1ull << 32)
+#define STEP_NS_MAX 1000000000000000000ull /* of the set-up, without an end: 31 years */
 
 unsigned fork_count;
 static struct context *contexts;
@@ -27,19 +30,6 @@ static void after_fork(void)
 static void __attribute__((constructor)) watch_forks(void)
 {
 	pthread_atfork(NULL, NULL, after_fork);
-}
-
-int give_way(unsigned turn)
-{
-	struct timespec t = {.tv_nsec = turn < 2000 ? 20000 : 500000};
-
-	Py_BEGIN_ALLOW_THREADS
-	if (turn < 100)
-		sched_yield();
-	else
-		nanosleep(&t, NULL);
-	Py_END_ALLOW_THREADS
-	return PyErr_CheckSignals();
 }
 
 PyObject *context_forked(void)
@@ -83,9 +73,8 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 	} else {
 		c->flooded = true;
 	}
+	eventfd_write(down ? c->lost_fd : c->came_fd, 1); /* not before the word */
 	pthread_mutex_unlock(&c->lock);
-	if (down)
-		eventfd_write(c->lost_fd, 1);
 }
 
 static struct conn *conn_find(struct context *c, uintptr_t number)
@@ -108,6 +97,7 @@ static int word_take(struct context *c, struct word *w)
 		k->down = true;
 	if (w->down || !k)
 		return ret;
+	c->nr_events++;
 	ret = PyList_Append(c->came, (PyObject *)k);
 	if (PyList_Size(c->came) > CONNS_MAX)
 		ret |= PyList_SetSlice(c->came, 0, 1, NULL);
@@ -119,12 +109,15 @@ static int word_take(struct context *c, struct word *w)
 static int context_words(struct context *c, bool tell)
 {
 	struct word *w, *next;
+	eventfd_t n;
 	int ret = 0;
 
 	pthread_mutex_lock(&c->lock);
 	w = c->words;
 	c->words = NULL;
 	c->words_end = &c->words;
+	if (w)
+		eventfd_read(c->came_fd, &n);
 	pthread_mutex_unlock(&c->lock);
 	for (; w; w = next) {
 		next = w->next;
@@ -172,6 +165,7 @@ int context_note(struct context *c, const struct gx_comp *comp)
 	} else if (k) {
 		t = Py_BuildValue("(OO)", k, text);
 		ret = t ? PyList_Append(c->notes, t) : -1;
+		c->nr_events++;
 		Py_XDECREF(t);
 	}
 	Py_DecRef((PyObject *)k);
@@ -181,47 +175,57 @@ int context_note(struct context *c, const struct gx_comp *comp)
 
 /* ---- Open and close ---- */
 
+/* Return: how many @cores has; -1: raised. */
 static int cpus_of(PyObject *cores, int *cpus)
 {
-	Py_ssize_t n;
+	Py_ssize_t n = PyList_Size(cores);
 
 	cpus[0] = -1;
-	if (!cores || cores == Py_None)
-		return 1;
-	n = PySequence_Size(cores);
-	if (n < 0 || n > CORES_MAX) {
-		if (!PyErr_Occurred())
-			PyErr_SetString(PyExc_ValueError,
-					"cores is a sequence of at most 64 CPUs; -1: not pinned");
-		return -1;
-	}
-	for (Py_ssize_t i = 0; i < n; i++) {
-		PyObject *o = PySequence_GetItem(cores, i);
-		long cpu = o ? PyLong_AsLong(o) : -1;
+	if (n > CORES_MAX)
+		PyErr_SetString(PyExc_ValueError, "cores are at most 64 CPUs");
+	for (Py_ssize_t i = 0; i < n && !PyErr_Occurred(); i++)
+		if (PyArg_Parse(PyList_GetItem(cores, i), "i", &cpus[i]) && cpus[i] < -1)
+			PyErr_Format(PyExc_ValueError, "there is no CPU %d", cpus[i]);
+	return PyErr_Occurred() ? -1 : (int)n;
+}
 
-		Py_XDECREF(o);
-		if (!PyErr_Occurred() && (cpu < -1 || cpu > INT_MAX))
-			PyErr_Format(PyExc_ValueError, "there is no CPU %ld", cpu);
-		if (PyErr_Occurred())
-			return -1;
-		cpus[i] = (int)cpu;
-	}
-	return (int)n;
+/* Return: 0, -errno. Where a queue has no descriptor, neither has the context. */
+static int fds_open(struct context *c)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	int fd = gx_queue_fd(c->queue);
+
+	c->lost_fd = eventfd(0, EFD_CLOEXEC);
+	if (c->lost_fd < 0)
+		return -errno;
+	c->fd = fd < 0 ? -1 : epoll_create1(EPOLL_CLOEXEC);
+	if (fd >= 0 && (c->fd < 0 || epoll_ctl(c->fd, EPOLL_CTL_ADD, fd, &event) ||
+			epoll_ctl(c->fd, EPOLL_CTL_ADD, c->came_fd, &event)))
+		return -errno;
+	return 0;
+}
+
+static void fds_close(struct context *c)
+{
+	close(c->fd);
+	close(c->came_fd);
+	c->fd = c->came_fd = -1;
 }
 
 /* @own: the core has no thread of gx. */
 static int gx_begin(struct context *c, const struct gx_opts *o, bool own)
 {
-	int ret = gx_open(o, &c->gx);
+	int ret;
 
+	c->came_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	ret = c->came_fd < 0 ? -errno : gx_open(o, &c->gx);
 	if (!ret)
 		ret = gx_queue_open(c->gx, GX_WITH(gx_queue_opts, .depth = 8192, .notify = true),
 				    &c->queue);
 	for (unsigned i = 0; !ret && !own && i < gx_nr_cores(c->gx); i++)
 		ret = gx_core_start(gx_core(c->gx, i));
-	c->lost_fd = ret ? -1 : eventfd(0, EFD_CLOEXEC);
-	if (!ret && c->lost_fd < 0)
-		ret = -errno;
+	if (!ret)
+		ret = fds_open(c);
 	return ret || !own ? ret : turn_begin(c);
 }
 
@@ -245,9 +249,6 @@ static int auth_take(struct gx_opts *o, struct gx_auth_opts *auth, const char **
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 {
-	static char *names[] = {"cores",     "port",	     "server",	 "insecure",
-				"bind_host", "peer_timeout", "key_file", "copy",
-				"sms",	     "name",	     NULL};
 	const char *key_file = NULL;
 	struct gx_gpu_opts gpu = GX_INIT(gpu);
 	struct gx_auth_opts auth = GX_INIT(auth);
@@ -260,9 +261,9 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	char own[GX_ADDR_MAX];
 	double timeout = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O$zppzdzO&O&z", names, &cores, &port.name,
-					 &server, &insecure, &o.bind_host, &timeout, &key_file,
-					 u32_of, &copy, u32_of, &gpu.sms, &auth.name))
+	if (!PyArg_ParseTuple(args, "OzppzdzO&O&z", &cores, &port.name, &server, &insecure,
+			      &o.bind_host, &timeout, &key_file, u32_of, &copy, u32_of, &gpu.sms,
+			      &auth.name))
 		return NULL;
 	n = cpus_of(cores, cpus);
 	if (n < 0)
@@ -275,6 +276,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	if (!c)
 		return NULL;
 	c->fork = fork_count;
+	c->lost_fd = c->came_fd = c->fd = -1;
 	c->words_end = &c->words;
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_mutex_init(&c->turn_lock, NULL);
@@ -353,6 +355,8 @@ static void context_end(struct context *c)
 	if (!viewed)
 		gx_close(gx);
 	Py_END_ALLOW_THREADS
+	if (!viewed)
+		fds_close(c);
 	/* Arrays over its memory may be read until the process ends: the mapping stays, and gx with it. */
 	if (viewed && context_words(c, false))
 		PyErr_Clear();
@@ -366,18 +370,16 @@ static void context_end(struct context *c)
 		eventfd_write(c->lost_fd, LOST_END);
 	while (c->ops)
 		op_end(c->ops, -ECANCELED);
-	/* An owner's end may run code of Python, and with it memory goes. */
-	for (size_t i = 0, n; i < c->nr_mems; i = n == c->nr_mems ? i + 1 : 0) {
-		struct memory *m = c->mems[i];
+	while (c->nr_mems) { /* an owner's end may run code of Python, and with it memory goes */
+		struct memory *m = c->mems[c->nr_mems - 1];
 
-		n = c->nr_mems;
-		if (m->views) {
+		Py_IncRef((PyObject *)m);
+		memory_unlink(m);
+		if (m->views)
 			m->mem = NULL;
-		} else if (m->mem) {
-			Py_IncRef((PyObject *)m);
+		else
 			memory_drop(m);
-			Py_DecRef((PyObject *)m);
-		}
+		Py_DecRef((PyObject *)m);
 	}
 	for (Py_ssize_t i = 0; c->conns && i < PyList_Size(c->conns); i++)
 		((struct conn *)PyList_GetItem(c->conns, i))->conn = NULL;
@@ -426,6 +428,9 @@ static int context_traverse(PyObject *self, visitproc visit, void *arg)
 	Py_VISIT(c->conns);
 	Py_VISIT(c->came);
 	Py_VISIT(c->notes);
+	for (size_t i = 0; i < c->nr_mems; i++)
+		if (c->mems[i]->pinned)
+			Py_VISIT(c->mems[i]);
 	return 0;
 }
 
@@ -453,6 +458,7 @@ static void context_dealloc(PyObject *self)
 		next = w->next;
 		free(w);
 	}
+	fds_close(c);
 	free(c->mems);
 	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
 	Py_DECREF(t);
@@ -508,32 +514,32 @@ static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 	static char *names[] = {"addr", "timeout", "link", "lanes", "peer", NULL};
 	struct context *c = (struct context *)self;
 	struct gx_connect_opts o = GX_INIT(o);
+	uint64_t for_ns = 5000 * MS_NS;
 	struct gx_conn *conn;
-	double timeout = 5;
 	const char *addr;
 	uintptr_t number;
 	struct conn *k;
 	int ret;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|d$zO&z", names, &addr, &timeout, &o.link,
-					 u32_of, &o.lanes, &o.peer) ||
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "s|O&$zO&z", names, &addr, ns_of, &for_ns,
+					 &o.link, u32_of, &o.lanes, &o.peer) ||
 	    context_check(c))
 		return NULL;
-	if (!(timeout > 0 && timeout < 1e9)) {
-		PyErr_SetString(PyExc_ValueError, "timeout is in seconds");
+	if (!for_ns) {
+		PyErr_SetString(PyExc_ValueError, "timeout is more than 0 seconds, or None");
 		return NULL;
 	}
-	o.timeout_ns = (uint64_t)(timeout * 1e9);
+	o.timeout_ns = for_ns < STEP_NS_MAX ? for_ns : STEP_NS_MAX;
 	number = ++c->numbers;
 	o.user = (void *)number; /* it was asked for: accepted ones have none at first */
-	ret = gx_connect(c->gx, addr, &o, &conn);
+	WITHOUT_GIL(c, ret = gx_connect(c->gx, addr, &o, &conn)); /* may ask for a name */
 	if (ret)
 		return fail_call(ret);
 	k = conn_make(c, conn, number);
 	if (!k)
 		return NULL;
 	k->connecting = true;
-	ret = conn_wait(k, timeout);
+	ret = conn_wait(k, for_ns);
 	k->connecting = false;
 	if (k->down) /* it was passed over */
 		eventfd_write(c->lost_fd, 1);
@@ -554,35 +560,35 @@ static PyObject *list_first(PyObject *list)
 	return o;
 }
 
+static PyObject *accept_look(void *arg)
+{
+	struct context *c = arg;
+
+	if (context_check(c) || op_poll(c) || context_check(c) || context_words(c, true))
+		return NULL;
+	return PyList_Size(c->came) ? list_first(c->came) : NULL;
+}
+
 static PyObject *context_accept(PyObject *self, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"timeout", NULL};
 	struct context *c = (struct context *)self;
-	double timeout = 60;
-	uint64_t from = gx_now();
+	uint64_t for_ns = 60000 * MS_NS;
+	PyObject *k;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|d", names, &timeout))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O&", names, ns_of, &for_ns))
 		return NULL;
-	for (unsigned turn = 0;; turn++) {
-		if (context_check(c) || context_words(c, true))
-			return NULL;
-		if (PyList_Size(c->came))
-			return list_first(c->came);
-		if (!((double)(gx_now() - from) < timeout * 1e9)) /* not a number: at once */
-			return fail(-ETIMEDOUT, "no peer has connected", GX_REASON_NONE);
-		if (give_way(turn))
-			return NULL;
-	}
+	k = turn_until(c, accept_look, c, for_ns);
+	return k || PyErr_Occurred() ? k
+				     : fail(-ETIMEDOUT, "no peer has connected", GX_REASON_NONE);
 }
 
-static PyObject *context_notifications(PyObject *self, PyObject *unused)
+static PyObject *notes_look(void *arg)
 {
-	struct context *c = (struct context *)self;
+	struct context *c = arg;
 	PyObject *list;
 
-	if (context_check(c))
-		return NULL;
-	if (op_poll(c) || context_words(c, true))
+	if (context_check(c) || op_poll(c) || context_words(c, true) || !PyList_Size(c->notes))
 		return NULL;
 	list = c->notes;
 	c->notes = PyList_New(0);
@@ -590,6 +596,19 @@ static PyObject *context_notifications(PyObject *self, PyObject *unused)
 		return list;
 	c->notes = list;
 	return NULL;
+}
+
+static PyObject *context_notifications(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"timeout", NULL};
+	struct context *c = (struct context *)self;
+	uint64_t for_ns = 0;
+	PyObject *list;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O&", names, ns_of, &for_ns))
+		return NULL;
+	list = turn_until(c, notes_look, c, for_ns);
+	return list || PyErr_Occurred() ? list : PyList_New(0);
 }
 
 /* Nothing of it fails on a closed context, whose operations have ended. */
@@ -642,41 +661,32 @@ static PyObject *context_lost(PyObject *self, PyObject *unused)
 	return list;
 }
 
-/* ---- For _aio.py ---- */
-
-static PyObject *context_fd(PyObject *self, PyObject *unused)
-{
-	struct context *c = (struct context *)self;
-
-	return PyLong_FromLong(is_open(c) ? gx_queue_fd(c->queue) : -1);
-}
+/* ---- To sleep on a descriptor ---- */
 
 static PyObject *context_poll_all(PyObject *self, PyObject *unused)
 {
 	struct context *c = (struct context *)self;
 
-	if (is_open(c) && op_poll(c))
+	if (is_open(c) && (op_poll(c) || (is_open(c) && context_words(c, false))))
 		return NULL;
-	return PyLong_FromUnsignedLongLong(c->nr_ended);
+	return PyLong_FromUnsignedLongLong(c->nr_events);
 }
 
-/* @seen: what _poll() returned last. As turn_arm(); 1, too, where an operation has ended since. */
-static PyObject *context_arm(PyObject *self, PyObject *seen)
+/* (seen, whole): as turn_arm(); 1, too, where something has come since _poll() returned seen. @whole: it holds
+ * until this thread's next call. */
+static PyObject *context_arm(PyObject *self, PyObject *args)
 {
 	struct context *c = (struct context *)self;
-	uint64_t nr = PyLong_AsUnsignedLongLong(seen);
+	unsigned long long seen;
+	int whole, ret = -1;
 
-	if (PyErr_Occurred())
+	if (!PyArg_ParseTuple(args, "Kp", &seen, &whole))
 		return NULL;
-	if (!is_open(c))
-		return PyLong_FromLong(-1);
-	return PyLong_FromLong(nr != c->nr_ended ? 1 : turn_arm(c));
-}
-
-static PyObject *context_disarm(PyObject *self, PyObject *unused)
-{
-	((struct context *)self)->sleeper = false;
-	Py_RETURN_NONE;
+	if (is_open(c))
+		ret = seen != c->nr_events ? 1 : turn_arm(c);
+	if (!ret && whole)
+		c->armer = PyThread_get_thread_ident();
+	return PyLong_FromLong(ret);
 }
 
 static PyObject *context_withdraw(PyObject *self, PyObject *args)
@@ -687,70 +697,84 @@ static PyObject *context_withdraw(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "O&", key_of, &key) || context_check(c))
 		return NULL;
-	c->busy++;
-	Py_BEGIN_ALLOW_THREADS
-	ret = gx_key_withdraw(c->gx, &key);
-	Py_END_ALLOW_THREADS
-	c->busy--;
+	WITHOUT_GIL(c, ret = gx_key_withdraw(c->gx, &key));
 	if (ret)
 		return fail_call(ret);
 	Py_RETURN_NONE;
 }
 
-static PyObject *context_text(struct context *c, bool stats)
+/* What was opened and why; @stats: counters. */
+static PyObject *context_text(PyObject *self, PyObject *stats)
 {
+	struct context *c = (struct context *)self;
 	size_t room = 1 << 20;
-	char *buf = malloc(room);
 	PyObject *o;
+	char *buf;
 	int ret;
 
+	if (context_check(c))
+		return NULL;
+	buf = malloc(room);
 	if (!buf)
 		return PyErr_NoMemory();
-	ret = stats ? gx_stats(c->gx, false, buf, room) : gx_describe(c->gx, buf, room);
+	ret = stats == Py_True ? gx_stats(c->gx, false, buf, room) : gx_describe(c->gx, buf, room);
 	o = ret < 0 ? fail_call(ret) : PyUnicode_FromStringAndSize(buf, ret);
 	free(buf);
 	return o;
 }
 
-static PyObject *context_stats_text(PyObject *self, PyObject *unused)
-{
-	return context_check((struct context *)self) ? NULL
-						     : context_text((struct context *)self, true);
-}
-
-static PyObject *context_describe(PyObject *self, PyObject *unused)
-{
-	return context_check((struct context *)self) ? NULL
-						     : context_text((struct context *)self, false);
-}
-
 static PyMethodDef context_methods[] = {
-	{"close", context_close, METH_NOARGS,
-	 "End everything. Operations under way fail with Canceled."},
+	{"close", context_close, METH_NOARGS, "close($self, /)\n--\n\n"},
 	{"__enter__", context_enter, METH_NOARGS, NULL},
 	{"register", context_register, METH_O,
-	 "Register memory of an object, which lives until free()."},
-	{"alloc", KW(context_alloc), "Memory of gx: host, or of a GPU."},
-	{"listen", context_listen, METH_VARARGS, "Accept peers at HOST:PORT; returns the port."},
-	{"connect", KW(context_connect), "Connect, and wait until it is up."},
-	{"accept", KW(context_accept), "The next peer that has connected."},
-	{"notifications", context_notifications, METH_NOARGS,
-	 "Those that came: a list of (Connection, bytes)."},
+	 "register($self, obj, /)\n--\n\n"
+	 "Make memory of an object known to gx: for keys, and for faster puts and gets of it.\n\n"
+	 "obj: see docs/python.md, Memory. gx keeps it until Memory.free() or close(). What this\n"
+	 "program may not write gives keys for gx.GET alone."},
+	{"alloc", KW(context_alloc),
+	 "alloc($self, /, nbytes, device=-1)\n--\n\n"
+	 "Memory of gx, zeroed: of the host, or of a GPU by its ordinal.\n\n"
+	 "Peers on this host map it, which is the fastest way. Once it has a key or a name, it lives\n"
+	 "until Memory.free() or close()."},
+	{"listen", context_listen, METH_VARARGS,
+	 "listen($self, addr, /)\n--\n\n"
+	 "Let peers connect to HOST:PORT, or several with commas between; return the port.\n\n"
+	 "Port 0: a free one. Other hosts than this one need key_file or insecure, and bind_host."},
+	{"connect", KW(context_connect),
+	 "connect($self, /, addr, timeout=5, *, link=None, lanes=0, peer=None)\n--\n\n"
+	 "Connect to a context or a gxd that listens, and wait until the Connection is up.\n\n"
+	 "addr: HOST:PORT, or several with commas between. timeout: of each step, in seconds, or None.\n"
+	 "link: local, packet or tcp; None: the best. lanes: cores to use; 0: all. peer: the name that\n"
+	 "the server must show. gx.Refused, gx.Timeout and gx.Denied say what stands in the way."},
+	{"accept", KW(context_accept),
+	 "accept($self, /, timeout=60)\n--\n\n"
+	 "The next peer that has connected, within seconds; None: without an end. gx.Timeout: none."},
+	{"notifications", KW(context_notifications),
+	 "notifications($self, /, timeout=0)\n--\n\n"
+	 "Those that came: a list of (Connection, bytes), in the order of each peer.\n\n"
+	 "Waits for the first, for seconds or, with None, without an end; an empty list: none came.\n"
+	 "The data of a put lie here before its notification comes."},
 	{"withdraw", context_withdraw, METH_VARARGS,
-	 "Take a key back. Blocks until no peer uses it."},
-	{"_fd", context_fd, METH_NOARGS, NULL},
+	 "withdraw($self, key, /)\n--\n\n"
+	 "Take a key back. When this returns, no peer reads or writes by it, and none will: gx.Stale.\n\n"
+	 "Waits for copies under way: microseconds, or the peer time-out for a peer that is stopped."},
 	{"_poll", context_poll_all, METH_NOARGS, NULL},
-	{"_arm", context_arm, METH_O, NULL},
-	{"_disarm", context_disarm, METH_NOARGS, NULL},
+	{"_arm", context_arm, METH_VARARGS, NULL},
 	{"_lost", context_lost, METH_NOARGS, NULL},
-	{"_stats", context_stats_text, METH_NOARGS, NULL},
-	{"describe", context_describe, METH_NOARGS, "What was opened and why, in lines."},
+	{"_text", context_text, METH_O, NULL},
 	{NULL},
 };
 static PyMemberDef context_members[] = {
-	{"_lost_fd", T_INT, offsetof(struct context, lost_fd), READONLY, NULL}, {NULL}};
+	{"_lost_fd", T_INT, offsetof(struct context, lost_fd), READONLY, NULL},
+	{"_fd", T_INT, offsetof(struct context, fd), READONLY, NULL},
+	{"_sleeper", T_BOOL, offsetof(struct context, sleeper), 0, NULL},
+	{"_closed", T_BOOL, offsetof(struct context, closing), READONLY, NULL},
+	{"_came", T_OBJECT, offsetof(struct context, came), READONLY, NULL},
+	{"_notes", T_OBJECT, offsetof(struct context, notes), READONLY, NULL},
+	{NULL}};
 static PyGetSetDef context_getset[] = {
-	{"connections", context_connections, NULL, "Those that are up: a list.", NULL}, {NULL}};
+	{"connections", context_connections, NULL, "The connections that are up: a list.", NULL},
+	{NULL}};
 static PyType_Slot context_slots[] = {
 	{Py_tp_new, context_new},	  {Py_tp_methods, context_methods},
 	{Py_tp_getset, context_getset},	  {Py_tp_traverse, context_traverse},

@@ -74,14 +74,18 @@ struct context {
 	struct op *ops;	     /* under way */
 	unsigned nr_sending; /* notes of conn_notify() under way */
 	unsigned nr_due;     /* of these, those whose .note_due */
-	uint64_t nr_ended;   /* operations, ever */
+	uint64_t
+		nr_events; /* operations that ended, notifications and connections that came, ever */
 	struct context *next;
 	pthread_mutex_t lock; /* of the words */
 	struct word *words, **words_end;
 	_Atomic uintptr_t numbers; /* of connections, ever; gx_conn_user() has that of each */
-	int lost_fd;  /* eventfd of the thread that takes the gone ones; LOST_END: end */
-	bool flooded; /* a word or a notification was dropped */
-	bool sleeper; /* a thread sleeps on the queue's descriptor */
+	int lost_fd;	     /* eventfd of the thread that takes the gone ones; LOST_END: end */
+	int came_fd;	     /* eventfd: there are words */
+	int fd;		     /* epoll of that and of the queue's; -1: there is none */
+	bool flooded;	     /* a word or a notification was dropped */
+	bool sleeper;	     /* a thread sleeps on .fd */
+	unsigned long armer; /* the sleeper, if it went by Context.arm(): until its next call */
 	/* of turn.c */
 	bool turns;		   /* the core has no thread of gx */
 	pthread_mutex_t turn_lock; /* held by who turns it */
@@ -99,6 +103,7 @@ struct memory {
 	uint64_t addr, len;
 	int device;
 	bool ours;	/* of gx_mem_alloc() */
+	bool pinned;	/* .mems holds it: until free(), or the context's end */
 	unsigned views; /* buffers and DLPack tensors of it that Python holds */
 	uint64_t top;	/* where the furthest of those up to this one in .mems ends */
 };
@@ -134,13 +139,24 @@ struct op {
 extern PyTypeObject *context_type, *memory_type, *conn_type, *region_type, *op_type;
 extern PyType_Spec context_spec, memory_spec, conn_spec, region_spec, op_spec;
 
+/* A call of gx without the GIL, behind which no other thread has closed the context @c. */
+#define WITHOUT_GIL(c, call)                                                                       \
+	do {                                                                                       \
+		(c)->busy++;                                                                       \
+		Py_BEGIN_ALLOW_THREADS                                                             \
+		call;                                                                              \
+		Py_END_ALLOW_THREADS(c)                                                            \
+		->busy--;                                                                          \
+	} while (0)
+
 /* Of a method that takes keywords: the function and its flags. */
 #define KW(fn) ((PyCFunction)(void (*)(void))(fn)), METH_VARARGS | METH_KEYWORDS
 
 /* module.c: raise the class of gx/_errors.py for -errno @ret, and return NULL. */
 PyObject *fail(int ret, const char *text, enum gx_reason reason);
-PyObject *fail_call(int ret);	     /* with gx_error() */
-void object_dealloc(PyObject *self); /* by its tp_clear */
+PyObject *fail_call(int ret);			      /* with gx_error() */
+PyObject *aio_call(const char *name, PyObject *self); /* a function of gx/_aio.py */
+void object_dealloc(PyObject *self);		      /* by its tp_clear */
 
 /* context.c */
 int context_check(struct context *c); /* 0; -1: closed, or of a parent process, and raised */
@@ -159,15 +175,17 @@ int turn_arm(struct context *c);
 /** turn_rest() - Between two looks for a completion, in a wait that began at @from_ns: poll on,
  * or, after a while, sleep until one may be there. -1: a signal handler raised. */
 int turn_rest(struct context *c, uint64_t from_ns);
-
-/* Give way while something goes on elsewhere: @turn counts from 0. -1: a signal handler raised. */
-int give_way(unsigned turn);
+/** turn_until() - Have @look look until it finds an object, or raises, for @for_ns at most.
+ * Return: the object; NULL: raised, or, where nothing is raised, too late. */
+PyObject *turn_until(struct context *c, PyObject *(*look)(void *arg), void *arg, uint64_t for_ns);
 
 /* place.c */
 /** u64_of(), u32_of() - For "O&": @o, an int or what has __index__(), goes to the uint64_t or uint32_t
  * at @out. Return: 1; 0: out of its range, or no number, and raised. */
 int u64_of(PyObject *o, void *out);
 int u32_of(PyObject *o, void *out);
+/** ns_of() - As these: seconds go to the uint64_t at @out. None: without an end. */
+int ns_of(PyObject *o, void *out);
 int place_open(PyObject *obj, struct place *p); /* -1: raised */
 void place_close(struct place *p);
 
@@ -186,13 +204,14 @@ PyObject *op_get_many(PyObject *self, PyObject *args, PyObject *kw);
 PyObject *memory_make(struct context *c, PyObject *obj, uint64_t len, int device);
 void memory_drop(struct memory *m); /* gx has let go of it */
 struct memory *memory_find(struct context *c, uint64_t addr, uint64_t len);
+void memory_unlink(struct memory *m);
 
 /* conn.c */
 struct conn *conn_make(struct context *c, struct gx_conn *conn, uintptr_t number);
 int conn_check(struct conn *k); /* -1: closed, or gone, and raised */
 int conn_look(const struct conn *k, struct gx_conn_info *info); /* -1: closed; nothing raised */
-int conn_wait(struct conn *k, double timeout); /* until it is up; -1: it is not, and raised */
-void conn_end(struct conn *k);		       /* closes it here */
-int key_of(PyObject *o, void *out);	       /* for "O&"; 0: raised */
+int conn_wait(struct conn *k, uint64_t for_ns); /* until it is up; -1: it is not, and raised */
+void conn_end(struct conn *k);			/* closes it here */
+int key_of(PyObject *o, void *out);		/* for "O&"; 0: raised */
 
 #endif

@@ -55,7 +55,14 @@ static int memory_link(struct memory *m)
 	return 0;
 }
 
-static void memory_unlink(struct memory *m)
+static void memory_pin(struct memory *m)
+{
+	if (!m->pinned)
+		Py_IncRef((PyObject *)m);
+	m->pinned = true;
+}
+
+void memory_unlink(struct memory *m)
 {
 	struct context *c = m->ctx;
 
@@ -64,8 +71,12 @@ static void memory_unlink(struct memory *m)
 			c->nr_mems--;
 			memmove(&c->mems[i], &c->mems[i + 1], (c->nr_mems - i) * sizeof(*c->mems));
 			mems_top(c, i);
-			return;
+			break;
 		}
+	if (m->pinned) {
+		m->pinned = false;
+		Py_DecRef((PyObject *)m);
+	}
 }
 
 void memory_drop(struct memory *m)
@@ -97,11 +108,7 @@ static int memory_end(struct memory *m)
 	if (!mem)
 		return 0;
 	m->mem = NULL; /* no other thread begins with it */
-	c->busy++;
-	Py_BEGIN_ALLOW_THREADS
-	ret = gx_mem_free(mem);
-	Py_END_ALLOW_THREADS
-	c->busy--;
+	WITHOUT_GIL(c, ret = gx_mem_free(mem));
 	if (ret)
 		m->mem = mem;
 	else
@@ -114,14 +121,11 @@ static int mem_new(struct context *c, struct memory *m, struct place *p, uint64_
 	enum gx_mem_kind kind = m->device < 0 ? GX_MEM_HOST : GX_MEM_CUDA;
 	int device = m->device < 0 ? 0 : m->device, ret;
 
-	c->busy++;
-	Py_BEGIN_ALLOW_THREADS
 	if (m->ours)
-		ret = gx_mem_alloc(c->gx, kind, device, len, &m->mem);
+		WITHOUT_GIL(c, ret = gx_mem_alloc(c->gx, kind, device, len, &m->mem));
 	else
-		ret = gx_mem_reg(c->gx, kind, device, (void *)(uintptr_t)p->addr, p->len, &m->mem);
-	Py_END_ALLOW_THREADS
-	c->busy--;
+		WITHOUT_GIL(c, ret = gx_mem_reg(c->gx, kind, device, (void *)(uintptr_t)p->addr,
+						p->len, &m->mem));
 	return ret;
 }
 
@@ -154,6 +158,8 @@ PyObject *memory_make(struct context *c, PyObject *obj, uint64_t len, int device
 	m->len = gx_mem_len(m->mem);
 	if (memory_link(m))
 		Py_CLEAR(m);
+	else if (obj)
+		memory_pin(m);
 	return (PyObject *)m;
 }
 
@@ -184,6 +190,7 @@ static PyObject *memory_free(PyObject *self, PyObject *unused)
 	ret = memory_end(m);
 	if (ret)
 		return fail_call(ret);
+	memory_unlink(m);
 	Py_RETURN_NONE;
 }
 
@@ -215,6 +222,7 @@ static PyObject *memory_share(PyObject *self, PyObject *args, PyObject *kw)
 	ret = gx_mem_share(m->mem, name, access);
 	if (ret)
 		return fail_call(ret);
+	memory_pin(m);
 	Py_RETURN_NONE;
 }
 
@@ -248,6 +256,7 @@ static PyObject *memory_key(PyObject *self, PyObject *args, PyObject *kw)
 	ret = gx_mem_key(m->mem, &o, &key);
 	if (ret)
 		return fail_call(ret);
+	memory_pin(m);
 	return PyBytes_FromStringAndSize((const char *)key.bytes, sizeof(key.bytes));
 }
 
@@ -339,12 +348,14 @@ static PyObject *memory_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 	return cap;
 }
 
-static PyObject *memory_cuda(PyObject *self, void *unused)
+/* @cuda NULL: that of the host */
+static PyObject *memory_interface(PyObject *self, void *cuda)
 {
 	struct memory *m = (struct memory *)self;
 
-	if (m->device < 0) {
-		PyErr_SetString(PyExc_AttributeError, "this memory is the host's");
+	if ((m->device < 0) == !!cuda) {
+		PyErr_SetString(PyExc_AttributeError,
+				cuda ? "this memory is the host's" : "this memory is a GPU's");
 		return NULL;
 	}
 	if (memory_check(m))
@@ -394,15 +405,25 @@ static PyObject *memory_repr(PyObject *self)
 
 static PyMethodDef memory_methods[] = {
 	{"free", memory_free, METH_NOARGS,
-	 "Withdraw all keys, deregister, let the owner go. Blocks until nobody reaches it."},
-	{"share", KW(memory_share), "Share by name, before peers connect."},
-	{"key", KW(memory_key), "A key for a part of it: 64 bytes."},
+	 "free($self, /)\n--\n\n"
+	 "Withdraw all keys, and let the owner go. Blocks until no peer reaches it.\n\n"
+	 "BufferError: an array or a memoryview over this memory is still there."},
+	{"share", KW(memory_share),
+	 "share($self, /, name, access=...)\n--\n\n"
+	 "Give it a name, for all peers that connect from here on: Connection.region(name)."},
+	{"key", KW(memory_key),
+	 "key($self, /, access=..., off=0, len=0, lease=0, conn=None)\n--\n\n"
+	 "A key for a part of it: 64 bytes, for any channel; peers use it by Connection.region().\n\n"
+	 "access: gx.PUT, gx.GET or both. len 0: all from off on. lease: seconds until it ends; 0: until\n"
+	 "Context.withdraw() or free(). conn: this peer alone may use it."},
 	{"__dlpack__", KW(memory_dlpack), NULL},
 	{"__dlpack_device__", memory_dlpack_device, METH_NOARGS, NULL},
 	{NULL},
 };
-static PyGetSetDef memory_getset[] = {{"__cuda_array_interface__", memory_cuda, NULL, NULL, NULL},
-				      {NULL}};
+static PyGetSetDef memory_getset[] = {
+	{"__array_interface__", memory_interface, NULL, NULL, NULL},
+	{"__cuda_array_interface__", memory_interface, NULL, NULL, "cuda"},
+	{NULL}};
 static PyMemberDef memory_members[] = {
 	{"addr", T_ULONGLONG, offsetof(struct memory, addr), READONLY, NULL},
 	{"nbytes", T_ULONGLONG, offsetof(struct memory, len), READONLY, NULL},

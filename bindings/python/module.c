@@ -14,8 +14,14 @@ static const struct gx_name names[] = {
 	{"gx_connect_opts.link", "connect(link)"},
 	{"gx_connect_opts.peer", "connect(peer)"},
 	{"gx_connect_opts.ports", "Context(port)"},
+	{"gx_auth_make()", "gxd keygen"},
+	{"gx_gpu_open()", "register()"},
 	{"gx_listen() on", "listen() on"},
 	{"gx_listen() returned", "listen() returned"},
+	{"gx_mem_alloc()", "alloc()"},
+	{"gx_mem_key()", "Memory.key()"},
+	{"gx_mem_reg()", "register()"},
+	{"gx_mem_share()", "Memory.share()"},
 	{"gx_opts.bind_host", "bind_host"},
 	{"gx_opts.cpus", "cores"},
 	{"gx_opts.insecure", "insecure=True"},
@@ -54,6 +60,15 @@ void object_dealloc(PyObject *self)
 	((inquiry)PyType_GetSlot(t, Py_tp_clear))(self);
 	((freefunc)PyType_GetSlot(t, Py_tp_free))(self);
 	Py_DECREF(t);
+}
+
+PyObject *aio_call(const char *name, PyObject *self)
+{
+	PyObject *m = PyImport_ImportModule("gx._aio"), *o;
+
+	o = m ? PyObject_CallMethod(m, name, "O", self) : NULL;
+	Py_XDECREF(m);
+	return o;
 }
 
 static PyObject *close_all(PyObject *self, PyObject *unused)
@@ -99,10 +114,12 @@ static PyObject *host_addresses(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
 	{"close_all", close_all, METH_NOARGS, NULL},
 	{"host_address", host_address, METH_VARARGS,
-	 "The address of this host that other hosts are told. want: an address, a network "
-	 "(10.0.0.0/8) or an interface; default: GX_ADDR, else gx chooses."},
+	 "host_address($module, want=None, /)\n--\n\n"
+	 "The address of this host that other hosts are told.\n\n"
+	 "want: an address, a network (10.0.0.0/8) or an interface; None: GX_ADDR, else gx chooses."},
 	{"host_addresses", host_addresses, METH_VARARGS,
-	 "The same, without a wish all that there are, at most 8, the best first."},
+	 "host_addresses($module, want=None, /)\n--\n\n"
+	 "As host_address(); without a wish all that there are, at most 8, the best first."},
 	{NULL}};
 static struct PyModuleDef module = {
 	PyModuleDef_HEAD_INIT, "gx._gx", NULL, -1, methods, NULL, NULL, NULL, NULL};

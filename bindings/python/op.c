@@ -26,7 +26,7 @@ void op_end(struct op *o, int status)
 	if (status && !o->status)
 		o->status = status;
 	o->done = true;
-	o->ctx->nr_ended++;
+	o->ctx->nr_events++;
 	*o->prev = o->next;
 	if (o->next)
 		o->next->prev = o->prev;
@@ -130,6 +130,8 @@ int op_poll(struct context *c)
 	struct gx_comp comp;
 	int ret = 0;
 
+	if (c->armer == PyThread_get_thread_ident())
+		c->armer = 0, c->sleeper = false;
 	turn_core(c);
 	while (c->queue && gx_poll(c->queue, &comp, 1))
 		ret |= comp_take(c, &comp);
@@ -319,6 +321,19 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *regions, Py
 	return (PyObject *)o;
 }
 
+/* Index arrays of numpy and torch make ints of all at once, many times faster than one by one. */
+static PyObject *list_of_numbers(PyObject *o)
+{
+	PyObject *all, *list;
+
+	if (!PyObject_HasAttrString(o, "tolist"))
+		return PySequence_List(o);
+	all = PyObject_CallMethod(o, "tolist", NULL);
+	list = all ? PySequence_List(all) : NULL;
+	Py_XDECREF(all);
+	return list;
+}
+
 static PyObject *many_args(PyObject *self, PyObject *args, PyObject *kw, enum gx_op_kind kind)
 {
 	static char *names[] = {"blocks", "region", "offsets", "notify", NULL};
@@ -327,7 +342,7 @@ static PyObject *many_args(PyObject *self, PyObject *args, PyObject *kw, enum gx
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "OOO|O", names, &bufs, &regions, &offs, &note))
 		return NULL;
 	bufs = PySequence_List(bufs);
-	offs = bufs ? PySequence_List(offs) : NULL;
+	offs = bufs ? list_of_numbers(offs) : NULL;
 	regions =
 		offs && PySequence_Check(regions) ? PySequence_List(regions) : Py_XNewRef(regions);
 	if (bufs && offs && regions)
@@ -383,48 +398,62 @@ static PyObject *op_result(struct op *o)
 	return fail_on(o->conn, o->status, gx_strerror(o->status), o->bad);
 }
 
+/* -1: raised */
+static int op_look(struct op *o)
+{
+	return !o->done && (context_check(o->ctx) || op_poll(o->ctx)) ? -1 : 0;
+}
+
+static PyObject *op_ended(void *arg)
+{
+	struct op *o = arg;
+
+	return op_look(o) || !o->done ? NULL : op_result(o);
+}
+
 static PyObject *op_wait(PyObject *self, PyObject *args, PyObject *kw)
 {
 	static char *names[] = {"timeout", NULL};
 	struct op *o = (struct op *)self;
-	uint64_t from = gx_now();
-	double timeout = -1;
+	uint64_t for_ns = UINT64_MAX;
+	PyObject *bytes;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|d", names, &timeout))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O&", names, ns_of, &for_ns))
 		return NULL;
-	for (;;) {
-		if (!o->done && context_check(o->ctx))
-			return NULL;
-		if (!o->done && op_poll(o->ctx))
-			return NULL;
-		if (o->done)
-			return op_result(o);
-		if (timeout >= 0 && (double)(gx_now() - from) >= timeout * 1e9)
-			return fail(-ETIMEDOUT, "the operation goes on: wait() again",
-				    GX_REASON_NONE);
-		if (turn_rest(o->ctx, from))
-			return NULL;
+	bytes = turn_until(o->ctx, op_ended, o, for_ns);
+	if (!bytes && !PyErr_Occurred())
+		fail(-ETIMEDOUT, "the operation goes on: wait() again, or cancel()",
+		     GX_REASON_NONE);
+	return bytes;
+}
+
+static PyObject *op_cancel(PyObject *self, PyObject *unused)
+{
+	struct op *o = (struct op *)self;
+	struct gx_ep *ep;
+
+	if (op_look(o))
+		return NULL;
+	if (o->note_due) { /* the data are here: the note alone is left */
+		o->note_due = false;
+		o->ctx->nr_due--;
+		op_end(o, -ECANCELED);
+		Py_RETURN_TRUE;
 	}
+	ep = !o->done && o->conn->conn ? gx_conn_ep(o->conn->conn, 0) : NULL;
+	return PyBool_FromLong(ep && gx_cancel(o->ctx->queue, ep, (uint64_t)(uintptr_t)o) > 0);
 }
 
 static PyObject *op_done(PyObject *self, void *unused)
 {
 	struct op *o = (struct op *)self;
 
-	if (!o->done && context_check(o->ctx))
-		return NULL;
-	if (!o->done && op_poll(o->ctx))
-		return NULL;
-	return PyBool_FromLong(o->done);
+	return op_look(o) ? NULL : PyBool_FromLong(o->done);
 }
 
 static PyObject *op_await(PyObject *self)
 {
-	PyObject *m = PyImport_ImportModule("gx._aio"), *it;
-
-	it = m ? PyObject_CallMethod(m, "wait", "O", self) : NULL;
-	Py_XDECREF(m);
-	return it;
+	return aio_call("wait", self);
 }
 
 static int op_traverse(PyObject *self, visitproc visit, void *arg)
@@ -449,13 +478,21 @@ static int op_clear(PyObject *self)
 }
 
 static PyMethodDef op_methods[] = {
-	{"wait", KW(op_wait), "Block until it is done; the bytes moved."},
+	{"wait", KW(op_wait),
+	 "wait($self, /, timeout=None)\n--\n\n"
+	 "Block until the operation is done, and return the bytes moved, or raise why it failed.\n\n"
+	 "timeout: in seconds; gx.Timeout does not end the operation. None: without an end."},
+	{"cancel", op_cancel, METH_NOARGS,
+	 "cancel($self, /)\n--\n\n"
+	 "Ask gx to end it: wait() raises gx.Canceled, unless it is done first. Return: was it asked?\n\n"
+	 "Bytes that have left may land after that. It is done, and its memory free, when no peer reads\n"
+	 "that any more."},
 	{NULL},
 };
 static PyMemberDef op_members[] = {
 	{"_context", T_OBJECT_EX, offsetof(struct op, ctx), READONLY, NULL}, {NULL}};
-static PyGetSetDef op_getset[] = {{"done", op_done, NULL, "Has it ended, well or not?", NULL},
-				  {NULL}};
+static PyGetSetDef op_getset[] = {
+	{"done", op_done, NULL, "Has it ended, well or not? Never blocks.", NULL}, {NULL}};
 static PyType_Slot op_slots[] = {
 	{Py_tp_methods, op_methods}, {Py_tp_getset, op_getset},
 	{Py_tp_members, op_members}, {Py_tp_traverse, op_traverse},

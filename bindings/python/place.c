@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the bytes of a Python object lie: by the buffer protocol, DLPack, __cuda_array_interface__ or a
+/* Where the bytes of a Python object lie: by the buffer protocol, DLPack, what gx/_place.py reads, or a
  * tuple (pointer, bytes, device). Neither numpy nor torch is imported. */
 #include "gxpy.h"
 
@@ -41,26 +41,35 @@ int u32_of(PyObject *o, void *out)
 	return 1;
 }
 
-static int refuse_objects(void)
+int ns_of(PyObject *o, void *out)
 {
-	PyErr_SetString(PyExc_BufferError, "gx moves bytes, and these are references to objects "
-					   "of this process: pickle them");
+	double s = o == Py_None ? 0 : PyFloat_AsDouble(o);
+
+	if (!PyErr_Occurred() && s != s)
+		PyErr_SetString(PyExc_ValueError, "a time is in seconds, or None: without an end");
+	if (PyErr_Occurred())
+		return 0;
+	s = s < 0 ? 0 : s;
+	*(uint64_t *)out = o == Py_None || s > 1e9 ? UINT64_MAX : (uint64_t)(s * 1e9);
+	return 1;
+}
+
+static int refuse(const char *why)
+{
+	PyErr_SetString(PyExc_BufferError, why);
 	return -1;
 }
 
-static int refuse_strides(int ndim, const int64_t *strides, const char *unit)
+static int refuse_objects(void)
 {
-	char text[160] = "";
-	size_t n = 0;
+	return refuse("gx moves bytes, and these are references to objects of this process: "
+		      "pickle them");
+}
 
-	for (int i = 0; i < ndim && n < sizeof(text) - 24; i++)
-		n += (size_t)PyOS_snprintf(text + n, sizeof(text) - n, "%s%lld", i ? ", " : "",
-					   (long long)strides[i]);
-	PyErr_Format(PyExc_BufferError,
-		     "gx moves contiguous memory; this has strides (%s) in %s: make a "
-		     "contiguous copy, or use put_many() with its rows",
-		     text, unit);
-	return -1;
+static int refuse_strides(void)
+{
+	return refuse("gx moves contiguous memory, and this has gaps or another order: make a "
+		      "contiguous copy, or use put_many() with its rows");
 }
 
 static int place_tensor(const struct dl_tensor *t, struct place *p)
@@ -78,14 +87,12 @@ static int place_tensor(const struct dl_tensor *t, struct place *p)
 		return refuse_objects();
 	for (int i = t->ndim; i-- > 0;) {
 		if (t->strides && t->shape[i] > 1 && t->strides[i] != (int64_t)n)
-			return refuse_strides(t->ndim, t->strides, "elements");
+			return refuse_strides();
 		bad |= t->shape[i] < 0 || __builtin_mul_overflow(n, (uint64_t)t->shape[i], &n);
 	}
 	bad |= __builtin_mul_overflow(n, (uint64_t)t->lanes * t->bits, &n);
-	if (bad || (t->device_type == DL_CUDA && t->device_id < 0)) {
-		PyErr_SetString(PyExc_BufferError, "this DLPack tensor has no size, or no device");
-		return -1;
-	}
+	if (bad || (t->device_type == DL_CUDA && t->device_id < 0))
+		return refuse("this DLPack tensor has no size, or no device");
 	p->addr = (uint64_t)(uintptr_t)t->data + t->byte_offset;
 	p->len = n / 8;
 	p->device = t->device_type == DL_CUDA ? t->device_id : -1;
@@ -115,21 +122,21 @@ static PyObject *dlpack_ask(PyObject *obj, int type)
 	return cap;
 }
 
-/* The capsule stays with the place; its destructor gives the tensor back. */
+/* The capsule stays with the place; its destructor gives the tensor back. 1: there is none, and raised. */
 static int place_dlpack(PyObject *obj, struct place *p)
 {
 	PyObject *where = PyObject_CallMethod(obj, "__dlpack_device__", NULL), *cap;
 	int type, id, ret;
 
 	if (!where)
-		return -1;
+		return 1;
 	ret = PyArg_ParseTuple(where, "ii", &type, &id);
 	Py_DECREF(where);
 	if (!ret)
 		return -1;
 	cap = dlpack_ask(obj, type);
 	if (!cap)
-		return -1;
+		return 1;
 	p->owner = cap;
 	if (PyCapsule_IsValid(cap, "dltensor_versioned")) {
 		struct dl_versioned *v = PyCapsule_GetPointer(cap, "dltensor_versioned");
@@ -144,8 +151,7 @@ static int place_dlpack(PyObject *obj, struct place *p)
 	}
 	if (PyCapsule_IsValid(cap, "dltensor"))
 		return place_tensor(PyCapsule_GetPointer(cap, "dltensor"), p);
-	PyErr_SetString(PyExc_BufferError, "__dlpack__ gave no capsule of a tensor");
-	return -1;
+	return refuse("__dlpack__ gave no capsule of a tensor");
 }
 
 /* In the notation of struct and PEP 3118, where names of fields stand between colons. */
@@ -164,17 +170,12 @@ static bool has_objects(const char *format)
 static int place_view(PyObject *obj, struct place *p)
 {
 	if (PyObject_GetBuffer(obj, &p->view, PyBUF_FULL_RO))
-		return -1;
+		return 1;
 	p->viewed = true;
 	if (has_objects(p->view.format))
 		return refuse_objects();
-	if (!PyBuffer_IsContiguous(&p->view, 'C')) {
-		int64_t strides[32];
-
-		for (int i = 0; i < p->view.ndim && i < 32; i++)
-			strides[i] = p->view.strides ? p->view.strides[i] : 0;
-		return refuse_strides(p->view.ndim < 32 ? p->view.ndim : 32, strides, "bytes");
-	}
+	if (!PyBuffer_IsContiguous(&p->view, 'C'))
+		return refuse_strides();
 	p->addr = (uint64_t)(uintptr_t)p->view.buf;
 	p->len = (uint64_t)p->view.len;
 	p->readonly = p->view.readonly;
@@ -193,50 +194,49 @@ static int place_tuple(PyObject *obj, struct place *p)
 	return -1;
 }
 
-static int place_cuda(PyObject *obj, struct place *p)
+/* By gx/_place.py. The error that is raised, if any, holds where it has nothing. */
+static int place_other(PyObject *obj, struct place *p)
 {
-	PyObject *m = PyImport_ImportModule("gx._cuda"), *t;
-	int readonly = 0, ret;
+	PyObject *type, *error, *trace, *m, *t;
+	int readonly = 0, ret = -1;
 
-	if (!m)
-		return -1;
-	t = PyObject_CallMethod(m, "place", "O", obj);
-	Py_DECREF(m);
-	if (!t)
-		return -1;
-	ret = PyArg_ParseTuple(t, "O&O&ip", u64_of, &p->addr, u64_of, &p->len, &p->device,
-			       &readonly);
-	Py_DECREF(t);
-	if (!ret)
-		return -1;
-	p->readonly = readonly;
-	Py_IncRef((PyObject *)obj);
-	p->owner = obj;
-	return 0;
+	PyErr_Fetch(&type, &error, &trace);
+	m = PyImport_ImportModule("gx._place");
+	t = m ? PyObject_CallMethod(m, "place", "O", obj) : NULL;
+	Py_XDECREF(m);
+	if (t == Py_None && type) {
+		PyErr_Restore(type, error, trace);
+		type = error = trace = NULL;
+	} else if (t == Py_None) {
+		PyErr_SetString(PyExc_TypeError,
+				"memory is an object with the buffer protocol, DLPack or an array "
+				"interface, or a tuple (pointer, bytes, device)");
+	} else if (t && PyArg_ParseTuple(t, "O&O&ip", u64_of, &p->addr, u64_of, &p->len, &p->device,
+					 &readonly)) {
+		p->readonly = readonly;
+		p->owner = Py_NewRef(obj);
+		ret = 0;
+	}
+	Py_XDECREF(t);
+	Py_XDECREF(type);
+	Py_XDECREF(error);
+	Py_XDECREF(trace);
+	return ret;
 }
 
 static int place_any(PyObject *obj, struct place *p)
 {
-	bool cuda;
+	int ret = 1;
 
 	if (PyTuple_Check(obj))
 		return place_tuple(obj, p);
 	if (PyObject_CheckBuffer(obj))
-		return place_view(obj, p);
-	cuda = PyObject_HasAttrString(obj, "__cuda_array_interface__");
-	if (PyObject_HasAttrString(obj, "__dlpack_device__")) {
-		/* torch gives capsules of tensors of its current GPU alone. */
-		if (!place_dlpack(obj, p) || !cuda || !PyErr_ExceptionMatches(PyExc_BufferError))
-			return PyErr_Occurred() ? -1 : 0;
-		PyErr_Clear();
-		place_close(p);
-	}
-	if (cuda)
-		return place_cuda(obj, p);
-	PyErr_SetString(PyExc_TypeError,
-			"memory is an object with the buffer protocol, DLPack or "
-			"__cuda_array_interface__, or a tuple (pointer, bytes, device)");
-	return -1;
+		ret = place_view(obj, p);
+	else if (PyObject_HasAttrString(obj, "__dlpack_device__"))
+		ret = place_dlpack(obj, p);
+	if (ret > 0 && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_Exception)))
+		ret = place_other(obj, p);
+	return ret ? -1 : 0;
 }
 
 int place_open(PyObject *obj, struct place *p)

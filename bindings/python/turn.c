@@ -123,7 +123,7 @@ bool turn_core(struct context *c)
 /* One thread at a time sleeps on the queue's descriptor, which a second one would disarm. */
 int turn_arm(struct context *c)
 {
-	int ret = c->sleeper || gx_queue_fd(c->queue) < 0 ? -1 : gx_queue_arm(c->queue);
+	int ret = c->sleeper || c->fd < 0 ? -1 : gx_queue_arm(c->queue);
 
 	if (!ret)
 		c->sleeper = true;
@@ -133,7 +133,7 @@ int turn_arm(struct context *c)
 /* Return: it slept, or something has come. */
 static bool queue_sleep(struct context *c)
 {
-	struct pollfd p = {.fd = gx_queue_fd(c->queue), .events = POLLIN};
+	struct pollfd p = {.fd = c->fd, .events = POLLIN};
 	int ret = turn_arm(c);
 
 	if (ret)
@@ -164,4 +164,16 @@ int turn_rest(struct context *c, uint64_t from_ns)
 	}
 	c->busy--;
 	return PyErr_CheckSignals();
+}
+
+PyObject *turn_until(struct context *c, PyObject *(*look)(void *arg), void *arg, uint64_t for_ns)
+{
+	uint64_t from = gx_now();
+
+	for (;;) {
+		PyObject *o = look(arg);
+
+		if (o || PyErr_Occurred() || gx_now() - from >= for_ns || turn_rest(c, from))
+			return o;
+	}
 }

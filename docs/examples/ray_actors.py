@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ray: what one actor returns goes to another by gx. For torch: gx.ray.register(torch.Tensor)."""
+from typing import Any
+
 import numpy
 import ray
 
@@ -11,13 +13,13 @@ gx.ray.register(numpy.ndarray)  # before classes that name it
 @ray.remote
 class Trainer:
     @ray.method(tensor_transport="gx")
-    def weights(self, step):
+    def weights(self, step: int) -> dict[str, Any]:
         return {"step": step, "layers": [numpy.full((256, 1024), step + i, numpy.float32) for i in range(8)]}
 
 
 @ray.remote(enable_tensor_transport=True)
 class Sampler:
-    def take(self, weights):
+    def take(self, weights: dict[str, Any]) -> tuple[int, float]:
         return weights["step"], float(sum(layer.mean() for layer in weights["layers"]))
 
 

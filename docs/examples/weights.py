@@ -12,13 +12,14 @@ import multiprocessing
 import os
 import statistics
 import time
+from typing import Any
 
 import gx
 
 HIDDEN, INNER, KV, LAYERS, WORDS = 1536, 8960, 256, 28, 151936  # of a model of 1.5 billion parameters, in 338 tensors
 
 
-def sizes(scale):
+def sizes(scale: int) -> list[int]:
     """Bytes of the tensors, in bfloat16."""
     h, inner, kv, words = (n // scale for n in (HIDDEN, INNER, KV, WORDS))
     layer = [h * h, h, kv * h, kv, kv * h, kv, h * h, inner * h, inner * h, inner * h, h, h]
@@ -28,7 +29,7 @@ def sizes(scale):
 class Tensors:
     """A state dict: of torch on a GPU, or of plain memory."""
 
-    def __init__(self, args, last):
+    def __init__(self, args: argparse.Namespace, last: bool) -> None:
         self.torch = __import__("torch") if args.device == "cuda" else None
         if self.torch:
             self.gpu = self.torch.device("cuda", self.torch.cuda.device_count() - 1 if last else 0)
@@ -38,7 +39,7 @@ class Tensors:
             self.all = [bytearray(b) for b in sizes(args.scale)]
         self.bytes = sum(sizes(args.scale))
 
-    def train(self, version):
+    def train(self, version: int) -> None:
         """A step of the optimizer, as it were: each byte is the version."""
         for tensor in self.all:
             if self.torch:
@@ -48,12 +49,12 @@ class Tensors:
         if self.torch:
             self.torch.cuda.synchronize(self.gpu)  # gx reads what the streams have written
 
-    def are(self, version):
+    def are(self, version: int) -> bool:
         """The work of the inference process: it reads all of them."""
         return all(bool((t == version).all()) if self.torch else t.count(version) == len(t) for t in self.all)
 
 
-def read(args, pipe=None):
+def read(args: argparse.Namespace, pipe: Any = None) -> None:
     with gx.Context(args.cores) as g:
         sets = [Tensors(args, last=True), Tensors(args, last=True)]
         memories = [g.register(tensor) for one in sets for tensor in one.all]
@@ -65,7 +66,7 @@ def read(args, pipe=None):
         pipe.send(address) if pipe else print(f"weights.py train {address}", flush=True)
         peer, version, reads = g.accept(120), 0, 0
         while version < args.versions:
-            if notes := g.notifications():
+            if notes := g.notifications(0 if version else 120):
                 version = notes[-1][1][0]
                 peer.notify(bytes([version]))  # from here on nobody reads the other set
             if version:
@@ -74,7 +75,7 @@ def read(args, pipe=None):
         print(f"read: {reads} times all of {len(sets[0].all)} tensors, none was a mix; link {peer.info()['link']}", flush=True)
 
 
-def train(args, address):
+def train(args: argparse.Namespace, address: str) -> None:
     with gx.Context(args.cores) as g, g.connect(address) as peer:
         mine, took = Tensors(args, last=False), []
         memories = [g.register(tensor) for tensor in mine.all]
@@ -84,19 +85,18 @@ def train(args, address):
         sets = [regions[:len(memories)], regions[len(memories):]]
         for version in range(1, args.versions + 1):
             mine.train(version)
-            while version > 1 and not g.notifications():  # that the reader has gone over to the last one
-                time.sleep(0)
+            if version > 1 and not g.notifications(120):  # that the reader has gone over to the last one
+                raise SystemExit("the reader says nothing")
             begin = time.perf_counter()
             peer.put_many(mine.all, sets[version % 2], [0] * len(memories), notify=bytes([version])).wait(120)
             took.append(time.perf_counter() - begin)
-        while not g.notifications():
-            time.sleep(0)
+        g.notifications(120)
         middle = statistics.median(took)
         print(f"train: {mine.bytes / 1e9:.2f} GB in {len(memories)} tensors, median of {len(took)}: {middle * 1e3:.1f} ms, "
               f"{mine.bytes / middle / 1e9:.1f} GB/s", flush=True)
 
 
-def main():
+def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("role", nargs="?", choices=("both", "read", "train"), default="both")
     p.add_argument("address", nargs="?", help="of the reader, as it prints it")

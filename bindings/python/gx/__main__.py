@@ -6,14 +6,15 @@ import time
 import gx
 
 
-def info():
+def info() -> int:
     print(f"gx {gx.__version__}")
     with gx.Context() as g:
         print(g.describe(), end="")
     print(f"NCCL plugin: {gx.nccl_plugin()}")
+    return 0
 
 
-def demo():
+def demo() -> int:
     blocks, size = 256, 4096
     with gx.Context() as one, gx.Context() as two:
         pages = one.alloc(blocks * size)
@@ -30,7 +31,7 @@ def demo():
         return 0 if bytes(pages) == data else 3
 
 
-def main():
+def main() -> int:
     what = sys.argv[1:] or ["info"]
     if what == ["nccl"]:
         print(gx.nccl_plugin() or "libnccl-net-gx.so is not in this package")

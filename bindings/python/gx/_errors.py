@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of gx: OSErrors with .errno, .strerror and .reason (the name of a gx_reason)."""
+from __future__ import annotations
+
 import errno
 
 
 class Error(OSError):
-    reason = "none"
+    """Of gx: an OSError."""
+    reason: str = "none"
 
 
 class Timeout(Error, TimeoutError):
@@ -55,7 +58,7 @@ CLASSES = {
 }
 
 
-def make(number, text, reason):
+def make(number: int, text: str, reason: str) -> Error:
     error = CLASSES.get(number, Error)(number, text)
     error.reason = reason
     return error

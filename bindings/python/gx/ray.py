@@ -129,7 +129,7 @@ class GxTransport(TensorTransportManager):
 
     def wait_fetch_complete(self, fetch_request, timeout=-1):
         if fetch_request.op:
-            fetch_request.op.wait(timeout)
+            fetch_request.op.wait(None if timeout < 0 else timeout)
         return fetch_request.tensors
 
     def recv_multiple_tensors(self, obj_id, tensor_transport_metadata, communicator_metadata, target_buffers=None):
@@ -156,6 +156,6 @@ class GxTransport(TensorTransportManager):
         self._aborted.add(obj_id)
 
 
-def register(data_type):
+def register(data_type: type) -> None:
     """Make the transport "gx" known to Ray, for tensors of the host of one type: torch.Tensor, numpy.ndarray."""
     register_tensor_transport("gx", ["cpu"], GxTransport, data_type)
