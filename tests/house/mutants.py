@@ -1610,16 +1610,53 @@ MUTANTS = {
     "NT13": ("a queue sleeps though notes are there",
              [("dataplane/submit/comps.c", "(q->notify && lane_has_notes(q->lane[i]))", "false")],
              ["note sink_holds_ep"]),
+    "PY1": ("registered memory of Python ends with the last reference to it",
+            [("bindings/python/memory.c", "\telse if (obj)\n\t\tmemory_pin(m);\n", "")],
+            ["python Pair.test_cycle"]),
+    "PY2": ("memory of alloc() ends though a peer has its key",
+            [("bindings/python/memory.c", "\tmemory_pin(m);\n\treturn PyBytes_FromStringAndSize(", "\treturn PyBytes_FromStringAndSize(")],
+            ["python Pair.test_key_lives"]),
+    "PY3": ("a connection that came does not wake who sleeps",
+            [("bindings/python/context.c", "\teventfd_write(down ? c->lost_fd : c->came_fd, 1);", "\tif (down)\n\t\teventfd_write(c->lost_fd, 1);")],
+            ["python Pair.test_fileno Pair.test_await_all"]),
+    "PY4": ("a loop sleeps though something has come since it looked",
+            [("bindings/python/gx/__init__.py", "self._arm(count, True) if self._seen.get(thread) == count else 1", "self._arm(count, True)")],
+            ["python Pair.test_fileno"]),
+    "PY5": ("cancel() forgets what is under way",
+            [("bindings/python/op.c", "return PyBool_FromLong(ep && gx_cancel(", "return PyBool_FromLong(false && ep && gx_cancel(")],
+            ["python Pair.test_cancel"]),
+    "PY6": ("a time that has passed is one without an end",
+            [("bindings/python/place.c", "\ts = s < 0 ? 0 : s;\n\t*(uint64_t *)out = o == Py_None || s > 1e9 ?", "\t*(uint64_t *)out = o == Py_None || s < 0 || s > 1e9 ?")],
+            ["python Pair.test_numbers"]),
+    "PY7": ("close() hides the error of the body",
+            [("bindings/python/gx/__init__.py", "            if not error:\n                raise\n", "            raise\n")],
+            ["python Pair.test_body_is_told"]),
+    "PY8": ("an array of objects goes out where it has no buffer",
+            [("bindings/python/gx/_place.py", 'str([face["typestr"], face.get("descr")])', 'str(face.get("descr"))')],
+            ["python Pair.test_array_interface"]),
+    "PY9": ("a tensor with gaps goes out as it lies",
+            [("bindings/python/gx/_place.py", "    if not t.is_contiguous():\n        raise BufferError(GAPS)\n", "")],
+            ["python Pair.test_tensor_of_torch"]),
+    "PY10": ("a task that is given up keeps the connection that came for it",
+             [("bindings/python/gx/__init__.py", "peer=peer), Connection.close)", "peer=peer))")],
+             ["python Pair.test_aconnect_cancelled"]),
+    "PY11": ("tasks hear nothing of a context that another one has closed",
+             [("bindings/python/gx/_aio.py", "if self.context._closed or ready()]:", "if ready()]:")],
+             ["python Pair.test_await_all"]),
+    "PY12": ("numbers of an index array are taken one by one",
+             [("bindings/python/op.c", "\tif (!PyObject_HasAttrString(o, \"tolist\"))\n\t\treturn", "\treturn")],
+             ["python Pair.test_index_arrays"]),
 }
 
 
-# CMocka's word, also where cleaning up crashes afterwards, and that of the NCCL harness.
-ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:|^seed \d+: step \d+, ", re.M)
+# CMocka's word, also where cleaning up crashes afterwards, and those of the NCCL harness and of Python's.
+ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:|^seed \d+: step \d+, |^(?:FAIL|ERROR): test_", re.M)
 
 
 def failed_in(text):
     """The first test that failed, else the last that began."""
-    failed = re.findall(r"(?:FAILED|ERROR) +\] (\w+)$", text, re.M)
+    failed = re.findall(r"(?:FAILED|ERROR) +\] (\w+)$|^(?:FAIL|ERROR): (\w+)", text, re.M)
+    failed = ["".join(names) for names in failed]
     begun = re.findall(r"RUN +\] (\w+)", text)
     return failed[0] if failed else begun[-1] if begun else ""
 
@@ -1672,6 +1709,8 @@ class Tree:
         """Return: what was seen, and how: assertion, time-out, nothing."""
         program, *args = test.split()
         command = [os.path.join(self.build, path_of(program)), *args]
+        if program == "python":
+            command = [sys.executable, os.path.join(self.top, "tests/python/test_python.py"), self.build, self.top, *args]
         env = {**os.environ, **(self.fake_gpu if "cuda" in args else {})}
         try:
             ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=self.build, env=env)
@@ -1680,7 +1719,7 @@ class Tree:
             return (failed_in(text) or test, "assertion") if ASSERTED.search(text) else (test, "time-out")
         text = ran.stdout + ran.stderr
         if ran.returncode == 0:
-            if not re.search(r"PASSED  \] [1-9]|\"failed\": 0,", text):
+            if not re.search(r"PASSED  \] [1-9]|\"failed\": 0,|^Ran [1-9].*\n\nOK", text, re.M):
                 return test, "no such test"
             return "", "nothing"
         if ASSERTED.search(text):
@@ -1697,7 +1736,8 @@ def path_of(program):
 
 def targets_of(tests):
     fake = {"tests/libcuda.so.1" for t in tests if "cuda" in t.split()}
-    return sorted(fake | {path_of(t.split()[0]) for t in tests})
+    python = {"bindings/python/_gx.abi3.so", "tools/gxd"} if any(t.startswith("python ") for t in tests) else set()
+    return sorted(fake | python | {path_of(t.split()[0]) for t in tests if not t.startswith("python ")})
 
 
 def main():

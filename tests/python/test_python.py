@@ -464,7 +464,7 @@ class Pair(Bounded):
             self.assertEqual((far._wakers, near._wakers), ({}, {}))
 
         ticks = []
-        asyncio.run(run())
+        asyncio.run(asyncio.wait_for(run(), 60))
         self.assertGreater(len(ticks), 10)
 
     def test_aconnect_cancelled(self):
@@ -816,6 +816,9 @@ class Pair(Bounded):
             for bad in (float("nan"), "1", b"1"):
                 with self.assertRaises((ValueError, TypeError), msg=f"{call} {bad}"):
                     call(bad)
+        late = threading.Timer(30, self.near.close)
+        late.start()
+        self.addCleanup(late.cancel)
         for past in (0, -1, -0.5, -float("inf")):  # what is left of a time that has passed
             with self.assertRaises(gx.Timeout):
                 self.near.accept(past)
@@ -963,9 +966,8 @@ class Pair(Bounded):
     def test_array_interface(self):
         """Of the host: types that have no buffer, as bfloat16; what it refuses."""
         class Array:
-            def __init__(self, typestr="<V2", shape=(16, 16), strides=None, readonly=False, descr=None):
-                self.__array_interface__ = {"typestr": typestr, "shape": shape, "strides": strides, "data": (addr, readonly), "version": 3,
-                                            "descr": descr or [("", typestr)]}
+            def __init__(self, typestr="<V2", shape=(16, 16), strides=None, readonly=False, **more):
+                self.__array_interface__ = {"typestr": typestr, "shape": shape, "strides": strides, "data": (addr, readonly), "version": 3, **more}
 
         data = bytearray(os.urandom(4096))
         addr = ctypes.addressof(ctypes.c_char.from_buffer(data))

@@ -20,9 +20,9 @@ def _tensor(t: Any) -> tuple[int, int, int, bool]:
 
 
 def _array(face: dict[str, Any], device: int) -> tuple[int, int, int, bool]:
-    kind, size = re.findall(r"^.(\w)(\d*)", face["typestr"])[0]
-    if kind == "O" or re.search(r"'\|O\d*'", str(face.get("descr"))):
+    if re.search(r"'\|O\d*'", str([face["typestr"], face.get("descr")])):
         raise BufferError("gx moves bytes, and these are references to objects of this process: pickle them")
+    kind, size = re.findall(r"^.(\w)(\d*)", face["typestr"])[0]
     want: list[int] = []
     n = int(size) * (4 if kind == "U" else 1)
     for dim in reversed(face["shape"]):
