@@ -8,6 +8,9 @@
 
 /* What the fields of the API are in Python. */
 static const struct gx_name names[] = {
+	{"with .access", "with access"},
+	{"GX_ACCESS_GET", "gx.GET"},
+	{"GX_ACCESS_PUT", "gx.PUT"},
 	{"gx_auth_opts.key_file", "key_file"},
 	{"gx_auth_opts.key_files", "key_file"},
 	{"gx_auth_opts.name", "Context(name)"},
@@ -22,11 +25,13 @@ static const struct gx_name names[] = {
 	{"gx_mem_key()", "Memory.key()"},
 	{"gx_mem_reg()", "register()"},
 	{"gx_mem_share()", "Memory.share()"},
+	{"gx_opts.auth", "key_file"},
 	{"gx_opts.bind_host", "bind_host"},
 	{"gx_opts.cpus", "cores"},
 	{"gx_opts.insecure", "insecure=True"},
 	{"gx_opts.nr_cores", "cores"},
 	{"gx_opts.ports", "port"},
+	{"gx_opts.verbs names no device", "Context() takes no device"},
 	{NULL, NULL},
 };
 

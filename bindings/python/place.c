@@ -208,9 +208,10 @@ static int place_other(PyObject *obj, struct place *p)
 		PyErr_Restore(type, error, trace);
 		type = error = trace = NULL;
 	} else if (t == Py_None) {
-		PyErr_SetString(PyExc_TypeError,
-				"memory is an object with the buffer protocol, DLPack or an array "
-				"interface, or a tuple (pointer, bytes, device)");
+		PyErr_Format(PyExc_TypeError,
+			     "memory is an object with the buffer protocol, DLPack or an array "
+			     "interface, or a tuple (pointer, bytes, device), not %R",
+			     Py_TYPE(obj));
 	} else if (t && PyArg_ParseTuple(t, "O&O&ip", u64_of, &p->addr, u64_of, &p->len, &p->device,
 					 &readonly)) {
 		p->readonly = readonly;

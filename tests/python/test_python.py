@@ -1364,6 +1364,19 @@ class Program(Bounded):
         self.assertIn("name one of the server's in key_file, or set insecure=True at both ends", p.stderr)
         self.assertIn("this end has no keys (key_file); set insecure=True to serve others", p.stderr)
         self.assertNotIn("gx_", p.stderr.replace("_gx.", ""))
+        p = self.run_python("-c", "import gx\n"
+                            "g = gx.Context([])\n"
+                            "h, m, at = gx.Context([]), g.alloc(64), f'127.0.0.1:{g.listen(\"127.0.0.1:0\")}'\n"
+                            "for call in (lambda: m.key(0), lambda: m.key(8), lambda: h.connect('127.0.0.1:0'), lambda: h.connect(at, link='verbs'),\n"
+                            "             lambda: gx.Context(name='x'), lambda: gx.Context(insecure=True, key_file='/dev/null'), lambda: h.withdraw(bytes(64)),\n"
+                            "             lambda: h.connect(at, peer='x'), lambda: gx.Context(key_file='/nowhere')):\n"
+                            "    try:\n"
+                            "        call()\n"
+                            "    except gx.Error as e:\n"
+                            "        print(e)\n")
+        self.assertEqual((len(p.stdout.splitlines()), p.stderr), (9, ""))
+        self.assertIn("a key with access 0: take gx.PUT, gx.GET, or both", p.stdout)
+        self.assertNotRegex(p.stdout, "gx_|GX_| \\.[a-z]")
 
     def test_calls_are_told(self):
         """help() of each call has its arguments, which are those of the stubs, and says what it is for."""
