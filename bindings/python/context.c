@@ -564,7 +564,7 @@ static PyObject *accept_look(void *arg)
 {
 	struct context *c = arg;
 
-	if (context_check(c) || op_poll(c) || context_check(c) || context_words(c, true))
+	if (context_check(c) || op_poll(c) || context_words(c, true))
 		return NULL;
 	return PyList_Size(c->came) ? list_first(c->came) : NULL;
 }

@@ -123,7 +123,7 @@ bool turn_core(struct context *c)
 /* One thread at a time sleeps on the queue's descriptor, which a second one would disarm. */
 int turn_arm(struct context *c)
 {
-	int ret = c->sleeper || c->fd < 0 ? -1 : gx_queue_arm(c->queue);
+	int ret = c->sleeper || !c->queue || c->fd < 0 ? -1 : gx_queue_arm(c->queue);
 
 	if (!ret)
 		c->sleeper = true;

@@ -90,7 +90,8 @@ class Context(_gx.Context):
 
     def fileno(self) -> int:
         """A descriptor for select, poll and epoll: readable once something has come since arm()."""
-        if self.connections is None or self._fd < 0:  # the former says that it is closed
+        if self._closed or self._fd < 0:
+            self.connections  # says that it is closed
             raise Error(errno.EOPNOTSUPP, "this kernel has no membarrier(), so nothing to sleep on: call notifications(timeout)")
         return self._fd
 
