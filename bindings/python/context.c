@@ -109,15 +109,12 @@ static int word_take(struct context *c, struct word *w)
 static int context_words(struct context *c, bool tell)
 {
 	struct word *w, *next;
-	eventfd_t n;
 	int ret = 0;
 
 	pthread_mutex_lock(&c->lock);
 	w = c->words;
 	c->words = NULL;
 	c->words_end = &c->words;
-	if (w)
-		eventfd_read(c->came_fd, &n);
 	pthread_mutex_unlock(&c->lock);
 	for (; w; w = next) {
 		next = w->next;

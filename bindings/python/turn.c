@@ -120,11 +120,21 @@ bool turn_core(struct context *c)
 	return worked;
 }
 
-/* One thread at a time sleeps on the queue's descriptor, which a second one would disarm. */
+/* One thread at a time sleeps on the descriptor, which a second one would disarm. What came before this
+ * makes it readable no more; what comes later does, also where others take it. */
 int turn_arm(struct context *c)
 {
-	int ret = c->sleeper || !c->queue || c->fd < 0 ? -1 : gx_queue_arm(c->queue);
+	bool words;
+	eventfd_t n;
+	int ret;
 
+	if (c->sleeper || !c->queue || c->fd < 0)
+		return -1;
+	pthread_mutex_lock(&c->lock);
+	eventfd_read(c->came_fd, &n);
+	words = c->words;
+	pthread_mutex_unlock(&c->lock);
+	ret = words ? 1 : gx_queue_arm(c->queue);
 	if (!ret)
 		c->sleeper = true;
 	return ret;

@@ -422,6 +422,47 @@ class Pair(Bounded):
         t.join()
         self.assertEqual([text for _, text in done[0]], [b"word"])
 
+    def test_taken_by_others(self):
+        """A connection that comes while a loop sleeps, and that another thread takes note of first, wakes it."""
+        def comes():
+            conns.append(self.near.connect(f"127.0.0.1:{port}"))
+            while not self.far._came:
+                self.far.notifications()
+
+        async def run():
+            task = asyncio.ensure_future(self.far.aaccept())
+            await asyncio.sleep(0.05)
+            comes()
+            return await asyncio.wait_for(task, 60)
+
+        port, conns = self.far.listen("127.0.0.1:0"), []
+        self.far.accept(30)
+        self.assertIn(asyncio.run(run()), self.far.connections)
+        while not self.far.arm():
+            pass
+        t = threading.Thread(target=comes)
+        t.start()
+        t.join()
+        self.assertTrue(select.select([self.far], [], [], 60)[0])
+        self.assertIn(self.far.accept(0), self.far.connections)
+
+    def test_await_without_descriptor(self):
+        """As on a kernel without membarrier()."""
+        class Without(gx.Context):
+            _fd = -1
+
+        async def run():
+            async with Without(self.cores) as far, Without(self.cores) as near:
+                accept = asyncio.ensure_future(far.aaccept())
+                conn = await near.aconnect(f"127.0.0.1:{far.listen('127.0.0.1:0')}")
+                peer, pages = await accept, far.alloc(64)
+                await conn.put(b"x" * 64, conn.region(pages.key()), notify=b"note")
+                self.assertEqual(await far.anotifications(), [(peer, b"note")])
+                with self.assertRaisesRegex(gx.Error, "membarrier"):
+                    far.fileno()
+
+        asyncio.run(asyncio.wait_for(run(), 60))
+
     def test_await_all(self):
         """connect, accept, notifications, withdraw and close, each awaited, beside a clock that ticks."""
         async def clock():

@@ -24,8 +24,6 @@ class Waker:
         self.fd = os.dup(context._fd) if context._fd >= 0 else -1  # the context may close its own at any time
         self.armed, self.seen = False, -1
         self.later: asyncio.TimerHandle | None = None
-        if self.fd >= 0:
-            loop.add_reader(self.fd, self.run)
 
     def look(self) -> None:
         """Tasks go on for which something has come."""
@@ -51,8 +49,12 @@ class Waker:
                 return
             arm = self.context._arm(self.seen, False) if self.fd >= 0 else -1
         self.armed = arm == 0
-        if not self.armed:
-            self.later = self.loop.call_later(PAUSE_S, self.run)
+        if self.armed:
+            self.loop.add_reader(self.fd, self.run)
+            return
+        self.later = self.loop.call_later(PAUSE_S, self.run)
+        if self.fd >= 0:  # a wake of another sleeper would wake this loop again and again
+            self.loop.remove_reader(self.fd)
 
     def disarm(self) -> None:
         if self.armed:
