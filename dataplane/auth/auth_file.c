@@ -255,6 +255,14 @@ size_t auth_key_text(const struct gx_auth_key *key, char buf[AUTH_FILE_MAX_B])
 
 /* ---- Reading ---- */
 
+/* Kubernetes shows a Secret as links into a folder that it swaps: no chmod changes a mode there. */
+static bool is_secret_volume(const char *path)
+{
+	char to[8];
+
+	return readlink(path, to, sizeof(to)) >= 7 && !strncmp(to, "..data/", 7);
+}
+
 /* May others read or write it? Root may have chosen a group that reads. */
 static int mode_check(const struct stat *st, const char *path)
 {
@@ -273,10 +281,13 @@ static int mode_check(const struct stat *st, const char *path)
 			"(%u), or of root",
 			path, st->st_uid, geteuid());
 	if (st->st_mode & others)
-		return gx_fail(-EACCES,
-			       "key file %s has mode %04o, so others may read or change it: chmod "
-			       "600 it, and if it was open to others, make a new key",
-			       path, st->st_mode & 07777);
+		return gx_fail(
+			-EACCES,
+			"key file %s has mode %04o, so others may read or change it: %s, and "
+			"if it was open to others, make a new key",
+			path, st->st_mode & 07777,
+			is_secret_volume(path) ? "give the Secret's volume defaultMode: 0440"
+					       : "chmod 600 it");
 	return 0;
 }
 
@@ -361,6 +372,12 @@ static int file_open(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
+	if (fd < 0 && errno == EACCES && is_secret_volume(path))
+		return gx_fail(
+			-EACCES,
+			"key file %s: user %u may not read it: give the pod a "
+			"securityContext with fsGroup, and the Secret's volume defaultMode: 0440",
+			path, geteuid());
 	if (fd < 0)
 		return gx_fail(-errno, "key file %s: %s%s", path, strerror(errno),
 			       errno == ENOENT ? ": gx_auth_make() makes one" : "");

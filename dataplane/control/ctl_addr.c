@@ -180,6 +180,11 @@ static int addr_lookup(const char *host, const char *port, bool passive, uint64_
 			"%.160s was not resolved in time: does its name server answer? Give its "
 			"numeric address, or more time",
 			host);
+	if (err && if_nametoindex(host))
+		return gx_fail(
+			-EINVAL,
+			"%.200s is an interface of this host: give an address (ip addr show %.15s)",
+			host, host);
 	return err ? gx_fail(-EINVAL, "%.200s cannot be resolved: %s; give its numeric address",
 			     host, gai_strerror(err))
 		   : 0;
@@ -191,6 +196,23 @@ static bool addr_is_in(const struct ctl_addr *a, const struct ctl_addr out[], un
 		if (out[n].len == a->len && !memcmp(&out[n].sa, &a->sa, a->len))
 			return true;
 	return false;
+}
+
+/* Of which network of this host is a link-local address? Only a zone says so. */
+static int addr_zone_check(const struct addrinfo *list, const char *host)
+{
+	for (; list; list = list->ai_next) {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)list->ai_addr;
+
+		if (list->ai_family == AF_INET6 && !in6->sin6_scope_id &&
+		    IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
+			return gx_fail(
+				-EINVAL,
+				"%.200s is an address of one link: name this host's interface "
+				"there, as in [%.200s%%eth0]:7501 (ip -br link lists them)",
+				host, host);
+	}
+	return 0;
 }
 
 /* One HOST:PORT more. Return: the new number of addresses, -errno with gx_error(). */
@@ -207,7 +229,8 @@ static int addr_add(const char *text, bool passive, uint64_t end_ns,
 		ret = addr_lookup(host, port, passive, end_ns, &list);
 	if (ret)
 		return ret;
-	for (ai = list; ai && n < CTL_ADDRS_MAX; ai = ai->ai_next) {
+	ret = addr_zone_check(list, host);
+	for (ai = list; ai && !ret && n < CTL_ADDRS_MAX; ai = ai->ai_next) {
 		struct ctl_addr a = {.len = ai->ai_addrlen};
 
 		if (ai->ai_addrlen > sizeof(a.sa))
@@ -217,6 +240,8 @@ static int addr_add(const char *text, bool passive, uint64_t end_ns,
 			out[n++] = a;
 	}
 	freeaddrinfo(list);
+	if (ret)
+		return ret;
 	return n ? n : gx_fail(-EINVAL, "%.200s has no address", host);
 }
 

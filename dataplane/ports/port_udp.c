@@ -363,12 +363,17 @@ static int udp_bind_range(struct udp_queue *q, union udp_name *name, unsigned la
 
 static void udp_why_bind(const union udp_name *name, int err)
 {
+	const char *cure = err == -EADDRNOTAVAIL ? "; it must be an address of this host"
+			   : err == -EADDRINUSE
+				   ? "; another process has them (see ss -lunp): take others"
+				   : "";
 	char host[64] = "?";
 
+	if (name->sa.sa_family == AF_INET6 && err == -EINVAL && !name->in6.sin6_scope_id)
+		cure = "; an address of one link needs the interface behind it, as in fe80::1%eth0";
 	getnameinfo(&name->sa, udp_name_len(name), host, sizeof(host), NULL, 0, NI_NUMERICHOST);
 	gx_port_why_set("port udp: cannot bind two consecutive UDP ports of %s: %s%s", host,
-			strerror(-err),
-			err == -EADDRNOTAVAIL ? "; it must be an address of this host" : "");
+			strerror(-err), cure);
 }
 
 static int udp_queue_open(struct gx_port *gp, unsigned index, struct gx_stats *stats,

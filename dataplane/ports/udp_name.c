@@ -26,7 +26,13 @@ int udp_resolve(const char *host, union udp_name *name)
 	int err = getaddrinfo(host, NULL, &hint, &list);
 
 	if (err) {
-		gx_port_why_set("port udp: address \"%s\": %s", host, gai_strerror(err));
+		if (if_nametoindex(host))
+			gx_port_why_set(
+				"port udp: \"%s\" is an interface: give an address of it (ip "
+				"addr show %s)",
+				host, host);
+		else
+			gx_port_why_set("port udp: address \"%s\": %s", host, gai_strerror(err));
 		return -EINVAL;
 	}
 	memset(name, 0, sizeof(*name));

@@ -25,6 +25,8 @@ static void addr_resolve__table(void **state)
 		{"127.0.0.1:000000001", "0 to 65535"},
 		{"[:7501", "HOST:PORT"},
 		{"[::1]x:7501", "HOST:PORT"},
+		{"[fe80::1]:7501", "[fe80::1%eth0]:7501"},
+		{"lo:7501", "ip addr show lo"},
 	};
 	struct ctl_addr out[CTL_ADDRS_MAX];
 
