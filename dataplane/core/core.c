@@ -534,6 +534,8 @@ static void core_crowd(struct gx_core *core)
 	int tid = atomic_load_explicit(&core->loop.started, memory_order_acquire);
 	bool may = gx->opts.cores->may_move && CPU_COUNT(&gx->may) > 1;
 
+	if (!tid && may) /* a thread of the program, which has said that it may */
+		tid = atomic_load_explicit(&core->turner_tid, memory_order_relaxed);
 	if (core->wait.crowded < 2 || core->crowd_said || core->loop.cpu < 0 || !tid)
 		return;
 	if (may && !sched_setaffinity(tid, sizeof(gx->may), &gx->may)) {

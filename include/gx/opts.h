@@ -59,7 +59,8 @@ struct gx_core_opts {
 	uint64_t sleep_max_ns; /* no sleep is longer; default: as .busy says. Ignored with .busy */
 	/* gx_opts.cpus are what gx or a tool chose, not CPUs that somebody gave this program: a core
 	 * whose CPU other work has for more than a twentieth of the time leaves it, once, for all
-	 * CPUs that this process may use. Containers of a host choose the same ones. */
+	 * CPUs that this process may use. Containers of a host choose the same ones. Where the
+	 * program turns a core, its thread does so. */
 	bool may_move;
 	uint8_t reserved2[7]; /* 0 */
 };

@@ -221,7 +221,7 @@ static void *spin_main(void *arg)
 }
 
 /* Two threads poll on one CPU, of which one is the core's. */
-static void crowd(bool may_move)
+static void crowd(bool may_move, bool own)
 {
 	struct gx_core_opts opts = {.may_move = may_move};
 	uint64_t until_ns = gx_now_ns() + 60 * S;
@@ -244,7 +244,8 @@ static void crowd(bool may_move)
 		while (!atomic_load(&own_tid))
 			usleep(1000);
 	}
-	core->loop.started = core->turner_tid = atomic_load(&own_tid);
+	core->turner_tid = atomic_load(&own_tid);
+	core->loop.started = own ? core->turner_tid : 0;
 	while (!said[0] && gx_now_ns() < until_ns) {
 		core_watch(gx, gx_now_ns());
 		if (core->wait.crowded < 2) /* one look is not enough */
@@ -256,7 +257,7 @@ static void crowd(bool may_move)
 	for (unsigned i = 0; i < 4; i++) /* once; it stays there */
 		core_watch(gx, gx_now_ns() + i * 5 * S);
 	assert_string_equal(said, "");
-	assert_int_equal(sched_getaffinity(core->loop.started, sizeof(is), &is), 0);
+	assert_int_equal(sched_getaffinity(core->turner_tid, sizeof(is), &is), 0);
 	assert_true(CPU_EQUAL(&is, may_move ? &gx->may : &on));
 	assert_true(may_move == (core->loop.cpu < 0));
 	gx_log_level_set(GX_LOG_WARN);
@@ -267,17 +268,24 @@ static void crowd(bool may_move)
 
 static void core_watch__leaves_a_cpu_that_others_have(void **state)
 {
-	crowd(true);
+	crowd(true, true);
 }
 
 static void core_watch__stays_where_it_was_put(void **state)
 {
-	crowd(false);
+	crowd(false, true);
+}
+
+static void core_watch__moves_a_program_that_lets_it(void **state)
+{
+	crowd(true, false);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(core_watch__moves_a_program_that_lets_it, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(core_watch__leaves_a_cpu_that_others_have, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(core_watch__stays_where_it_was_put, setup,
