@@ -16,9 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RUN_DIR	 "/run/gx"
-#define RUN_MODE 0660 /* of both files: who is in the folder's group may look */
-#define RUN_MAX	 64   /* contexts of a process that are published */
+#define RUN_DIR	    "/run/gx"
+#define RUN_DIR_MAX 72	 /* what a socket's address has room for, beside its name */
+#define RUN_MODE    0660 /* of both files: who is in the folder's group may look */
+#define RUN_MAX	    64	 /* contexts of a process that are published */
 
 /* The program's name, for a label: no byte in it needs a quote. */
 static void run_name(char *out, size_t room)
@@ -88,9 +89,21 @@ static int run_one(struct ctl *ctl, const char *dir, unsigned n)
 	return ret == -EADDRINUSE ? -EEXIST : ret;
 }
 
+/* Where no package has made the folder for all users, each has one, if gxd has made it. */
+static const char *run_dir(char own[RUN_DIR_MAX])
+{
+	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
+
+	if (!xdg || !access(RUN_DIR, F_OK) ||
+	    snprintf(own, RUN_DIR_MAX, "%s/gx", xdg) >= RUN_DIR_MAX)
+		return RUN_DIR;
+	return own;
+}
+
 void ctl_run_open(struct ctl *ctl)
 {
-	const char *named = secure_getenv("GX_RUN_DIR"), *dir = named ? named : RUN_DIR;
+	char own[RUN_DIR_MAX];
+	const char *named = secure_getenv("GX_RUN_DIR"), *dir = named ? named : run_dir(own);
 	int ret = -EEXIST;
 
 	ctl->run_fd = -1;

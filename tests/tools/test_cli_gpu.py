@@ -357,10 +357,9 @@ def gpu_local_without_a_gpu(tools):
                 expect((path["link"], path["bounce"], path["engine"]) == ("packet", "host", None), path)
                 expect("by packets, beside link local" in path["why"] and "--gpu 1 " in path["why"], path)
         # It is told: so one may do it.
-        path = clean_path(tools.perf("put", s.addr, "-s", "1M", "-n", "10", "--gpu", "1", "--require", "local"))
+        path = clean_path(tools.perf("put", s.addr, "-s", "1M", "-n", "10", "--gpu", "1", "--link", "local"))
         expect((path["link"], path["unpack"], path["engine"]) == ("local", "direct", "auto"), path)
         expect("--gpu" not in path["why"] and "by packets" not in path["why"], path)
-        tools.gxperf("put", s.addr, "--require", "local").must(FAILED, "cuda:1", "--gpu 1")
         # The server's mode is what unpacks; sends take packets over any link, and are told nothing of GPUs.
         tools.gxperf("put", s.addr, "--unpack", "d2d").must(USAGE, "the receiving end decides")
         expect("--gpu" not in clean_path(tools.perf("send", s.addr, "-s", "1M", "-n", "10"))["why"])

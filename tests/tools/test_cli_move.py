@@ -431,7 +431,6 @@ def link_is_chosen(tools):
                                 (("--port", "shm"), "packet", "asked for"),
                                 (("--port", "shm", "--link", "local"), "local", "asked for"),
                                 (("--link", "packet"), "packet", "shared memory"),
-                                (("--require", "local"), "local", "memory mapped"),
                                 (("--engine", "cpu"), "local", "memory mapped")):
             path = clean_path(tools.perf("put", s.addr, *small, *args))
             expect(path["link"] == link and path["port"] == "shm" and why in path["why"], args, path)
@@ -446,14 +445,12 @@ def link_is_chosen(tools):
         tools.gxperf("put", s.addr, "--link", "tcp", "--port", "udp").must(FAILED, "uses no port")
         tools.gxperf("get", s.addr, "--link", "tcp", "--unpack", "host").must(FAILED, "nothing is unpacked")
         tools.gxperf("put", s.addr, "--link", "tcp", "--sockets", "17").must(USAGE, "--sockets")
-        tools.gxperf("put", s.addr, "--require", "tcp").must(FAILED, "takes link local")
         # What is said is what was done: sends are packets.
         before = s.stat(tools, "rx_pkts")
         path = clean_path(tools.perf("send", s.addr, "-s", "64K", "-n", "50", "--link", "local"))
         expect(s.stat(tools, "rx_pkts") - before >= 50 * 8, "the sends left no packets")
         expect(path["link"] == "packet" and path["port"] == "shm" and path["engine"] is None, path)
         expect(path["unpack"] == "host" and path["bounce"] == "host" and "sends go by packets" in path["why"], path)
-        tools.gxperf("send", s.addr, "--require", "local").must(FAILED, "sends go by packets")
         path = clean_path(tools.perf("send", s.addr, "-s", "1M", "-n", "50", "--pull", "off"))
         expect(path["link"] == "packet" and "long messages as packets" in path["why"], path)
     with Server(tools, "--pull", "on") as s:
@@ -480,7 +477,6 @@ def link_is_chosen(tools):
         tools.perf("put", s.addr, "-s", "4K", "-D", "0.2", "--same-place", "--link", "packet").clean()
         tools.gxperf("send", s.addr, "--same-place").must(USAGE, "same-place")
         tools.gxperf("put", s.addr, "--port", "udp", "--link", "local").must(FAILED, "shm")
-        tools.gxperf("put", s.addr, "--port", "udp", "--require", "local").must(FAILED, "local", "packet")
         tools.gxperf("put", s.addr, "--engine", "ce").must(USAGE, "--engine ce", "--gpu")
         tools.gxperf("put", s.addr, "--engine", "warp").must(USAGE, "warp")
         expect("links    packet, local, tcp" in tools.gxperf("info", s.addr).must(OK).out)
@@ -488,7 +484,6 @@ def link_is_chosen(tools):
         path = clean_path(tools.perf("put", s.addr, *small))
         expect(path["link"] == "packet" and "no link local" in path["why"], path)
         tools.gxperf("put", s.addr, "--link", "local").must(FAILED, "the server does not offer it")
-        tools.gxperf("put", s.addr, "--require", "local").must(FAILED, "packet")
     with Server(tools, "--link", "tcp") as s:
         expect(clean_path(tools.perf("put", s.addr, *small, "--link", "tcp"))["link"] == "tcp", s.log())
         expect(clean_path(tools.perf("put", s.addr, *small))["link"] == "packet", s.log())
@@ -563,7 +558,7 @@ def coll_wrong_data_is_seen(tools):
 def coll_bad_place(tools):
     tools.gxperf("allgather", "-g", "2", "--port", "avian", "--cores", "any").must(FAILED, "avian")
     tools.gxperf("alltoall", "-g", "2", "--port", "udp", "--bind", "192.0.2.1", "-n", "1", "--cores", "any").must(FAILED, "192.0.2.1")
-    tools.gxperf("allgather", "-g", "2", "--require", "avian", "-n", "1", "--cores", "any").must(FAILED, "avian")
+    tools.gxperf("allgather", "-g", "2", "--link", "avian", "-n", "1", "--cores", "any").must(USAGE, "avian")
     for link in ("local", "tcp"):
         tools.gxperf("allgather", "-g", "2", "--unpack", "none", "-n", "1", "--cores", "any", "--link", link).must(FAILED, "--link packet")
     if not pathlib.Path("/dev/nvidiactl").exists():

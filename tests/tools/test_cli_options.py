@@ -45,7 +45,6 @@ def has_nic_memory(tools):
 def usage_gxd(tools):
     for args, words in (
             (["--frobnicate"], ["frobnicate"]),
-            ([], ["--mem"]),
             (["--mem", "kv"], ["kv", "NAME=PLACE:SIZE"]),
             (["--mem", "k\nv\x1b[31m=host:1M"], ["'k?v?[31m=host:1M'", "printable"]),
             (["--mem", "k\u00e4v=host:1M"], ["k??v", "printable"]),
@@ -63,7 +62,6 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--integrity", "md5"], ["md5"]),
             (["--mem", "kv=host:1M", "--crc-by", "gpu"], ["gpu", "cpu"]),
             (["--mem", "kv=host:1M", "--pull", "push"], ["push", "allow"]),
-            (["--mem", "kv=host:1M", "--pull-over", "0"], ["--pull-over"]),
             (["--mem", "kv=host:1M", "--tcp-rx", "rdma"], ["rdma", "devmem"]),
             (["--mem", "kv=host:1M", "--tcp-rx-pool", "0"], ["--tcp-rx-pool"]),
             (["--mem", "kv=host:1M", "--tcp-rx-gpu", "x"], ["--tcp-rx-gpu"]),
@@ -71,7 +69,7 @@ def usage_gxd(tools):
             (["--mem", "kv=host:1M", "--bounce", "gpu", "--crc-by", "cpu"], ["CPU cannot check", "--bounce host"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--chunk", "5"], ["chunk"]),
             (["--mem", "kv=host:1M", "--listen", "127.0.0.1:0", "--quantum", "64K"], ["65536", "65520"]),
-            (["--mem", "kv=host:1M", "--listen", "here"], ["here", "HOST:PORT"]),
+            (["--mem", "kv=host:1M", "--listen", "here:x"], ["65535"]),
             (["--mem", "kv=host:1M", "--log-level", "loud"], ["loud", "debug"]),
             (["serve"], ["serve"]),
             (["keygen"], ["NAME"]),
@@ -165,10 +163,139 @@ def usage_options_are_one(tools):
     """No option has the name or the letter of another."""
     subs = ("info put get send lat blocks allgather alltoall unpack h2d p2p compare overlap ipc demo").split()
     for program, args in [(tools.gxd, [])] + [(tools.perf, [sub]) for sub in subs]:
-        text = program(*args, "--help").must(OK).out
-        names = [n for line in text.splitlines() for n in re.findall(r"(?<!\S)--?[\w-]+", line[:28])
+        text = program(*args, "--help-all").must(OK).out
+        names = [n for line in text.splitlines() for n in re.findall(r"(?<!\S)--?[\w-]+", line[:24])
                  if re.match(r" {2}(-\w, | {4}--)", line)]
         expect(len(names) > 2 and len(names) == len(set(names)), sorted(names))
+
+
+@case
+def help_is_a_screen(tools):
+    """Two examples, then the main options, in 50 lines; the rest by --help-all. -h and `help COMMAND` are the same."""
+    commands = [line.split("\t")[1] for line in tools.run(tools.gxperf_path, "--complete").must(OK).out.splitlines() if line.startswith("command\t")]
+    for command in commands:
+        if command == "plot":  # another program
+            continue
+        words = [command] if command else []
+        text = tools.run(tools.gxperf_path, *words, "--help").must(OK).out
+        lines = text.splitlines()
+        expect(len(lines) <= 50 and max(map(len, lines)) <= 80, command, len(lines), text)
+        at = [i for i, line in enumerate(lines) if line.startswith("  gxperf ")]
+        options = [i for i, line in enumerate(lines) if re.match(r" +-", line)]
+        expect(len(at) == 2 and at[1] < options[0], command, text)
+        expect(tools.run(tools.gxperf_path, "help", *words).must(OK).out == text == tools.run(tools.gxperf_path, *words, "-h").must(OK).out, text)
+    for words in ([], ["check"], ["keygen"], ["metrics"], ["nic"], ["dump"], ["stats"], ["top"]):
+        text = tools.gxd(*words, "-h").must(OK).out
+        expect(len(text.splitlines()) <= 50 and text.count("\n  gxd") >= 1 and text == tools.gxd("help", *words).must(OK).out, text)
+    all_of = tools.run(tools.gxperf_path, "put", "--help-all").must(OK).out
+    expect("--window" in all_of and "--window" not in tools.run(tools.gxperf_path, "put", "-h").out, all_of)
+    for program in (tools.gxperf, tools.gxd):
+        expect(program("version", "--cores", "any").out == program("--version").must(OK).out)
+    ran = subprocess.run([pathlib.Path(__file__).resolve().parents[2] / "run", "demo", "--help"], capture_output=True, text=True, timeout=60, check=False)
+    expect(ran.returncode == 0 and "usage: ./run demo" in ran.stdout and not ran.stderr, ran)
+
+
+@case
+def shortest_pair(tools):
+    """gxd, and gxperf HOST: a put with what is sane. No port is that of gxd."""
+    expect("kv" in tools.gxd("check").out)
+    with Server(tools) as s:
+        ran = tools.run(tools.gxperf_path, s.addr, "--format", "json", "--timeout", "60")
+        ran.clean()
+        took = ran.doc["results"][0]["count"] * ran.doc["results"][0]["size_b"]
+        expect(ran.doc["command"] == "put" and took > 0 and ran.doc["path"]["link"] == "local", ran)
+    tools.gxperf("put", "192.0.2.1").must(FAILED, "192.0.2.1:7501", "--key")
+    tools.run(tools.gxperf_path, "no-such-host.invalid").must(FAILED, "no-such-host.invalid")
+
+
+@case
+def conf_names_the_line(tools):
+    with tempfile.TemporaryDirectory() as tmp:
+        conf = pathlib.Path(tmp, "kv.conf")
+        for line, words in (("--mem kv", ["NAME=PLACE:SIZE"]), ("--frobnicate x", ["frobnicate"]), ("--cores", ["--cores"])):
+            conf.write_text(f"# ours\n--name here\n\n{line}\n--listen 127.0.0.1:0\n")
+            for sub in ([], ["check"]):
+                tools.gxd(*sub, "--config", conf).must(USAGE, *words, f"{conf}:4: {line.split()[0]}")
+        conf.write_text("--listen 127.0.0.1:9417\n--dri x\n")
+        tools.gxd("metrics", "--config", conf).must(USAGE, f"{conf}:2: --dri")
+        conf.write_text("--name here\n")  # what is wrong stands on the command line
+        expect(str(conf) not in tools.gxd("--config", conf, "--mem", "kv").must(USAGE).err)
+
+
+@case
+def words_of_addresses(tools):
+    for words in (("fe80::1%",), ("lo", "is an interface")):
+        addr = "[fe80::1]:7501" if words[0] != "lo" else "lo:7501"
+        tools.gxperf("put", addr, "--insecure", "-n", "1").must(FAILED, words[-1].rstrip("%"), "ip ")
+    tools.gxd("--listen", "lo:0", "--insecure").must(USAGE, "lo is an interface", "ip addr show lo")
+    tools.gxd("--bind", "lo").must(USAGE, "is an interface")
+    with Server(tools, "--port", "udp:port=17501"):
+        tools.gxd("--listen", "127.0.0.1:0", "--port", "udp:port=17501").must(FAILED, "another process has them")
+
+
+@case
+def words_of_a_secret_volume(tools):
+    """As Kubernetes mounts it: links into a folder that it swaps."""
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = pathlib.Path(tmp)
+        tools.gxd("keygen", "job", "-o", folder / "job").must(OK)
+        (folder / "..2026").mkdir()
+        (folder / "job").rename(folder / "..2026/job.key")
+        (folder / "..data").symlink_to("..2026")
+        (folder / "job.key").symlink_to("..data/job.key")
+        (folder / "..2026/job.key").chmod(0o644)
+        for key in (folder / "job.key", folder):
+            ran = tools.gxd("check", "--mem", "kv=host:1M", "--key", key).must(FAILED)
+            expect("defaultMode: 0440" in ran.out + ran.err and "chmod 600" not in ran.out + ran.err, ran)
+        (folder / "..2026/job.key").chmod(0o400)
+        for key in (folder / "job.key", folder):
+            tools.gxd("check", "--mem", "kv=host:1M", "--key", key).must(OK)
+
+
+@case
+def signal_while_it_connects(tools):
+    """Nothing is measured yet, so nothing has to end in order."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        proc = subprocess.Popen([tools.gxperf_path, "put", "127.0.0.1:%d" % sock.getsockname()[1], "--timeout", "3600", "--cores", CLIENT_CPU],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tools.env,
+                                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        conn, _ = sock.accept()
+        with conn:
+            conn.recv(1)
+            proc.send_signal(signal.SIGINT)
+            ran = ended(proc, timeout=60)
+    ran.must(128 + signal.SIGINT)
+
+
+@case
+def file_through_pipes(tools):
+    data = random.Random(7).randbytes(5000003)
+    with Server(tools) as s:
+        args = [s.addr, "--file", "-", "--cores", CLIENT_CPU, "--timeout", "60"]
+        ran = subprocess.run([tools.gxperf_path, "put", *args], input=data, capture_output=True, timeout=120, env=tools.env, check=False)
+        expect(ran.returncode == OK and b"wrong 0" in ran.stdout, ran)
+        ran = subprocess.run([tools.gxperf_path, "get", *args, "-s", str(len(data))], stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
+                             env=tools.env, check=False)
+        expect(ran.returncode == OK and ran.stdout == data and b"wrong 0" in ran.stderr, ran.returncode, ran.stderr, len(ran.stdout))
+        ran = subprocess.run([tools.gxperf_path, "put", *args], input=bytes(65 << 20), capture_output=True, timeout=120, env=tools.env, check=False)
+        expect(ran.returncode == FAILED and b"too small" in ran.stderr, ran)
+
+
+@case
+def run_folder_of_ones_own(tools):
+    if pathlib.Path("/run/gx").exists():
+        print("note: /run/gx exists: not tested")
+        return
+    with tempfile.TemporaryDirectory() as tmp:
+        own = Tools(pathlib.Path(tools.gxd_path).parents[1])
+        own.env = {**tools.env, "XDG_RUNTIME_DIR": tmp}
+        del own.env["GX_RUN_DIR"]
+        own.gxd("dump").must(FAILED, f"{tmp}/gx")
+        with Server(own) as s:
+            s.wait_log(f"{tmp}/gx was missing, and is made for this user alone")
+            dump = json.loads(own.gxd("dump").must(OK).out)
+            expect(str(s.proc.pid) in json.dumps(dump), dump)
+            expect(os.stat(f"{tmp}/gx").st_mode & 0o777 == 0o700)
 
 
 @case
@@ -235,7 +362,7 @@ def usage_line_to_paste(tools):
 def usage_headings(tools):
     """No heading of a help without options, and none of what means nothing there."""
     for command in ("put", "lat", "blocks", "allgather", "alltoall"):
-        lines = tools.run(tools.gxperf_path, command, "--help").must(OK).out.splitlines()
+        lines = tools.run(tools.gxperf_path, command, "--help-all").must(OK).out.splitlines()
         heads = [i for i, line in enumerate(lines) if re.match(r" \S.*:$", line)]
         expect(len(heads) == (5 if "all" in command else 4) and all(re.match(r" {2}", lines[i + 1]) for i in heads), lines)
         for option in ("--offset", "--poll", "--same-place", "--local-mem", "--gpu="):
@@ -281,7 +408,6 @@ def wrong_server_options(tools):
         tools.gxperf("get", s.addr, "-s", "1M", "--offset", "64M").must(FAILED, "too small")
         tools.gxperf("put", s.addr, "--port", "udp").must(FAILED, "udp", "shm")
         tools.gxperf("put", s.addr, "--port", "avian").must(FAILED, "avian")
-        tools.gxperf("put", s.addr, "--require", "verbs").must(FAILED, "verbs", "shm")
         tools.gxperf("put", s.addr, "--link", "pigeon").must(USAGE, "pigeon", "verbs")
         tools.gxperf("put", s.addr, "--link", "verbs", "-q", "65").must(USAGE, "64 queue pairs")
         tools.gxperf("put", s.addr, "--link", "verbs", "--rdma", "nosuch0").must(FAILED)

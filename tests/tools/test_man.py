@@ -75,7 +75,7 @@ def main(build):
             name = f"{program}-{command}" if command else program
             page = pages / f"man{section}/{name}.{section}"
             seen.add(page)
-            helped = in_help(out(exe, *([command] if command else []), "--help"))
+            helped = in_help(out(exe, *([command] if command else []), "--help-all"))
             options += len(helped)
             text = re.sub(r".\x08", "", out("mandoc", "-T", "ascii", "-O", "width=200", page))
             part = re.split(r"^OPTIONS$", text, flags=re.M)[-1].split("\nEXIT STATUS")[0]

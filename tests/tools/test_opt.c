@@ -375,9 +375,29 @@ static void opt_sizes__refuses(void **state)
 			fail_msg("'%s' was taken", bad[i]);
 }
 
+static void opt_addr__adds_the_port(void **state)
+{
+	static const char *const pairs[][2] = {
+		{"10.0.0.1", "10.0.0.1:7501"},
+		{"10.0.0.1:80", "10.0.0.1:80"},
+		{"a,b:1,[::1]", "a:7501,b:1,[::1]:7501"},
+		{"[::1]:80", "[::1]:80"},
+		{"::1", "::1"}, /* the library says what is wrong with it */
+		{"", ""},
+	};
+	char many[4096];
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+		assert_string_equal(opt_addr(pairs[i][0]), pairs[i][1]);
+	memset(many, 'a', sizeof(many) - 1);
+	many[sizeof(many) - 1] = 0;
+	assert_ptr_equal(opt_addr(many), many);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(opt_addr__adds_the_port),
 		cmocka_unit_test(opt_size__units_are_powers_of_two),
 		cmocka_unit_test(opt_size__refuses),
 		cmocka_unit_test(opt_size_text__shortest_exact),

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #define OPT_CPU_NR_MAX CPU_SETSIZE
+#define OPT_ADDRS_MAX  2048
 
 static bool opt_digit(char c)
 {
@@ -219,6 +220,32 @@ int opt_bounce(const char *text, enum gx_bounce *bounce, int *device)
 		return -EINVAL;
 	*device = (int)n;
 	return 0;
+}
+
+/* An address of IPv6 without brackets is left as it is: where its port begins nobody knows. */
+static bool addr_lacks_port(const char *addr, size_t len)
+{
+	return len && (addr[len - 1] == ']' || !memchr(addr, ':', len));
+}
+
+const char *opt_addr(const char *addr)
+{
+	static char made[OPT_ADDRS_MAX];
+	const char *rest = addr;
+	size_t at = 0;
+
+	for (;; rest++) {
+		size_t len = strcspn(rest, ",");
+
+		at += (size_t)snprintf(made + at, sizeof(made) - at, "%.*s%s%s", (int)len, rest,
+				       addr_lacks_port(rest, len) ? ":" OPT_PORT : "",
+				       rest[len] ? "," : "");
+		if (at >= sizeof(made))
+			return addr;
+		rest += len;
+		if (!*rest)
+			return made;
+	}
 }
 
 /* Printable ASCII: a user can type, see and paste it. */

@@ -126,6 +126,11 @@ int opt_tcp_tx(const char *text, enum gx_nic_tx *out);
 
 #define OPT_HOST_MAX 128
 
+#define OPT_PORT "7501" /* of gxd */
+
+/** opt_addr() - @addr, which may name several with commas between; with gxd's port behind each that has
+ * none. The text is good until the next call. */
+const char *opt_addr(const char *addr);
 /** opt_port_ok() - Does @addr end in ":PORT", with PORT from 0 to 65535? getaddrinfo() takes 65537 for 1. */
 bool opt_port_ok(const char *addr);
 

@@ -5,6 +5,8 @@
  */
 #include "common/opt_argp.h"
 
+#include "common/help.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -93,57 +95,59 @@ error_t opt_gx_take(int key, const char *arg, struct opt_ctx *ctx, struct argp_s
 }
 
 static const struct argp_option gx_options[] = {
-	{"window", OPT_GX_WINDOW, "N", 0, "Most chunks of a message under way", OPT_GX_GROUP},
-	{"chunk", OPT_GX_CHUNK, "SIZE", 0, "Largest chunk, the unit of the window", OPT_GX_GROUP},
-	{"slots", OPT_GX_SLOTS, "N", 0, "Bounce buffers a peer or queue", OPT_GX_GROUP},
-	{"quantum", OPT_GX_QUANTUM, "SIZE", 0,
+	{"window", OPT_GX_WINDOW, "N", OPT_MORE, "Most chunks of a message under way",
+	 OPT_GX_GROUP},
+	{"chunk", OPT_GX_CHUNK, "SIZE", OPT_MORE, "Largest chunk, the unit of the window",
+	 OPT_GX_GROUP},
+	{"slots", OPT_GX_SLOTS, "N", OPT_MORE, "Bounce buffers a peer or queue", OPT_GX_GROUP},
+	{"quantum", OPT_GX_QUANTUM, "SIZE", OPT_MORE,
 	 "Payload of a packet, a multiple of 16, 1280 to 65520", OPT_GX_GROUP},
-	{"unpack", OPT_GX_UNPACK, "MODE", 0,
+	{"unpack", OPT_GX_UNPACK, "MODE", OPT_MORE,
 	 "How this end unpacks the payload that comes to it: kernel, resident, d2d, host, none "
 	 "(copies nothing: wrong by design), auto",
 	 OPT_GX_GROUP},
-	{"bounce", OPT_GX_BOUNCE, "POOL", 0,
+	{"bounce", OPT_GX_BOUNCE, "POOL", OPT_MORE,
 	 "Where packets to this end land before they are unpacked: host (default), or gpu[:N], its "
 	 "memory, which the GPU of a peer on this host writes (port shm)",
 	 OPT_GX_GROUP},
-	{"rdma", OPT_GX_RDMA, "DEVICE", 0,
+	{"rdma", OPT_GX_RDMA, "DEVICE", OPT_MORE,
 	 "This end's RDMA device, for link verbs: NAME, NAME:PORT, NAME:PORT:GID, or auto; behind it "
 	 "service level and traffic class, ,sl=N,tc=N. Several times: connections use up to 8 "
 	 "devices at once; all: every one with an active port",
 	 OPT_GX_GROUP},
-	{"sms", OPT_GX_SMS, "N", 0, "SMs of this end's GPU that unpacking may use", OPT_GX_GROUP},
-	{"integrity", OPT_GX_INTEGRITY, "MODE", 0,
+	{"sms", OPT_GX_SMS, "N", OPT_MORE, "SMs of this end's GPU that unpacking may use",
+	 OPT_GX_GROUP},
+	{"integrity", OPT_GX_INTEGRITY, "MODE", OPT_MORE,
 	 "none, crc32c, or with a key mac or gcm; default: by port. A server with a key takes no "
 	 "less from other hosts",
 	 OPT_GX_GROUP},
-	{"crc-by", OPT_GX_CRC_BY, "WHO", 0,
+	{"crc-by", OPT_GX_CRC_BY, "WHO", OPT_MORE,
 	 "Who checks the CRC of payload that comes in: cpu (on arrival), copy (the kernel or CPU "
 	 "that copies it), "
 	 "auto (kernels that copy into a GPU, else cpu)",
 	 OPT_GX_GROUP},
-	{"pull", OPT_GX_PULL, "HOW", 0,
+	{"pull", OPT_GX_PULL, "HOW", OPT_MORE,
 	 "Long messages within this host, link local: on (the receiver reads them out of the "
 	 "sender's process where the kernel lets it: one copy), auto (the same, if this end can do "
 	 "it fast), off (packets), allow (as on, and this process lets all of its user read and "
 	 "trace it, where Yama forbids that)",
 	 OPT_GX_GROUP},
-	{"pull-over", OPT_GX_PULL_OVER, "SIZE", 0, "Longer messages go so; default 64K",
-	 OPT_GX_GROUP},
-	{"tcp-rx", OPT_GX_TCP_RX, "HOW", 0,
+	{"tcp-rx", OPT_GX_TCP_RX, "HOW", OPT_MORE,
 	 "How link tcp receives: copy (default), devmem (a NIC of Linux 6.12 puts payload into "
 	 "memory of a GPU; no card has run it)",
 	 OPT_GX_GROUP},
-	{"tcp-rx-nic", OPT_GX_TCP_RX_NIC, "IF:A-B", 0,
+	{"tcp-rx-nic", OPT_GX_TCP_RX_NIC, "IF:A-B", OPT_MORE,
 	 "With devmem: interface and queues, prepared as gxd nic plan says", OPT_GX_GROUP},
-	{"tcp-rx-gpu", OPT_GX_TCP_RX_GPU, "N", 0, "With devmem: the GPU; default 0", OPT_GX_GROUP},
-	{"tcp-rx-pool", OPT_GX_TCP_RX_POOL, "SIZE", 0,
+	{"tcp-rx-gpu", OPT_GX_TCP_RX_GPU, "N", OPT_MORE, "With devmem: the GPU; default 0",
+	 OPT_GX_GROUP},
+	{"tcp-rx-pool", OPT_GX_TCP_RX_POOL, "SIZE", OPT_MORE,
 	 "Bytes of that GPU for the NIC, for all cores together; default 256M", OPT_GX_GROUP},
-	{"tcp-tx", OPT_GX_TCP_TX, "HOW", 0,
+	{"tcp-tx", OPT_GX_TCP_TX, "HOW", OPT_MORE,
 	 "How link tcp sends payload of 32K and more in memory of a GPU: copy (default), devmem (a "
 	 "NIC of Linux 6.16 reads it there; no card has run it), auto (as devmem, where nothing is "
 	 "missing)",
 	 OPT_GX_GROUP},
-	{"tcp-tx-nic", OPT_GX_TCP_TX_NIC, "IF", 0,
+	{"tcp-tx-nic", OPT_GX_TCP_TX_NIC, "IF", OPT_MORE,
 	 "With devmem and auto: the interface that connections leave by", OPT_GX_GROUP},
 	{0},
 };

@@ -282,8 +282,6 @@ static int gx_value(int key, const char *arg, struct opt_ctx *c)
 		return rails_add(arg, c);
 	case OPT_GX_PULL:
 		return opt_pull(arg, &c->host.pull);
-	case OPT_GX_PULL_OVER: /* 0 would mean the default */
-		return opt_size32(arg, &c->host.pull_over_b) || !c->host.pull_over_b ? -EINVAL : 0;
 	case OPT_GX_TCP_RX:
 		return opt_tcp_rx(arg, &c->nic.rx);
 	case OPT_GX_TCP_RX_GPU:
@@ -317,7 +315,6 @@ int opt_gx(int key, const char *arg, struct opt_ctx *c, char why[OPT_WHY_MAX])
 		{"crc-by", "auto, cpu or copy"},
 		{"timeout", "a number of seconds from 0.001 to 86400"},
 		{"pull", "auto, on, off or allow"},
-		{"pull-over", "a size such as 16K, 64K or 1M, below 4G"},
 		{"tcp-rx", "copy or devmem"},
 		{"tcp-rx-gpu", "a number from 0 to 1023"},
 		{"tcp-rx-pool", "a size such as 64M or 1G"},

@@ -84,11 +84,6 @@ static void more_print(const char *name, const char *doc)
 
 void opt_table(const char *name, const struct argp *argp)
 {
-	static const struct argp_option own[] = {
-		{"help", '?', NULL, 0, "Give this help list", -1},
-		{"usage", 0, NULL, 0, "Give a short usage message", -1},
-		{"version", 'V', NULL, 0, "Print program version", -1},
-	};
 	const char *doc = argp->doc ? argp->doc : "";
 
 	printf("command");
@@ -98,6 +93,4 @@ void opt_table(const char *name, const struct argp *argp)
 	putchar('\n');
 	more_print(name, doc);
 	options_print(name, argp);
-	for (unsigned i = 0; argp->parser && i < sizeof(own) / sizeof(own[0]); i++)
-		option_print(name, &own[i]);
 }

@@ -13,7 +13,7 @@
 
 /**
  * opt_table() - Print @argp's options as lines on stdout; a tab stands between fields, and a field may be
- * empty. Those that argp adds come last, where @argp parses at all. Main thread.
+ * empty. Main thread.
  *   command NAME ARGUMENTS TEXT            NAME is empty for the program itself
  *   more    NAME TEXT                      a line of what the help says at its end
  *   heading NAME GROUP TEXT                argp's number of the group

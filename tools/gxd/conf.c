@@ -11,17 +11,23 @@
 #define CONF_LINE_MAX 4096
 #define CONF_ARGS_MAX 1024 /* of the command line and all files */
 
-struct conf {
+/* Words, and where each stands: a line of a file, or 0. */
+static struct conf {
 	char *args[CONF_ARGS_MAX + 1];
+	const char *path[CONF_ARGS_MAX];
+	unsigned line[CONF_ARGS_MAX];
 	int n;
-};
+	int at; /* the word that argp takes */
+} conf;
 
-static int conf_add(struct conf *c, char *arg)
+static int conf_add(struct conf *c, char *arg, const char *path, unsigned line)
 {
 	if (!arg || c->n == CONF_ARGS_MAX) {
 		fprintf(stderr, "gxd: too many options: %d at most\n", CONF_ARGS_MAX);
 		return -ENOMEM;
 	}
+	c->path[c->n] = path;
+	c->line[c->n] = line;
 	c->args[c->n++] = arg;
 	c->args[c->n] = NULL;
 	return 0;
@@ -81,7 +87,7 @@ static int conf_line(struct conf *c, const char *path, unsigned nr, char *line)
 		return 0;
 	word = why ? NULL : conf_word(line, &why);
 	if (!why)
-		return conf_add(c, word);
+		return conf_add(c, word, path, nr);
 	fprintf(stderr, "gxd: %s:%u: %s\n", path, nr, why);
 	return -EINVAL;
 }
@@ -103,22 +109,48 @@ static int conf_file(struct conf *c, const char *path)
 	return ret;
 }
 
+/* A word that argp itself refuses, as an unknown option, never comes to conf_parse(): the last one that did
+ * stands before it. */
+static void conf_say(void)
+{
+	int at = conf.at;
+
+	if (at > 0 && at < conf.n && conf.line[at])
+		fprintf(stderr, "gxd: this is about %s:%u: %s\n", conf.path[at], conf.line[at],
+			conf.args[at]);
+}
+
+error_t conf_parse(argp_parser_t take, int key, char *arg, struct argp_state *state)
+{
+	error_t ret;
+
+	conf.at = key == ARGP_KEY_END ? 0 : state->next - 1;
+	if (arg && conf.at < conf.n && arg == conf.args[conf.at] && conf.line[conf.at]) {
+		conf.at--; /* a line is one word: this one is the next option */
+		argp_error(state, "%s: it takes a value", conf.args[conf.at]);
+	}
+	ret = take(key, arg, state);
+	conf.at = key == ARGP_KEY_INIT ? 1 : state->next;
+	return ret;
+}
+
 int conf_expand(int *argc, char ***argv)
 {
-	static struct conf c;
+	struct conf *c = &conf;
 	int ret = 0;
 
+	atexit(conf_say);
 	for (int i = 0; i < *argc && !ret; i++) {
 		char *arg = (*argv)[i];
 
 		if (!strncmp(arg, "--config=", 9))
-			ret = conf_file(&c, arg + 9);
+			ret = conf_file(c, arg + 9);
 		else if (!strcmp(arg, "--config") && i + 1 < *argc)
-			ret = conf_file(&c, (*argv)[++i]);
+			ret = conf_file(c, (*argv)[++i]);
 		else
-			ret = conf_add(&c, arg);
+			ret = conf_add(c, arg, NULL, 0);
 	}
-	*argc = c.n;
-	*argv = c.args;
+	*argc = c->n;
+	*argv = c->args;
 	return ret;
 }

@@ -13,10 +13,12 @@
 #include "gxd/serve/notify.h"
 #include "gxd/serve/service.h"
 #include "gxd/watch/dump.h"
+#include "gxd/watch/peers.h"
 #include "gxd/watch/stats.h"
 #include "gxd/watch/top.h"
 
 #include "common/flag.h"
+#include "common/help.h"
 #include "common/opt_table.h"
 #include "common/version_text.h"
 
@@ -420,6 +422,29 @@ static bool gxd_steers(const struct gxd_opts *o)
 	return o->gx.nic.rx != GX_NIC_RX_COPY || o->gx.nic.tx != GX_NIC_TX_COPY;
 }
 
+/* Before the context is there, which publishes its counters. */
+static void gxd_run_dir(void)
+{
+	const char *dir;
+	int ret = peers_dir_make(&dir);
+
+	if (ret > 0)
+		gx_log(GX_LOG_INFO,
+		       "%s was missing, and is made for this user alone: gxd top and gxd dump look "
+		       "there (the package makes /run/gx for the group gx)",
+		       dir);
+	else if (ret < 0)
+		gx_log(GX_LOG_INFO,
+		       "gxd top and gxd dump see nothing of this gxd: %s: %s; XDG_RUNTIME_DIR or "
+		       "GX_RUN_DIR may name a folder",
+		       dir, strerror(-ret));
+	else if (*dir && access(dir, W_OK))
+		gx_log(GX_LOG_INFO,
+		       "gxd top and gxd dump see nothing of this gxd: %s: %s; its group may write "
+		       "there, or GX_RUN_DIR names another folder",
+		       dir, strerror(errno));
+}
+
 static int gxd_serve(struct gxd *d)
 {
 	const char *nobody = gxd_opts_nobody(&d->opts);
@@ -431,6 +456,7 @@ static int gxd_serve(struct gxd *d)
 	}
 	if (d->opts.user && guard_user(d->opts.user, gxd_steers(&d->opts)))
 		return GXD_FAILED;
+	gxd_run_dir();
 	ret = gxd_open(d);
 	if (ret) {
 		gx_log(GX_LOG_ERR, "%s", gx_error());
@@ -503,6 +529,7 @@ int main(int argc, char **argv)
 		gx_log_format_set(GX_LOG_KEYS);
 	if (argc > 1 && !strcmp(argv[1], OPT_TABLE))
 		return main_list();
+	help_words(&argc, argv);
 	for (size_t i = 0; argc > 1 && i < NR_COMMANDS; i++)
 		if (!strcmp(argv[1], commands[i].name)) {
 			snprintf(name, sizeof(name), "gxd %s", commands[i].name);

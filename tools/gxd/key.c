@@ -5,6 +5,7 @@
  */
 #include "gxd/key.h"
 
+#include "common/help.h"
 #include "common/flag.h"
 #include "common/opt.h"
 
@@ -96,12 +97,15 @@ static error_t keygen_parse(int key, char *arg, struct argp_state *state)
 const struct argp gxd_keygen_argp = {
 	.options = keygen_options,
 	.parser = keygen_parse,
+	.children = help_children,
 	.args_doc = "NAME",
 	.doc = "gxd keygen makes a key, by which a peer of another host may connect, in a file "
 	       "of mode 0600. Copy it to the peer by a way that nobody else reads, as scp. "
 	       "Both ends take it by --key FILE. A file is never overwritten; a new secret "
 	       "is a new file."
-	       "\vThe rights are those of the peer that shows the key to a server; the "
+	       "\v  gxd keygen kv\n"
+	       "  gxd keygen kv --regions 'kv,log*' --access get\n"
+	       "The rights are those of the peer that shows the key to a server; the "
 	       "server's copy of the file holds. They are lines of the file, before the secret.\n"
 	       "Exit status: 0 ok, 1 failed, 2 usage.",
 };
@@ -113,7 +117,7 @@ int gxd_keygen(int argc, char **argv)
 	int ret;
 
 	argp_err_exit_status = KEYGEN_USAGE;
-	argp_parse(&gxd_keygen_argp, argc, argv, 0, NULL, &o);
+	argp_parse(&gxd_keygen_argp, argc, argv, ARGP_NO_HELP, NULL, &o);
 	snprintf(path, sizeof(path), "%s.key", o.key.name);
 	ret = gx_auth_make(o.file ? o.file : path, &o.key);
 	if (!ret) {

@@ -13,6 +13,7 @@
 #include "gxd/watch/http.h"
 #include "gxd/watch/peers.h"
 
+#include "common/help.h"
 #include "common/opt.h"
 
 #include <gx/gx.h>
@@ -47,7 +48,9 @@ static const struct argp_option metrics_options[] = {
 	 "Where scrapers connect, e.g. 127.0.0.1:9417; whoever reaches that address may read. Port 0: any free one",
 	 0},
 	{"dir", KEY_DIR, "DIR", 0,
-	 "Where processes publish; default: GX_RUN_DIR of the environment, or " PEERS_DIR, 0},
+	 "Where processes publish; default: GX_RUN_DIR of the environment, or " PEERS_DIR
+	 ", or gx in XDG_RUNTIME_DIR where that is missing",
+	 0},
 	{"config", KEY_CONFIG, "FILE", 0,
 	 "Take options from this file, too: one a line; # begins a comment line", 0},
 	{0},
@@ -209,7 +212,7 @@ static struct http_page *metrics_get(void *arg, const char *path, bool open)
 
 /* ---- The command ---- */
 
-static error_t opts_parse(int key, char *arg, struct argp_state *state)
+static error_t opts_take(int key, char *arg, struct argp_state *state)
 {
 	struct metrics *m = state->input;
 
@@ -234,6 +237,11 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
+static error_t opts_parse(int key, char *arg, struct argp_state *state)
+{
+	return conf_parse(opts_take, key, arg, state);
+}
+
 /* Signals come in ppoll() alone, so none is lost between a look at the flag and the wait. */
 static void signals_set(sigset_t *open)
 {
@@ -253,9 +261,12 @@ static void signals_set(sigset_t *open)
 const struct argp gxd_metrics_argp = {
 	.options = metrics_options,
 	.parser = opts_parse,
+	.children = help_children,
 	.doc = "gxd metrics serves the counters of all gx processes of this host to Prometheus "
 	       "and its like, at /metrics, as OpenMetrics 1.0 or text 0.0.4."
-	       "\vThe page docs/metrics.md says what each metric means.\n"
+	       "\v  gxd metrics --listen 127.0.0.1:9417\n"
+	       "  curl -s http://127.0.0.1:9417/metrics\n"
+	       "The page docs/metrics.md says what each metric means.\n"
 	       "Exit status: 0 ok, 1 failed, 2 usage.",
 };
 
@@ -270,7 +281,7 @@ int gxd_metrics(int argc, char **argv)
 	if (ret)
 		return ret == -EINVAL ? METRICS_USAGE : METRICS_FAILED;
 	m.dir = peers_dir();
-	argp_parse(&gxd_metrics_argp, argc, argv, 0, NULL, &m);
+	argp_parse(&gxd_metrics_argp, argc, argv, ARGP_NO_HELP, NULL, &m);
 	fd = http_listen(m.listen, &port);
 	if (fd < 0) {
 		char plain[128];

@@ -4,13 +4,16 @@
 
 #include "gxd/conf.h"
 
+#include "common/help.h"
+
 #include <gx/log.h>
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#define GXD_LISTEN "127.0.0.1:7501"
+#define GXD_LISTEN "127.0.0.1:" OPT_PORT
+#define GXD_MEM	   "kv=host:256M"
 
 enum {
 	KEY_LISTEN = 256,
@@ -32,21 +35,21 @@ enum {
 static const struct argp_option gxd_options[] = {
 	{NULL, 0, NULL, 0, "What is served:", 1},
 	{"mem", KEY_MEM, "NAME=PLACE:SIZE", 0,
-	 "A region that peers may put to and get from; PLACE is host or cuda:N. Repeat for more",
+	 "A region to put to and get from, PLACE host or cuda:N. Repeat for more. Default " GXD_MEM,
 	 1},
-	{"listen", KEY_LISTEN, "HOST:PORT", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
+	{"listen", KEY_LISTEN, "HOST[:PORT]", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
-	 "Packet port to open: shm, udp, udp:port=N (its data ports: two a core, from N on; udp:port=N-M: "
-	 "those that are free out of a range; default any that are free), dpdk:DEVARGS. Behind each, cc=rate, swift or none: its "
+	 "Packet port to open: shm, udp, dpdk:DEVARGS; udp:port=N (its data ports: two a core, from N on; udp:port=N-M: "
+	 "those that are free out of a range; default any that are free). Behind each, cc=rate, swift or none: its "
 	 "congestion control; paths=N: data over N source ports at a time. Repeat in order of preference; default shm, udp",
 	 1},
-	{"link", KEY_LINK, "LINK", 0,
+	{"link", KEY_LINK, "LINK", OPT_MORE,
 	 "packet, tcp: clients on this host may not map our memory; local: they must be able to "
 	 "(needs port shm); verbs: RDMA clients are served by the first device (--rdma names one); "
 	 "default: they may map it, where port shm is opened. A client may always take packet or "
 	 "tcp",
 	 1},
-	{"bind", KEY_BIND, "HOST", 0,
+	{"bind", KEY_BIND, "HOST", OPT_MORE,
 	 "Address of network ports; default: that of --listen, or 127.0.0.1 where that is every "
 	 "address",
 	 1},
@@ -56,33 +59,33 @@ static const struct argp_option gxd_options[] = {
 	 "half of "
 	 "them, at most 4 (gxperf takes the last half)",
 	 OPT_GX_GROUP},
-	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", OPT_GX_GROUP},
-	{"busy", KEY_BUSY, NULL, 0, "Cores never sleep, even when idle", OPT_GX_GROUP},
-	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0, "A peer silent for this long is lost; default 5",
-	 OPT_GX_GROUP},
+	{"no-huge", OPT_GX_NO_HUGE, NULL, OPT_MORE, "Do not try huge pages", OPT_GX_GROUP},
+	{"busy", KEY_BUSY, NULL, OPT_MORE, "Cores never sleep, even when idle", OPT_GX_GROUP},
+	{"timeout", OPT_GX_TIMEOUT, "SECONDS", OPT_MORE,
+	 "A peer silent for this long is lost; default 5", OPT_GX_GROUP},
 	{NULL, 0, NULL, 0, "Who may, and who looks:", 5},
-	{"allow-uid", KEY_ALLOW_UID, "UID", 0, "A user of this host who is served, besides our own",
-	 5},
+	{"allow-uid", KEY_ALLOW_UID, "UID", OPT_MORE,
+	 "A user of this host who is served, besides our own", 5},
 	{"key", OPT_GX_KEY, "FILE", 0,
-	 "Serve peers of other hosts that show this key, encrypted: a file of gxd keygen, a folder of "
+	 "Serve peers of other hosts that show this key, encrypted: a file of gxd keygen; a folder of "
 	 "*.key files, or fd:N, an inherited descriptor. Repeat for more. SIGHUP reads them again",
 	 5},
-	{"name", KEY_NAME, "NAME", 0,
+	{"name", KEY_NAME, "NAME", OPT_MORE,
 	 "With --key: for gxperf --peer, which then takes no other that has the key", 5},
 	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow peers of other hosts, in clear", 5},
-	{"stats", KEY_STATS, "SOCKET", 0,
+	{"stats", KEY_STATS, "SOCKET", OPT_MORE,
 	 "Unix socket for counters, text or Prometheus; @NAME is abstract. Default @gxd-PORT", 5},
-	{"user", KEY_USER, "NAME", 0,
+	{"user", KEY_USER, "NAME", OPT_MORE,
 	 "Serve as this user: gxd, started as root, opens what it needs and gives up root's rights",
 	 5},
 	{"config", KEY_CONFIG, "FILE", 0,
-	 "Take options from this file, too: one a line, as --mem kv=host:2G; # begins a comment line. "
+	 "Take options from this file, too, one a line; # begins a comment line. "
 	 "%d at the start of a value is the folder of the service's credentials (systemd)",
 	 5},
-	{"log-level", KEY_LOG_LEVEL, "LEVEL", 0,
+	{"log-level", KEY_LOG_LEVEL, "LEVEL", OPT_MORE,
 	 "What stderr is told: err, warn, info, debug. Default: GX_LOG of the environment, or info",
 	 5},
-	{"log-format", KEY_LOG_FORMAT, "FORMAT", 0,
+	{"log-format", KEY_LOG_FORMAT, "FORMAT", OPT_MORE,
 	 "How lines on stderr look: keys (time=, level=, peer=, msg=), json, or text. Default: GX_LOG_FORMAT "
 	 "of the environment, or keys",
 	 5},
@@ -140,7 +143,7 @@ static bool opts_have_shm(const struct gxd_opts *o)
 static void opts_end(struct gxd_opts *o, struct argp_state *state)
 {
 	if (!o->nr_regions)
-		argp_error(state, "no memory to serve: give --mem, e.g. --mem kv=host:2G");
+		opts_mem(o, GXD_MEM, state);
 	if (o->link && !strcmp(o->link, "local") && !opts_have_shm(o))
 		argp_error(state, "--link local: it goes with port shm; add --port shm");
 }
@@ -163,7 +166,7 @@ static void opts_log_format(const char *arg, struct argp_state *state)
 	gx_log_format_set((enum gx_log_format)format);
 }
 
-static error_t opts_parse(int key, char *arg, struct argp_state *state)
+static error_t opts_take(int key, char *arg, struct argp_state *state)
 {
 	struct gxd_opts *o = state->input;
 
@@ -177,7 +180,7 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 		o->gx.cores.busy = true;
 		return 0;
 	case KEY_LISTEN:
-		o->listen = arg;
+		o->listen = opt_addr(arg);
 		return 0;
 	case KEY_BIND:
 		o->bind = arg;
@@ -226,7 +229,12 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
-static const struct argp_child gxd_children[] = {{&opt_gx_argp}, {0}};
+static error_t opts_parse(int key, char *arg, struct argp_state *state)
+{
+	return conf_parse(opts_take, key, arg, state);
+}
+
+static const struct argp_child gxd_children[] = {{&opt_gx_argp}, {&help_argp}, {0}};
 const struct argp gxd_argp = {
 	.options = gxd_options,
 	.parser = opts_parse,
@@ -235,14 +243,15 @@ const struct argp gxd_argp = {
 		"\ncheck [OPTION...]\ndump\nkeygen NAME\nmetrics --listen HOST:PORT\nstats [SOCKET]\ntop\nnic plan --dev IF --queues FIRST-LAST",
 	.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
 	       "polling cores."
-	       "\v`gxd stats` prints the counters of a running gxd (default "
-	       "socket @gxd-7501).\n"
-	       "`gxd check` reads options as gxd does and says what would be served, or why not.\n"
-	       "`gxd metrics` serves the counters of all gx processes of this host to Prometheus.\n"
-	       "`gxd top` shows the connections of them all, live; `gxd dump` prints all that they publish.\n"
-	       "`gxd keygen` makes a key; `gxd keygen --help` lists its rights.\n"
-	       "`gxd nic plan` prints how to set a network card up for payload straight "
-	       "into memory of a device; `gxd nic --help` lists its options.\n"
+	       "\v  gxd                                                  and: gxperf 127.0.0.1\n"
+	       "  gxd --listen 10.0.0.1 --key kv.key --mem kv=host:2G\n"
+	       "  check     read options as gxd does, and say what would be served, or why not\n"
+	       "  stats     counters of a running gxd (default socket @gxd-7501)\n"
+	       "  top       connections of all gx processes of this host, live\n"
+	       "  dump      all that they publish, once, as JSON\n"
+	       "  metrics   the same for Prometheus\n"
+	       "  keygen    make a key, for peers of other hosts\n"
+	       "  nic plan  how to set a network card up for payload straight into a device\n"
 	       "SIGTERM or SIGINT: stop listening, wait up to 10 s for messages "
 	       "under "
 	       "way, end; a second one ends at once. SIGUSR1 puts state and counters into the log; "
@@ -256,7 +265,8 @@ const struct argp gxd_check_argp = {
 	.children = gxd_children,
 	.doc = "gxd check reads options as gxd does, and says what would be served: memory, keys and their "
 	       "rights, CPUs. Nothing is opened, and a gxd that runs is not disturbed."
-	       "\vBefore a service starts: gxd check --config /etc/gx/kv.conf\n"
+	       "\v  gxd check --mem kv=host:2G\n"
+	       "  gxd check --config /etc/gx/kv.conf      before a service starts\n"
 	       "Exit status: 0 gxd would start, as far as can be seen, 1 it would not, 2 usage.",
 };
 
@@ -275,7 +285,7 @@ int gxd_opts_take(const struct argp *argp, int argc, char **argv, struct gxd_opt
 	}
 	opt_cpus_default(&o->allowed, true, &o->cpus);
 	o->gx.cores.may_move = true;
-	argp_parse(argp, argc, all, 0, NULL, o);
+	argp_parse(argp, argc, all, ARGP_NO_HELP, NULL, o);
 	return GXD_OK;
 }
 

@@ -7,6 +7,7 @@
 
 #include "gxperf/base/child.h"
 #include "common/flag.h"
+#include "common/help.h"
 #include "common/opt_table.h"
 #include "gxperf/base/stop.h"
 #include "common/version_text.h"
@@ -17,6 +18,8 @@
 
 #include <argp.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,37 +30,47 @@
 #define OPTS_SIZE_END	(64u << 20)
 #define OPTS_TIMEOUT_NS 5000000000ull
 #define OPTS_BOTH_NS	5000000000ull
-#define STOP_GRACE_NS	5000000000ull
+#define OPTS_ROW_NS	2000000000ull
 
 /* ---- Sub-commands ---- */
 
-static const struct argp_child info_groups[] = {
-	{&perf_info_argp}, {&perf_server_argp}, {&perf_conn_argp}, {&perf_report_argp}, {0}};
+static const struct argp_child info_groups[] = {{&perf_info_argp}, {&perf_server_argp},
+						{&perf_conn_argp}, {&perf_report_argp},
+						{&help_argp},	   {0}};
 static const struct argp_child doctor_groups[] = {
-	{&perf_server_argp}, {&perf_conn_argp}, {&perf_report_argp}, {0}};
+	{&perf_server_argp}, {&perf_conn_argp}, {&perf_report_argp}, {&help_argp}, {0}};
 static const struct argp_child put_groups[] = {
-	{&perf_server_argp}, {&perf_conn_argp}, {&perf_traffic_argp}, {&perf_place_argp},
-	{&perf_file_argp},   {&perf_tune_argp}, {&perf_report_argp},  {0}};
-static const struct argp_child plain_groups[] = {{&perf_server_argp},
-						 {&perf_conn_argp},
-						 {&perf_traffic_argp},
-						 {&perf_place_argp},
-						 {&perf_tune_argp},
-						 {&perf_report_argp},
-						 {0}};
+	{&perf_server_argp}, {&perf_conn_argp}, {&perf_traffic_argp},
+	{&perf_place_argp},  {&perf_file_argp}, {&perf_tune_argp},
+	{&perf_report_argp}, {&help_argp},	{0}};
+static const struct argp_child plain_groups[] = {
+	{&perf_server_argp}, {&perf_conn_argp},	  {&perf_traffic_argp}, {&perf_place_argp},
+	{&perf_tune_argp},   {&perf_report_argp}, {&help_argp},		{0}};
 static const struct argp_child blocks_groups[] = {
-	{&perf_server_argp}, {&perf_conn_argp}, {&perf_traffic_argp}, {&perf_blocks_argp},
-	{&perf_place_argp},  {&perf_tune_argp}, {&perf_report_argp},  {0}};
-static const struct argp_child coll_groups[] = {{&perf_coll_argp},    {&perf_conn_argp},
-						{&perf_traffic_argp}, {&perf_tune_argp},
-						{&perf_report_argp},  {0}};
-static const struct argp_child unpack_groups[] = {{&perf_unpack_argp}, {&perf_report_argp}, {0}};
-static const struct argp_child h2d_groups[] = {{&perf_h2d_argp}, {&perf_report_argp}, {0}};
-static const struct argp_child p2p_groups[] = {{&perf_p2p_argp}, {&perf_report_argp}, {0}};
-static const struct argp_child compare_groups[] = {{&perf_compare_argp}, {&perf_report_argp}, {0}};
-static const struct argp_child overlap_groups[] = {{&perf_overlap_argp}, {&perf_report_argp}, {0}};
-static const struct argp_child ipc_groups[] = {{&perf_ipc_argp}, {&perf_report_argp}, {0}};
-static const struct argp_child demo_groups[] = {{&perf_demo_argp}, {&perf_report_argp}, {0}};
+	{&perf_server_argp}, {&perf_conn_argp},	 {&perf_traffic_argp},
+	{&perf_blocks_argp}, {&perf_place_argp}, {&perf_tune_argp},
+	{&perf_report_argp}, {&help_argp},	 {0}};
+static const struct argp_child coll_groups[] = {{&perf_coll_argp},
+						{&perf_conn_argp},
+						{&perf_traffic_argp},
+						{&perf_tune_argp},
+						{&perf_report_argp},
+						{&help_argp},
+						{0}};
+static const struct argp_child unpack_groups[] = {
+	{&perf_unpack_argp}, {&perf_report_argp}, {&help_argp}, {0}};
+static const struct argp_child h2d_groups[] = {
+	{&perf_h2d_argp}, {&perf_report_argp}, {&help_argp}, {0}};
+static const struct argp_child p2p_groups[] = {
+	{&perf_p2p_argp}, {&perf_report_argp}, {&help_argp}, {0}};
+static const struct argp_child compare_groups[] = {
+	{&perf_compare_argp}, {&perf_report_argp}, {&help_argp}, {0}};
+static const struct argp_child overlap_groups[] = {
+	{&perf_overlap_argp}, {&perf_report_argp}, {&help_argp}, {0}};
+static const struct argp_child ipc_groups[] = {
+	{&perf_ipc_argp}, {&perf_report_argp}, {&help_argp}, {0}};
+static const struct argp_child demo_groups[] = {
+	{&perf_demo_argp}, {&perf_report_argp}, {&help_argp}, {0}};
 
 static const struct command {
 	const char *name;
@@ -73,25 +86,31 @@ static const struct command {
 	{.name = "info",
 	 .fn = perf_info,
 	 .groups = info_groups,
-	 .args = "[HOST:PORT]",
-	 .doc = "What this host has for gx; with an address, what the server there offers.",
+	 .args = "[HOST[:PORT]]",
+	 .doc = "What this host has for gx; with an address, what the server there offers."
+		"\v  gxperf info\n"
+		"  gxperf info 10.0.0.1 --key kv.key",
 	 .addr_may = true,
 	 .stop = STOP_KILL},
 	{.name = "doctor",
 	 .fn = perf_doctor,
 	 .groups = doctor_groups,
-	 .args = "[HOST:PORT]",
+	 .args = "[HOST[:PORT]]",
 	 .doc = "What makes gx slow on this host, or refuses it, and the cure; with an address, on the way "
 		"to the server there too. "
-		"Exit status: 0 nothing, 1 something is slow, 2 usage, 4 gx, or the server, is refused.",
+		"Exit status: 0 nothing, 1 something is slow, 2 usage, 4 gx, or the server, is refused."
+		"\v  gxperf doctor\n"
+		"  gxperf doctor 10.0.0.1 --key kv.key",
 	 .addr_may = true,
 	 .stop = STOP_KILL},
 	{.name = "put",
 	 .fn = perf_put,
 	 .op = GX_OP_PUT,
 	 .groups = put_groups,
-	 .args = "HOST:PORT",
-	 .doc = "Put data into the server's memory.",
+	 .args = "HOST[:PORT]",
+	 .doc = "Put data into the server's memory."
+		"\v  gxperf put 10.0.0.1 --key kv.key -s 64M      messages of 64 MiB, for 2 s\n"
+		"  gxperf put 10.0.0.1 --key kv.key --file F    a file, proved by SHA-256",
 	 .addr_may = true,
 	 .addr_must = true,
 	 .stop = STOP_ROW},
@@ -99,8 +118,10 @@ static const struct command {
 	 .fn = perf_put,
 	 .op = GX_OP_GET,
 	 .groups = put_groups,
-	 .args = "HOST:PORT",
-	 .doc = "Get data from the server's memory.",
+	 .args = "HOST[:PORT]",
+	 .doc = "Get data from the server's memory."
+		"\v  gxperf get 10.0.0.1 --key kv.key -s 64M\n"
+		"  gxperf get 10.0.0.1 --key kv.key --file F -s 1000003",
 	 .addr_may = true,
 	 .addr_must = true,
 	 .stop = STOP_ROW},
@@ -108,8 +129,10 @@ static const struct command {
 	 .fn = perf_put,
 	 .op = GX_OP_SEND,
 	 .groups = plain_groups,
-	 .args = "HOST:PORT",
-	 .doc = "Send tagged messages to receives that the server posts.",
+	 .args = "HOST[:PORT]",
+	 .doc = "Send tagged messages to receives that the server posts."
+		"\v  gxperf send 127.0.0.1 -s 64K\n"
+		"  gxperf send 127.0.0.1 -b 64 -e 4M -f 4",
 	 .addr_may = true,
 	 .addr_must = true,
 	 .stop = STOP_ROW},
@@ -117,16 +140,20 @@ static const struct command {
 	 .fn = perf_lat,
 	 .op = GX_OP_PUT,
 	 .groups = plain_groups,
-	 .args = "HOST:PORT",
-	 .doc = "One-way latency: half the round trip of a put and its echo.",
+	 .args = "HOST[:PORT]",
+	 .doc = "One-way latency: half the round trip of a put and its echo."
+		"\v  gxperf lat 127.0.0.1                         64 bytes\n"
+		"  gxperf lat 10.0.0.1 --key kv.key -b 1 -e 4K",
 	 .addr_may = true,
 	 .addr_must = true,
 	 .stop = STOP_ROW},
 	{.name = "blocks",
 	 .fn = perf_blocks,
 	 .groups = blocks_groups,
-	 .args = "HOST:PORT",
-	 .doc = "Lists of blocks at random places with one notification, prepared and unprepared.",
+	 .args = "HOST[:PORT]",
+	 .doc = "Lists of blocks at random places with one notification, prepared and unprepared."
+		"\v  gxperf blocks 127.0.0.1 --blocks 4096 -s 16K\n"
+		"  gxperf blocks 10.0.0.1 --key kv.key --get",
 	 .addr_may = true,
 	 .addr_must = true,
 	 .stop = STOP_ROW},
@@ -134,51 +161,69 @@ static const struct command {
 	 .fn = perf_coll,
 	 .groups = coll_groups,
 	 .args = "",
-	 .doc = "All-gather among ranks: of this process (-g), or one a process."},
+	 .doc = "All-gather among ranks: of this process (-g), or one a process."
+		"\v  gxperf allgather -g 4 -s 1M\n"
+		"  gxperf allgather --rank 0 --ranks 2 --master 10.0.0.1:7600 --key kv.key"},
 	{.name = "alltoall",
 	 .fn = perf_coll,
 	 .all_to_all = true,
 	 .groups = coll_groups,
 	 .args = "",
-	 .doc = "All-to-all among ranks: of this process (-g), or one a process."},
+	 .doc = "All-to-all among ranks: of this process (-g), or one a process."
+		"\v  gxperf alltoall -g 4 -s 1M\n"
+		"  gxperf alltoall --rank 0 --ranks 2 --master 10.0.0.1:7600 --key kv.key"},
 	{.name = "unpack",
 	 .fn = perf_unpack,
 	 .groups = unpack_groups,
 	 .args = "",
-	 .doc = "Fragments scattered in a pool to GPU memory, in every mode, beside the limit."},
+	 .doc = "Fragments scattered in a pool to GPU memory, in every mode, beside the limit."
+		"\v  gxperf unpack\n"
+		"  gxperf unpack --sizes 656,8K"},
 	{.name = "h2d",
 	 .fn = perf_h2d,
 	 .groups = h2d_groups,
 	 .args = "",
-	 .doc = "Rows by an index list from pinned memory to GPU memory, in every way, beside the limit."},
+	 .doc = "Rows by an index list from pinned memory to GPU memory, in every way, beside the limit."
+		"\v  gxperf h2d\n"
+		"  gxperf h2d --rows 656"},
 	{.name = "p2p",
 	 .fn = perf_p2p,
 	 .groups = p2p_groups,
 	 .args = "",
-	 .doc = "Between two GPUs of this process, by size: queued, alone, back and forth."},
+	 .doc = "Between two GPUs of this process, by size: queued, alone, back and forth."
+		"\v  gxperf p2p\n"
+		"  gxperf p2p --sizes 4K,1G"},
 	{.name = "compare",
 	 .fn = perf_compare,
 	 .groups = compare_groups,
 	 .args = "",
-	 .doc = "The same work between GPUs by gx, cuMemcpyPeerAsync and NCCL, interleaved."},
+	 .doc = "The same work between GPUs by gx, cuMemcpyPeerAsync and NCCL, interleaved."
+		"\v  gxperf compare\n"
+		"  gxperf compare --comm gx,nccl --sizes 4K,1M"},
 	{.name = "overlap",
 	 .fn = perf_overlap,
 	 .groups = overlap_groups,
 	 .args = "[-- COMMAND ARG...]",
 	 .doc = "What communication costs a computation on the same GPUs or CPUs, and the reverse. "
-		"COMMAND: another gxperf beside it: put, get, send, lat, allgather, alltoall.",
+		"COMMAND: another gxperf beside it: put, get, send, lat, allgather, alltoall."
+		"\v  gxperf overlap --seconds 2\n"
+		"  gxperf overlap -- put 127.0.0.1 -s 64M",
 	 .own_args = true},
 	{.name = "ipc",
 	 .fn = perf_ipc,
 	 .groups = ipc_groups,
 	 .args = "",
-	 .doc = "What it costs to open GPU memory of another process, and to close and reopen it."},
+	 .doc = "What it costs to open GPU memory of another process, and to close and reopen it."
+		"\v  gxperf ipc\n"
+		"  gxperf ipc --sizes 2M"},
 	{.name = "plot", .args = "FILE...", .doc = "Pictures of results.", .own_args = true},
 	{.name = "demo",
 	 .fn = perf_demo,
 	 .groups = demo_groups,
 	 .args = "",
-	 .doc = "Server and client as two pinned processes on this machine, in under 40 s.",
+	 .doc = "Server and client as two pinned processes on this machine, in under 40 s."
+		"\v  gxperf demo\n"
+		"  gxperf demo -v                               each measurement as its command prints it",
 	 .stop = STOP_ROW},
 };
 
@@ -261,6 +306,14 @@ static void coll_check(struct cmdline *c, struct argp_state *state)
 	c->report.format = REPORT_NONE;
 }
 
+/* A number of messages is over in milliseconds, and says little. A sweep has many sizes. */
+static void duration_default(struct perf_opts *o)
+{
+	if (o->addr && o->op && !o->traffic.n && !o->traffic.begin_given && !o->traffic.end_given &&
+	    !o->traffic.duration_ns && !o->file.path)
+		o->traffic.duration_ns = OPTS_ROW_NS;
+}
+
 static void opts_check(struct cmdline *c, struct argp_state *state)
 {
 	const struct command *cmd = c->cmd;
@@ -299,6 +352,7 @@ static void opts_check(struct cmdline *c, struct argp_state *state)
 	if (c->report.force && !c->report.json_path && !(o->file.path && cmd->op == GX_OP_GET))
 		argp_error(state, "--force is for -J FILE and get --file");
 	bidirectional_check(o, state);
+	duration_default(o);
 	if (cmd->fn == perf_coll)
 		coll_check(c, state);
 }
@@ -331,7 +385,7 @@ static error_t command_parse(int key, char *arg, struct argp_state *state)
 			return ARGP_ERR_UNKNOWN;
 		if (!cmd->addr_may || c->perf.addr)
 			argp_error(state, "what is '%s'?", arg);
-		c->perf.addr = arg;
+		c->perf.addr = opt_addr(arg);
 		return 0;
 	case ARGP_KEY_END:
 		verbs_check(&c->perf, state);
@@ -355,24 +409,43 @@ static const char *command_names(void)
 	return text;
 }
 
+/* An address, or a name that is looked up; a mistyped command is neither. */
+static bool is_host(const char *arg)
+{
+	struct addrinfo *list;
+
+	if (strpbrk(arg, ".:"))
+		return true;
+	if (getaddrinfo(arg, NULL, NULL, &list))
+		return false;
+	freeaddrinfo(list);
+	return true;
+}
+
 /* Stop at the sub-command: its own options parse the rest. */
 static error_t top_parse(int key, char *arg, struct argp_state *state)
 {
 	struct cmdline *c = state->input;
 	const struct command *cmd;
+	bool host;
 
 	switch (key) {
 	case ARGP_KEY_ARG:
 		cmd = command_find(arg);
-		if (!cmd) {
-			argp_error(state, "no command '%s'; there are %s", arg, command_names());
+		host = !cmd && is_host(arg);
+		if (!cmd && !host) {
+			argp_error(state, "no command '%s', and no host of that name; there are %s",
+				   arg, command_names());
 			return EINVAL;
 		}
+		if (host)
+			cmd = command_find("put");
 		c->cmd = cmd;
 		c->perf.command = cmd->name;
 		c->perf.op = cmd->op;
 		c->perf.all_to_all = cmd->all_to_all;
-		c->report.argc = state->next - 1; /* index of the sub-command, for main() */
+		/* Index of the sub-command, for main(); HOST stays an argument. */
+		c->report.argc = state->next - 1 - host;
 		state->next = state->argc;
 		return 0;
 	case ARGP_KEY_NO_ARGS:
@@ -384,15 +457,18 @@ static error_t top_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp top_argp = {
 	.parser = top_parse,
-	.args_doc = "COMMAND [OPTION...]",
-	.doc = "gxperf measures gx, and checks what it moved.\v"
-	       "  info [HOST:PORT]  what this host has, what the server offers\n"
-	       "  doctor [HOST:PORT]  what makes gx slow here, or refuses it, and the cure\n"
-	       "  put HOST:PORT     put data into the server's memory; --file puts a file\n"
-	       "  get HOST:PORT     get data from it\n"
-	       "  send HOST:PORT    send tagged messages\n"
-	       "  lat HOST:PORT     one-way latency\n"
-	       "  blocks HOST:PORT  lists of blocks at random places with one notification\n"
+	.args_doc = "COMMAND [OPTION...]\nHOST [OPTION...]",
+	.children = help_children,
+	.doc = "gxperf measures gx, and checks what it moved. HOST is HOST:PORT for a port other than 7501.\v"
+	       "  gxperf 10.0.0.1 --key kv.key      put for 2 s, to a gxd there\n"
+	       "  gxperf demo                       server and client on this machine\n"
+	       "  info [HOST]       what this host has, what the server offers\n"
+	       "  doctor [HOST]     what makes gx slow here, or refuses it, and the cure\n"
+	       "  put HOST          put data into the server's memory; --file puts a file\n"
+	       "  get HOST          get data from it\n"
+	       "  send HOST         send tagged messages\n"
+	       "  lat HOST          one-way latency\n"
+	       "  blocks HOST       lists of blocks at random places with one notification\n"
 	       "  allgather, alltoall   collectives among ranks, without a server\n"
 	       "  unpack            fragments into GPU memory, beside the limit\n"
 	       "  h2d               rows from pinned memory into GPU memory, beside the limit\n"
@@ -402,7 +478,8 @@ static const struct argp top_argp = {
 	       "  ipc               what opening GPU memory of another process costs\n"
 	       "  plot FILE...      pictures of results\n"
 	       "  demo              server and client on this machine\n"
-	       "gxperf COMMAND --help lists the options. Sizes take K, M, G, T, powers of two; "
+	       "gxperf HOST is gxperf put HOST. gxperf COMMAND --help has "
+	       "examples and options. Sizes take K, M, G, T, powers of two; "
 	       "GB/s is 10^9.\n"
 	       "Exit status: 0 ok, 1 failed, 2 usage, 3 wrong data, 4 peer lost or time-out, 128 "
 	       "and the number of a signal: ended by SIGINT or SIGTERM, rows until then are kept.",
@@ -430,7 +507,7 @@ static void command_argp_parse(struct cmdline *c, int argc, char **argv)
 	/* The name in usage lines. */
 	snprintf(name, sizeof(name), "gxperf %s", cmd->name);
 	argv[0] = name;
-	argp_parse(&argp, argc, argv, 0, NULL, c);
+	argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, c);
 	argv[0] = (char *)cmd->name;
 }
 
@@ -471,17 +548,29 @@ static void main_last(void *arg, int signo)
 	_exit(report_close(report, report_wrong(report) ? PERF_WRONG : PERF_STOPPED + signo));
 }
 
-/* STOP_ROW: the command looks for signals, and ends the row under way in order. STOP_NOW: the rows
+/* STOP_ROW: the command looks for signals once it is connected, and ends the row under way in order. STOP_NOW: the rows
  * so far are kept. STOP_KILL: the signal kills. */
 static int main_stop(const struct command *cmd, struct report *report)
 {
 	int ret = 0;
 
 	if (cmd->stop != STOP_KILL)
-		ret = stop_open(cmd->stop == STOP_ROW ? STOP_GRACE_NS : 0, main_last, report);
+		ret = stop_open(0, main_last, report);
 	if (ret)
 		report_error(report, "signals: %s", strerror(-ret));
 	return ret;
+}
+
+/* A file that goes to stdout has it alone. */
+static int stdout_split(struct perf_opts *o)
+{
+	if (!o->file.path || strcmp(o->file.path, "-") != 0 || o->op != GX_OP_GET)
+		return 0;
+	o->file.stdout_fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+	if (o->file.stdout_fd >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0)
+		return 0;
+	fprintf(stderr, "gxperf: --file -: %s\n", strerror(errno));
+	return -errno;
 }
 
 int main(int argc, char **argv)
@@ -504,12 +593,13 @@ int main(int argc, char **argv)
 	flag_log();
 	if (argc > 1 && !strcmp(argv[1], OPT_TABLE))
 		return main_list();
+	help_words(&argc, argv);
 	if (opt_cpus_allowed(&c.perf.conn.allowed)) {
 		fprintf(stderr, "gxperf: no CPU affinity: %s\n", strerror(errno));
 		return PERF_FAILED;
 	}
 	opt_cpus_default(&c.perf.conn.allowed, false, &c.perf.conn.cpus);
-	argp_parse(&top_argp, argc, argv, ARGP_IN_ORDER, NULL, &c);
+	argp_parse(&top_argp, argc, argv, ARGP_IN_ORDER | ARGP_NO_HELP, NULL, &c);
 	at = c.report.argc;
 	cmd = c.cmd;
 	if (!cmd->fn)
@@ -518,7 +608,7 @@ int main(int argc, char **argv)
 	c.report.command = c.perf.command;
 	c.report.argc = argc - at;
 	c.report.argv = argv + at;
-	if (report_open(&c.report, &report))
+	if (stdout_split(&c.perf) || report_open(&c.report, &report))
 		return PERF_FAILED;
 	report_commit(report, version_commit());
 	ret = main_stop(cmd, report) ? PERF_FAILED : cmd->fn(&c.perf, report);

@@ -5,6 +5,7 @@
  */
 #include "gxd/nic/nic.h"
 
+#include "common/help.h"
 #include "common/flag.h"
 #include "common/json.h"
 #include "common/opt.h"
@@ -223,11 +224,14 @@ static int plan_print(const struct nic_opts *o, const struct gx_nic *nic)
 const struct argp gxd_nic_argp = {
 	.options = nic_options,
 	.parser = opts_parse,
+	.children = help_children,
 	.args_doc = "plan",
 	.doc = "gxd nic plan prints each step that gives receive queues of a network card "
 	       "to memory of a device (devmem TCP), in the words of ethtool and netlink, "
 	       "with the driver's answer. It changes nothing."
-	       "\vRoot sees the driver's answer to a binding. UNTRIED on hardware.\n"
+	       "\v  gxd nic plan --dev eth0 --queues 8-15\n"
+	       "  gxd nic plan --dev eth0 --queues 8-15 --format json\n"
+	       "Root sees the driver's answer to a binding. UNTRIED on hardware.\n"
 	       "Exit status: 0 each step is done or could be, 1 one is refused (stderr has "
 	       "the cure), 2 usage.",
 };
@@ -239,7 +243,7 @@ int gxd_nic(int argc, char **argv)
 	int ret;
 
 	argp_err_exit_status = NIC_USAGE;
-	argp_parse(&gxd_nic_argp, argc, argv, 0, NULL, &o);
+	argp_parse(&gxd_nic_argp, argc, argv, ARGP_NO_HELP, NULL, &o);
 	ret = gx_nic_open(o.dev, &nic);
 	if (ret == -ENODEV)
 		return nic_unknown();

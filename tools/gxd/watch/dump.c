@@ -8,6 +8,7 @@
 #include "gxd/watch/expo.h"
 #include "gxd/watch/peers.h"
 
+#include "common/help.h"
 #include "common/json.h"
 
 #include <gx/gx.h>
@@ -26,7 +27,9 @@ enum { KEY_DIR = 256 };
 
 static const struct argp_option dump_options[] = {
 	{"dir", KEY_DIR, "DIR", 0,
-	 "Where processes publish; default: GX_RUN_DIR of the environment, or " PEERS_DIR, 0},
+	 "Where processes publish; default: GX_RUN_DIR of the environment, or " PEERS_DIR
+	 ", or gx in XDG_RUNTIME_DIR where that is missing",
+	 0},
 	{0},
 };
 
@@ -165,9 +168,12 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 const struct argp gxd_dump_argp = {
 	.options = dump_options,
 	.parser = opts_parse,
+	.children = help_children,
 	.doc = "gxd dump prints all that the gx processes of this host publish as JSON: counters, "
 	       "connections, operations."
-	       "\vOf a process that does not answer, why_silent says why.\n"
+	       "\v  gxd dump\n"
+	       "  gxd dump --dir /run/user/1000/gx\n"
+	       "Of a process that does not answer, why_silent says why.\n"
 	       "Exit status: 0 ok, 1 failed, 2 usage.",
 };
 
@@ -177,7 +183,7 @@ int gxd_dump(int argc, char **argv)
 	struct peers all;
 	int ret, asked;
 
-	argp_parse(&gxd_dump_argp, argc, argv, 0, NULL, &dir);
+	argp_parse(&gxd_dump_argp, argc, argv, ARGP_NO_HELP, NULL, &dir);
 	ret = asked = peers_ask(dir, "/metrics", &all);
 	if (!ret)
 		ret = dump_print(&all);

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -45,9 +46,26 @@ struct round {
 
 const char *peers_dir(void)
 {
-	const char *dir = secure_getenv("GX_RUN_DIR");
+	static char own[PATH_MAX];
+	const char *dir = secure_getenv("GX_RUN_DIR"), *xdg = secure_getenv("XDG_RUNTIME_DIR");
 
-	return dir && *dir ? dir : PEERS_DIR;
+	if (dir && *dir)
+		return dir;
+	if (!xdg || !access(PEERS_DIR, F_OK) ||
+	    snprintf(own, sizeof(own), "%s/gx", xdg) >= (int)sizeof(own))
+		return PEERS_DIR;
+	return own;
+}
+
+int peers_dir_make(const char **dir)
+{
+	*dir = secure_getenv("GX_RUN_DIR");
+	if (*dir)
+		return 0;
+	*dir = peers_dir();
+	if (!mkdir(*dir, 0700))
+		return 1;
+	return errno == EEXIST ? 0 : -errno;
 }
 
 /* ---- The folder ---- */

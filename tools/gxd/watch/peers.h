@@ -33,7 +33,13 @@ struct peers {
 	unsigned nr_left_out; /* beyond PEERS_MAX */
 };
 
-/** peers_dir() - The folder that GX_RUN_DIR names, or PEERS_DIR. */
+/**
+ * peers_dir_make() - Make the folder *@dir, for this user alone, where no package has made it and
+ * GX_RUN_DIR names none. Return: 1: made, 0, -errno.
+ */
+int peers_dir_make(const char **dir);
+/** peers_dir() - The folder that GX_RUN_DIR names; else PEERS_DIR; where that is not, gx in
+ * XDG_RUNTIME_DIR. */
 const char *peers_dir(void);
 
 /**

@@ -4,6 +4,7 @@
  */
 #include "gxd/watch/stats.h"
 
+#include "common/help.h"
 #include "common/unixsock.h"
 
 #include <errno.h>
@@ -65,10 +66,13 @@ static error_t stats_parse(int key, char *arg, struct argp_state *state)
 
 const struct argp gxd_stats_argp = {
 	.parser = stats_parse,
+	.children = help_children,
 	.args_doc = "[SOCKET]",
 	.doc = "gxd stats prints the counters of a running gxd. SOCKET is what --stats of that gxd "
 	       "names; default " STATS_SOCKET "."
-	       "\vExit status: 0 ok, 1 failed, 2 usage.",
+	       "\v  gxd stats\n"
+	       "  gxd stats @gxd-7502\n"
+	       "Exit status: 0 ok, 1 failed, 2 usage.",
 };
 
 int gxd_stats(int argc, char **argv)
@@ -76,6 +80,6 @@ int gxd_stats(int argc, char **argv)
 	const char *path = NULL;
 
 	argp_err_exit_status = STATS_USAGE;
-	argp_parse(&gxd_stats_argp, argc, argv, 0, NULL, &path);
+	argp_parse(&gxd_stats_argp, argc, argv, ARGP_NO_HELP, NULL, &path);
 	return stats_print(path ? path : STATS_SOCKET);
 }

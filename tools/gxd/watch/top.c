@@ -9,6 +9,7 @@
 #include "gxd/watch/peers.h"
 #include "gxd/watch/seen.h"
 
+#include "common/help.h"
 #include "common/opt.h"
 
 #include <gx/gx.h>
@@ -61,7 +62,9 @@ struct top {
 static const struct argp_option top_options[] = {
 	{"interval", KEY_INTERVAL, "SECONDS", 0, "Between two looks; default 2", 0},
 	{"dir", KEY_DIR, "DIR", 0,
-	 "Where processes publish; default: GX_RUN_DIR of the environment, or " PEERS_DIR, 0},
+	 "Where processes publish; default: GX_RUN_DIR of the environment, or " PEERS_DIR
+	 ", or gx in XDG_RUNTIME_DIR where that is missing",
+	 0},
 	{0},
 };
 
@@ -408,9 +411,12 @@ static error_t opts_parse(int key, char *arg, struct argp_state *state)
 const struct argp gxd_top_argp = {
 	.options = top_options,
 	.parser = opts_parse,
+	.children = help_children,
 	.doc = "gxd top shows the connections of all gx processes of this host, live: rates, losses, round "
 	       "trips, and what limits each."
-	       "\vKeys: q quits, < and > choose the column to sort by, R reverses, d or s sets the "
+	       "\v  gxd top\n"
+	       "  gxd top --interval 0.5\n"
+	       "Keys: q quits, < and > choose the column to sort by, R reverses, d or s sets the "
 	       "interval, space looks at once. Where stdout is no terminal it prints one table, over "
 	       "one interval.\n"
 	       "Exit status: 0 ok, 1 failed, 2 usage.",
@@ -419,9 +425,8 @@ const struct argp gxd_top_argp = {
 static int top_fail(const struct top *t, int err)
 {
 	fprintf(stderr, "gxd: %s: %s%s\n", t->dir, strerror(-err),
-		err == -ENOENT
-			? ": where gx processes publish (systemd-tmpfiles makes it; GX_RUN_DIR "
-			  "names another)"
+		err == -ENOENT	 ? ": where gx processes publish; a gxd makes it (GX_RUN_DIR names "
+				   "another)"
 		: err == -EACCES ? ": its group may look"
 				 : "");
 	return TOP_FAILED;
@@ -461,7 +466,7 @@ int gxd_top(int argc, char **argv)
 	struct top t = {.interval_ns = TOP_INTERVAL_NS, .sort = BY_RX, .dir = peers_dir()};
 	int ret;
 
-	argp_parse(&gxd_top_argp, argc, argv, 0, NULL, &t);
+	argp_parse(&gxd_top_argp, argc, argv, ARGP_NO_HELP, NULL, &t);
 	t.tty = isatty(STDOUT_FILENO) && isatty(STDIN_FILENO);
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
 		sigaction(ends[i], &act, NULL);

@@ -84,6 +84,7 @@ static int perf_gx_open(struct perf *perf, unsigned nr_cores)
 	char host[OPT_HOST_MAX];
 
 	ctx.host.local = perf_wants_packets(o) ? GX_OFF : GX_AUTO;
+	ctx.cores.may_move = !o->conn.cpus_given; /* another container's gxperf chooses the same */
 	opts = opt_ctx_opts(&ctx);
 	opts.bind_host = o->conn.bind;
 	if (!o->conn.bind && o->addr && !opt_bind(perf->addrs, false, host))
@@ -414,20 +415,12 @@ int perf_sms(const struct perf *perf, enum gx_mem_kind kind, bool local)
 
 static int conn_link_check(struct perf *perf)
 {
-	const char *want =
-		perf->opts->conn.require ? perf->opts->conn.require : perf->opts->conn.link;
+	const char *want = perf->opts->conn.link;
 
-	if (perf->opts->conn.require && !strcmp(want, "local") && perf->opts->op == GX_OP_SEND) {
-		report_error(perf->report,
-			     "--require local: sends go by packets over any link: leave it "
-			     "out, or put");
-		return PERF_FAILED;
-	}
 	if (!want || !strcmp(want, perf->info.link))
 		return PERF_OK;
-	report_error(perf->report, "%s %s: this connection takes link %s over port %s (%s)",
-		     perf->opts->conn.require ? "--require" : "--link", want, perf->info.link,
-		     perf->info.port, perf->info.why);
+	report_error(perf->report, "--link %s: this connection takes link %s over port %s (%s)",
+		     want, perf->info.link, perf->info.port, perf->info.why);
 	return PERF_FAILED;
 }
 
@@ -680,30 +673,14 @@ int perf_connect_any(struct perf *perf)
 	return ret ? ret : conn_hello(perf);
 }
 
-/* --require local is of the bytes, not of the connection alone. */
-static int conn_mapped_check(struct perf *perf)
-{
-	const struct gx_region *r = &perf->conns[0].region;
-	const char *want = perf->opts->conn.require;
-
-	if (!want || strcmp(want, "local") != 0 || perf_is_mapped(perf))
-		return PERF_OK;
-	report_error(perf->report,
-		     "--require local: region '%s' lies in the server's cuda:%d, and packets reach "
-		     "it where this end has no GPU: add --gpu %d, the GPU here that is the same or "
-		     "reaches it",
-		     r->name, r->device, r->device);
-	return PERF_FAILED;
-}
-
 int perf_connect(struct perf *perf, unsigned access)
 {
 	int ret = perf_connect_any(perf);
 
+	if (!ret)
+		stop_grace(STOP_GRACE_NS);
 	for (unsigned i = 0; i < perf->nr_conns && !ret; i++)
 		ret = region_find(perf, &perf->conns[i], access);
-	if (!ret)
-		ret = conn_mapped_check(perf);
 	if (!ret)
 		ret = conn_unpack_check(perf, access);
 	if (!ret)

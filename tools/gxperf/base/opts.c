@@ -5,6 +5,7 @@
  */
 #include "gxperf/base/opts.h"
 
+#include "common/help.h"
 #include "gxperf/base/throttle.h"
 
 #include <gxlab/modes.h>
@@ -20,7 +21,6 @@ enum {
 	KEY_BIND,
 	KEY_LINK,
 	KEY_SOCKETS,
-	KEY_REQUIRE,
 	KEY_PEER,
 	KEY_CORES,
 	KEY_DEPTH,
@@ -35,7 +35,6 @@ enum {
 	KEY_FORCE,
 	KEY_FORMAT,
 	KEY_APPEND,
-	KEY_GXD,
 	KEY_PLACE,
 	KEY_STRIPE,
 	KEY_BIDIRECTIONAL,
@@ -100,35 +99,33 @@ static void value_engine(const char *arg, struct perf_tune_opts *o, struct argp_
 
 static const struct argp_option conn_options[] = {
 	{NULL, 0, NULL, 0, "Which way:", 2},
-	{"bind", KEY_BIND, "HOST", 0,
+	{"bind", KEY_BIND, "HOST", OPT_MORE,
 	 "Address of network ports; default: the one on the way to the server", 2},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Take the packet link over this port: shm, udp, dpdk:DEVARGS; or over several of one kind, "
 	 "in turns by lane: 'dpdk:A;dpdk:B'; default: the best of both ends",
 	 2},
 	{"link", KEY_LINK, "LINK", 0,
-	 "Take this link: local (memory of a server on this host, mapped), packet, tcp (the "
-	 "kernel's TCP), or verbs (RDMA devices; the server names its own by "
-	 "--rdma); default: packet with --port, else the best of both ends",
+	 "Take this link, and no other: local (mapped memory of this host), packet, tcp (the kernel's), "
+	 "verbs (RDMA); default: packet with --port, else the best of both ends",
 	 2},
-	{"sockets", KEY_SOCKETS, "N", 0,
+	{"sockets", KEY_SOCKETS, "N", OPT_MORE,
 	 "Link tcp: sockets of a connection and core, 1 to 16; default 1", 2},
-	{"require", KEY_REQUIRE, "LINK", 0, "Fail instead of falling back to another link", 2},
 	{"cores", KEY_CORES, "LIST", 0,
 	 "CPUs to poll on, e.g. 1 or 1,2-3; 'any': all this process may use. Default: the last "
 	 "half of "
 	 "them, at most 4 (gxd takes the first half)",
 	 2},
-	{"timeout", OPT_GX_TIMEOUT, "SECONDS", 0,
+	{"timeout", OPT_GX_TIMEOUT, "SECONDS", OPT_MORE,
 	 "A server silent for this long is lost; default 5", 2},
 	{"key", OPT_GX_KEY, "FILE", 0,
-	 "Show this key to the server, by which another host serves us: a file of gxd keygen, or "
+	 "Show this key, by which another host serves us: a file of gxd keygen; or "
 	 "fd:N, an inherited descriptor",
 	 2},
-	{"peer", KEY_PEER, "NAME", 0,
+	{"peer", KEY_PEER, "NAME", OPT_MORE,
 	 "With --key: the server's gxd --name. No other that has the key will do", 2},
 	{"insecure", OPT_GX_INSECURE, NULL, 0, "Allow servers of other hosts, in clear", 2},
-	{"no-huge", OPT_GX_NO_HUGE, NULL, 0, "Do not try huge pages", 2},
+	{"no-huge", OPT_GX_NO_HUGE, NULL, OPT_MORE, "Do not try huge pages", 2},
 	{0},
 };
 
@@ -158,9 +155,6 @@ static error_t conn_parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_PEER:
 		o->peer = arg;
-		return 0;
-	case KEY_REQUIRE:
-		o->require = arg;
 		return 0;
 	case KEY_CORES:
 		opt_cores_take(arg, &o->allowed, &o->cpus, state);
@@ -202,7 +196,7 @@ static const struct argp_option tune_options[] = {
 	 "Messages of a connection and core under way; default 2 for large ones to 64 for small "
 	 "ones (blocks: lists, 1 to 64; default 1)",
 	 OPT_GX_GROUP},
-	{"engine", KEY_ENGINE, "ENGINE", 0,
+	{"engine", KEY_ENGINE, "ENGINE", OPT_MORE,
 	 "Who copies over the local link: cpu (host memory), ce (a GPU's copy engines), resident "
 	 "(a "
 	 "kernel that stays, for up to 64K), kernel (launched, on --sms), auto (the default: ce, "
@@ -233,17 +227,17 @@ static error_t tune_parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option traffic_options[] = {
 	{NULL, 0, NULL, 0, "What is moved:", 3},
 	{"size", 's', "SIZE", 0,
-	 "Bytes of a message; default 1M (lat: 64; blocks: 16K, of a block); 0 is a size", 3},
+	 "Bytes of a message, default 1M; lat: 64; blocks: 16K, of a block; 0 is a size", 3},
 	{"begin", 'b', "SIZE", 0, "First size of a sweep", 3},
 	{"end", 'e', "SIZE", 0, "Last size of a sweep; default 64M", 3},
-	{"factor", 'f', "N", 0, "From one size to the next; default 2", 3},
+	{"factor", 'f', "N", OPT_MORE, "From one size to the next; default 2", 3},
 	{"iterations", 'n', "N", 0,
 	 "Messages of a connection and core (blocks: lists); default by size", 3},
-	{"warmup", 'w', "N", 0, "Messages before the clock starts", 3},
-	{"duration", 'D', "SECONDS", 0, "Run for so long at each size, instead of -n", 3},
+	{"warmup", 'w', "N", OPT_MORE, "Messages before the clock starts", 3},
+	{"duration", 'D', "SECONDS", 0,
+	 "Run for so long at each size, default 2; in a sweep: -n, by size", 3},
 	{"interval", 'i', "SECONDS", 0,
 	 "put, get, send: a line each SECONDS of a row that is under way; in JSON intervals", 3},
-	{"check", 'c', NULL, 0, "Check payload (this is the default)", 3},
 	{"no-check", KEY_NO_CHECK, NULL, 0, "Do not check payload", 3},
 	{"throttle", KEY_THROTTLE, "FD", OPTION_HIDDEN,
 	 "gxperf overlap says when to begin and to end", 3},
@@ -301,9 +295,8 @@ static error_t traffic_parse(int key, char *arg, struct argp_state *state)
 	case 'i':
 		value_seconds("-i", arg, &o->interval_ns, state);
 		return 0;
-	case 'c':
 	case KEY_NO_CHECK:
-		o->check = key == 'c';
+		o->check = false;
 		return 0;
 	case KEY_THROTTLE:
 		value_throttle(arg, o, state);
@@ -314,22 +307,22 @@ static error_t traffic_parse(int key, char *arg, struct argp_state *state)
 
 /* For commands with a server. Ranks of a collective are all alike. */
 static const struct argp_option place_options[] = {
-	{"same-place", KEY_SAME_PLACE, NULL, 0,
+	{"same-place", KEY_SAME_PLACE, NULL, OPT_MORE,
 	 "put, get: every message from one buffer to one place, as other benchmarks do; what lies "
 	 "there is checked at the end",
 	 3},
-	{"poll", KEY_POLL, "WHAT", 0,
+	{"poll", KEY_POLL, "WHAT", OPT_MORE,
 	 "lat: what says that a message is there: completion (default), or memory: its last byte, "
 	 "over the links local and verbs",
 	 3},
-	{"offset", KEY_OFFSET, "SIZE", 0,
+	{"offset", KEY_OFFSET, "SIZE", OPT_MORE,
 	 "First byte of the region to use; default 0, or the first place that is free of other "
 	 "clients (with --file: 0)",
 	 3},
 	{"local-mem", KEY_LOCAL_MEM, "PLACE", 0, "Where payload lies here: host or cuda:N",
 	 OPT_GX_GROUP},
 	{"gpu", KEY_GPU, "N", 0,
-	 "Open this GPU: over link local its copy engines move payload of --local-mem host to and "
+	 "Open this GPU; over link local its copy engines move payload of --local-mem host to and "
 	 "from memory of GPUs; over port shm it writes to a server whose --bounce is a GPU",
 	 OPT_GX_GROUP},
 	{0},
@@ -365,15 +358,15 @@ static error_t place_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option file_options[] = {
 	{"file", KEY_FILE, "PATH", 0,
-	 "Move this file, once, and prove it by SHA-256 at both ends. get: -s bytes into it "
+	 "Move this file (-: stdin, stdout), once, and prove it by SHA-256 at both ends; get: -s bytes into it "
 	 "(default: the "
 	 "region from --offset on), which is there when all has come",
 	 3},
-	{"stripe", KEY_STRIPE, NULL, 0,
+	{"stripe", KEY_STRIPE, NULL, OPT_MORE,
 	 "Cut each message into parts over all cores, which gx runs; a thread of its own posts, "
 	 "and -n and --depth are of a connection",
 	 3},
-	{"bidirectional", KEY_BIDIRECTIONAL, NULL, 0,
+	{"bidirectional", KEY_BIDIRECTIONAL, NULL, OPT_MORE,
 	 "Put and get at once, each on all lanes with its own row, for -D SECONDS (default 5)", 3},
 	{0},
 };
@@ -415,8 +408,8 @@ static error_t blocks_parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option report_options[] = {
 	{NULL, 0, NULL, 0, "Results:", 5},
 	{"json", 'J', "FILE", 0, "Write a JSON document as well; FILE must not exist", 5},
-	{"force", KEY_FORCE, NULL, 0, "The file of -J, or of get --file, may exist", 5},
-	{"append", KEY_APPEND, "FILE", 0,
+	{"force", KEY_FORCE, NULL, OPT_MORE, "The file of -J, or of get --file, may exist", 5},
+	{"append", KEY_APPEND, "FILE", OPT_MORE,
 	 "Add each result to FILE as well, as a line of JSON that says where, when and how it was "
 	 "measured; to FILE.csv as CSV",
 	 5},
@@ -448,7 +441,7 @@ static error_t report_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option demo_options[] = {
 	{NULL, 0, NULL, 0, "What is shown:", 1},
-	{"gxd", KEY_GXD, "PATH", 0, "The server's program; default: gxd in gxperf's folder", 1},
+	{"verbose", 'v', NULL, 0, "Each measurement as its own command prints it", 1},
 	{"place", KEY_PLACE, "PLACE", 0, "The server's memory: host (default) or cuda:N", 1},
 	{0},
 };
@@ -457,8 +450,8 @@ static error_t demo_parse(int key, char *arg, struct argp_state *state)
 {
 	struct perf_demo_opts *o = state->input;
 
-	if (key == KEY_GXD)
-		o->gxd = arg;
+	if (key == 'v')
+		o->verbose = true;
 	else if (key == KEY_PLACE)
 		value_place("--place", arg, &o->kind, &o->device, state);
 	else

@@ -49,7 +49,7 @@ struct perf_server_opts {
 
 /** struct perf_conn_opts - The path to the server, or to other ranks. NULL and 0: gx's choice. */
 struct perf_conn_opts {
-	const char *port, *link, *require, *peer;
+	const char *port, *link, *peer;
 	uint32_t nr_socks; /* link tcp: sockets of a connection and core */
 	const char *bind;  /* NULL: our address on the way to the server */
 	struct opt_cpus cpus, allowed;
@@ -84,7 +84,8 @@ struct perf_place_opts {
 
 /** struct perf_file_opts - A file as payload; stripes; both directions. */
 struct perf_file_opts {
-	const char *path;   /* NULL: none */
+	const char *path;   /* NULL: none; "-": stdin, or stdout */
+	int stdout_fd;	    /* get into "-": what was stdout; what is said goes to stderr */
 	bool force;	    /* get: the file may be replaced */
 	bool stripe;	    /* a thread of its own posts each message over all lanes */
 	bool bidirectional; /* put, get: the other one at the same time */
@@ -109,7 +110,7 @@ struct perf_info_opts {
 };
 
 struct perf_demo_opts {
-	const char *gxd;       /* program; NULL: in this program's folder */
+	bool verbose;
 	enum gx_mem_kind kind; /* of the server's memory */
 	int device;
 };

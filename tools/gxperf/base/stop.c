@@ -20,7 +20,7 @@ static struct {
 	sem_t ready; /* posted when the thread has begun */
 	sem_t came;  /* posted once for each signal */
 	_Atomic int signo, nr;
-	uint64_t grace_ns;
+	_Atomic uint64_t grace_ns;
 	void (*last)(void *arg, int signo);
 	void *arg;
 } stop;
@@ -43,13 +43,15 @@ static void stop_on_signal(int signo)
 static void *stop_thread(void *arg)
 {
 	struct timespec end;
+	uint64_t grace_ns;
 
 	sem_post(&stop.ready);
 	while (sem_wait(&stop.came))
 		;
+	grace_ns = atomic_load_explicit(&stop.grace_ns, memory_order_relaxed);
 	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += (time_t)(stop.grace_ns / 1000000000u);
-	end.tv_nsec += (long)(stop.grace_ns % 1000000000u);
+	end.tv_sec += (time_t)(grace_ns / 1000000000u);
+	end.tv_nsec += (long)(grace_ns % 1000000000u);
 	end.tv_sec += end.tv_nsec / 1000000000;
 	end.tv_nsec %= 1000000000;
 	while (sem_clockwait(&stop.came, CLOCK_MONOTONIC, &end) && errno == EINTR)
@@ -85,6 +87,11 @@ int stop_open(uint64_t grace_ns, void (*last)(void *arg, int signo), void *arg)
 		    (was.sa_handler != SIG_IGN && sigaction(signos[i], &act, NULL)))
 			return -errno;
 	return 0;
+}
+
+void stop_grace(uint64_t grace_ns)
+{
+	atomic_store_explicit(&stop.grace_ns, grace_ns, memory_order_relaxed);
 }
 
 int stop_asked(void)

@@ -18,6 +18,9 @@
  * Return: 0, -errno.
  */
 int stop_open(uint64_t grace_ns, void (*last)(void *arg, int signo), void *arg);
+/** stop_grace() - There is something to end in order from now on: give it so long. */
+void stop_grace(uint64_t grace_ns);
+#define STOP_GRACE_NS 5000000000ull
 /** stop_asked() - The first signal, or 0. Any thread. */
 int stop_asked(void);
 

@@ -276,11 +276,11 @@ static bool link_unpacks(const struct gx_conn_info *info, enum gx_mem_kind kind)
 	return !strcmp(info->link, "packet") || (!info->payload_max_b && kind == GX_MEM_CUDA);
 }
 
-/* Check every connection of this rank against --link and --require. */
+/* Check every connection of this rank against --link. */
 static int rank_link_check(struct coll_rank *r)
 {
 	const struct perf_opts *o = r->run->o;
-	const char *want = o->conn.require ? o->conn.require : o->conn.link;
+	const char *want = o->conn.link;
 
 	for (unsigned q = 0; q < r->run->nr_ranks; q++) {
 		struct gx_conn_info info = GX_INIT(info);
@@ -295,9 +295,8 @@ static int rank_link_check(struct coll_rank *r)
 		if (!want || !strcmp(info.link, want))
 			continue;
 		return coll_say(r, PERF_FAILED,
-				"%s %s: ranks %u and %u take link %s over port %s (%s)",
-				o->conn.require ? "--require" : "--link", want, r->rank, q,
-				info.link, info.port, info.why);
+				"--link %s: ranks %u and %u take link %s over port %s (%s)", want,
+				r->rank, q, info.link, info.port, info.why);
 	}
 	return PERF_OK;
 }
@@ -319,7 +318,7 @@ static const char *path_why(const struct perf_opts *o, const struct gx_conn_info
 	return buf;
 }
 
-/* Rank 0 reports its path to rank 1. Other paths may differ; --require then fails. */
+/* Rank 0 reports its path to rank 1. Other paths may differ; --link then fails. */
 static void rank_path_tell(const struct coll_rank *r)
 {
 	const struct coll_run *run = r->run;

@@ -4,11 +4,13 @@
  * sub-commands, and sums up the results. It ends only the child that it started.
  */
 #include "gxperf/base/child.h"
+#include "gxperf/base/stop.h"
 #include "common/flag.h"
 #include "gxperf/move/move.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,18 +22,31 @@
 #define DEMO_REGION_B	(256u << 20)
 #define DEMO_MEM_MIN_KB (2u << 20) /* with less memory: smaller messages */
 #define DEMO_SMALL_B	(8u << 20)
+#define DEMO_ROWS_MAX	64
+#define DEMO_LAT_B	64
+
+/* A line of the table. */
+struct demo_row {
+	const struct demo_step *step;
+	uint64_t size_b, wrong;
+	double gb_s, p50_us, p99_us;
+};
 
 struct demo {
 	const struct perf_opts *opts;
 	struct report *report;
 	struct child gxd;
+	char path[4096]; /* of gxd */
 	char addr[128];
 	int cpu[2]; /* gxd's, ours */
 	uint64_t size_max;
 	char file[256];
-	bool rdma; /* link verbs has a device here */
-	/* Results for the last sentences. */
-	double local_gb_s, put_gb_s, local_lat_us, lat_us, udp_gb_s;
+	bool rdma;		      /* link verbs has a device here */
+	const struct demo_step *step; /* under way */
+	struct demo_row rows[DEMO_ROWS_MAX];
+	unsigned nr_rows;
+	uint64_t checked_b, wrong;
+	char left_out[64]; /* "" or what this machine has not */
 };
 
 /* One sub-command of the demo. */
@@ -43,29 +58,25 @@ struct demo_step {
 	const char *link;
 	uint64_t begin, end, factor;
 	double seconds; /* for each size */
-	size_t best;	/* offset of the double in struct demo for the result; 0: none */
 	bool file;
 };
 
 static const struct demo_step demo_steps[] = {
-	{perf_put, "put", GX_OP_PUT, NULL, "local", 64, 64u << 20, 16, 1,
-	 offsetof(struct demo, local_gb_s), false},
-	{perf_put, "get", GX_OP_GET, NULL, "local", 64u << 10, 64u << 20, 32, 1, 0, false},
-	{perf_lat, "lat", GX_OP_PUT, NULL, "local", 64, 64, 2, 1,
-	 offsetof(struct demo, local_lat_us), false},
-	{perf_put, "put", GX_OP_PUT, "shm", NULL, 64, 64u << 20, 32, 1,
-	 offsetof(struct demo, put_gb_s), false},
-	{perf_put, "send", GX_OP_SEND, "shm", NULL, 64, 4u << 20, 256, 1, 0, false},
-	{perf_lat, "lat", GX_OP_PUT, "shm", NULL, 64, 64, 2, 1, offsetof(struct demo, lat_us),
-	 false},
-	{perf_put, "put", GX_OP_PUT, "shm", NULL, 0, 0, 2, 0, 0, true},
-	{perf_put, "get", GX_OP_GET, NULL, "local", 0, 0, 2, 0, 0, true},
-	{perf_put, "put", GX_OP_PUT, "udp", NULL, 64u << 10, 4u << 20, 64, 1,
-	 offsetof(struct demo, udp_gb_s), false},
-	{perf_lat, "lat", GX_OP_PUT, "udp", NULL, 64, 64, 2, 0.5, 0, false},
-	{perf_put, "put", GX_OP_PUT, NULL, "tcp", 64u << 10, 4u << 20, 64, 1, 0, false},
-	{perf_put, "put", GX_OP_PUT, NULL, "verbs", 64u << 10, 4u << 20, 64, 1, 0, false},
+	{perf_put, "put", GX_OP_PUT, NULL, "local", 64, 64u << 20, 16, 1, false},
+	{perf_put, "get", GX_OP_GET, NULL, "local", 64u << 10, 64u << 20, 32, 1, false},
+	{perf_lat, "lat", GX_OP_PUT, NULL, "local", 64, 64, 2, 1, false},
+	{perf_put, "put", GX_OP_PUT, "shm", NULL, 64, 64u << 20, 32, 1, false},
+	{perf_put, "send", GX_OP_SEND, "shm", NULL, 64, 4u << 20, 256, 1, false},
+	{perf_lat, "lat", GX_OP_PUT, "shm", NULL, 64, 64, 2, 1, false},
+	{perf_put, "put", GX_OP_PUT, "shm", NULL, 0, 0, 2, 0, true},
+	{perf_put, "get", GX_OP_GET, NULL, "local", 0, 0, 2, 0, true},
+	{perf_put, "put", GX_OP_PUT, "udp", NULL, 64u << 10, 4u << 20, 64, 1, false},
+	{perf_lat, "lat", GX_OP_PUT, "udp", NULL, 64, 64, 2, 0.5, false},
+	{perf_put, "put", GX_OP_PUT, NULL, "tcp", 64u << 10, 4u << 20, 64, 1, false},
+	{perf_put, "put", GX_OP_PUT, NULL, "verbs", 64u << 10, 4u << 20, 64, 1, false},
 };
+
+#define DEMO_STEPS (sizeof(demo_steps) / sizeof(demo_steps[0]))
 
 /* ---- The server ---- */
 
@@ -98,7 +109,7 @@ static void demo_log_show(const struct demo *d)
 
 static int demo_start(struct demo *d)
 {
-	char path[4096], mem[96], cpu[16], place[32];
+	char mem[96], cpu[16], place[32];
 	char *const argv[] = {"gxd",  "--listen", "127.0.0.1:0", "--cores",
 			      cpu,    "--port",	  "shm",	 "--port",
 			      "udp",  "--mem",	  mem,		 d->rdma ? "--rdma" : NULL,
@@ -108,19 +119,16 @@ static int demo_start(struct demo *d)
 	opt_place_text(d->opts->demo.kind, d->opts->demo.device, place, sizeof(place));
 	snprintf(mem, sizeof(mem), "kv=%s:%u", place, DEMO_REGION_B);
 	snprintf(cpu, sizeof(cpu), "%d", d->cpu[0]);
-	if (d->opts->demo.gxd)
-		snprintf(path, sizeof(path), "%s", d->opts->demo.gxd);
-	else
-		ret = child_self("gxd", path, sizeof(path));
+	ret = child_self("gxd", d->path, sizeof(d->path));
 	if (!ret)
-		ret = child_start(&d->gxd, path, argv, -1, true);
+		ret = child_start(&d->gxd, d->path, argv, -1, true);
 	if (ret) {
 		report_error(d->report, "demo: %s", strerror(-ret));
 		return PERF_FAILED;
 	}
 	if (!demo_addr_read(d))
 		return PERF_OK;
-	report_error(d->report, "demo: %s did not start; it said:", path);
+	report_error(d->report, "demo: %s did not start; it said:", d->path);
 	demo_log_show(d);
 	return PERF_FAILED;
 }
@@ -177,8 +185,6 @@ static int demo_file_make(struct demo *d)
 static int demo_step_run(struct demo *d, const struct demo_step *s)
 {
 	struct perf_opts o = *d->opts;
-	const struct report_row *row;
-	int ret;
 
 	o.command = s->command;
 	o.op = s->op;
@@ -201,11 +207,29 @@ static int demo_step_run(struct demo *d, const struct demo_step *s)
 	}
 	report_section(d->report, "%s over %s%s%s", s->command, s->link ? "link " : "",
 		       s->link ? s->link : s->port, s->file ? ", a file of 64 MiB" : "");
-	ret = s->fn(&o, d->report);
-	row = report_last(d->report);
-	if (!ret && row && s->best)
-		*(double *)((char *)d + s->best) = s->fn == perf_lat ? row->p50_us : row->gb_s;
-	return ret;
+	d->step = s;
+	return s->fn(&o, d->report);
+}
+
+static const char *demo_way(const struct demo_step *s)
+{
+	return s->link ? s->link : s->port;
+}
+
+/* Under the report's lock. */
+static void demo_on_row(void *arg, const struct report_row *r)
+{
+	struct demo *d = arg;
+
+	d->checked_b += r->checked_b;
+	d->wrong += r->wrong;
+	if (d->nr_rows < DEMO_ROWS_MAX)
+		d->rows[d->nr_rows++] = (struct demo_row){.step = d->step,
+							  .size_b = r->size_b,
+							  .wrong = r->wrong,
+							  .gb_s = r->gb_s,
+							  .p50_us = r->p50_us,
+							  .p99_us = r->p99_us};
 }
 
 /* Wrong data ends the demo: later steps would mean nothing. */
@@ -213,11 +237,14 @@ static int demo_steps_run(struct demo *d)
 {
 	int ret = PERF_OK;
 
-	for (size_t i = 0; i < sizeof(demo_steps) / sizeof(demo_steps[0]) && !ret; i++) {
-		const char *link = demo_steps[i].link;
+	for (unsigned i = 0; i < DEMO_STEPS && !ret; i++) {
+		const struct demo_step *s = &demo_steps[i];
 
-		if (d->rdma || !link || strcmp(link, "verbs") != 0)
-			ret = demo_step_run(d, &demo_steps[i]);
+		if (!d->rdma && !strcmp(demo_way(s), "verbs"))
+			continue;
+		report_progress(d->report, "demo: %u of %zu: %s by %s", i + 1, DEMO_STEPS,
+				s->command, demo_way(s));
+		ret = demo_step_run(d, s);
 	}
 	return ret;
 }
@@ -255,7 +282,9 @@ static void demo_rdma_look(struct demo *d)
 	}
 	snprintf(why, sizeof(why), "%s", gx_error());
 	flag_say(why);
-	report_note(d->report, "link verbs (RDMA) is left out: %s", why);
+	snprintf(d->left_out, sizeof(d->left_out), "No RDMA device: link verbs is left out. ");
+	if (d->opts->demo.verbose)
+		report_note(d->report, "link verbs (RDMA) is left out: %s", why);
 }
 
 static int demo_prepare(struct demo *d)
@@ -278,32 +307,106 @@ static int demo_prepare(struct demo *d)
 	return demo_file_make(d);
 }
 
-static void demo_say(struct demo *d)
+/* The fastest row of @command by @way, of messages of @size_b alone if that is not 0; NULL: none. */
+static const struct demo_row *demo_best(const struct demo *d, const char *command, const char *way,
+					uint64_t size_b)
 {
-	char size[32];
+	const struct demo_row *best = NULL;
+
+	for (const struct demo_row *r = d->rows; r < d->rows + d->nr_rows; r++)
+		if (!strcmp(r->step->command, command) && !strcmp(demo_way(r->step), way) &&
+		    !r->step->file && (!size_b || r->size_b == size_b) &&
+		    (!best || r->gb_s > best->gb_s))
+			best = r;
+	return best;
+}
+
+static double demo_gb_s(const struct demo *d, const char *way, uint64_t size_b)
+{
+	const struct demo_row *r = demo_best(d, "put", way, size_b);
+
+	return r ? r->gb_s : 0;
+}
+
+static double demo_lat_us(const struct demo *d, const char *way)
+{
+	const struct demo_row *r = demo_best(d, "lat", way, DEMO_LAT_B);
+
+	return r ? r->p50_us : 0;
+}
+
+/* What one wants to know comes first, each with its size. */
+static void demo_say_first(const struct demo *d)
+{
+	const struct demo_row *best = demo_best(d, "put", "local", 0);
+	char size[32], most[32];
 
 	opt_size_text(d->size_max, size, sizeof(size));
-	report_section(
-		d->report,
-		"What this means: one pinned core a side (CPU %d serves, CPU %d sends) moved "
-		"messages of %s at %.1f GB/s straight into mapped memory, and at %.1f GB/s "
-		"through shared-memory packets;",
-		d->cpu[0], d->cpu[1], size, d->local_gb_s, d->put_gb_s);
-	report_section(d->report,
-		       "a put of 64 bytes was seen on the other side after %.2f us (median; by a "
-		       "packet: %.2f us), and the kernel's UDP carried %.2f GB/s of the same.",
-		       d->local_lat_us, d->lat_us, d->udp_gb_s);
-	report_section(d->report,
-		       "A file went there and back with equal SHA-256; every wrong byte would "
-		       "have made the "
-		       "exit status 3.");
+	opt_size_text(best ? best->size_b : 0, most, sizeof(most));
+	printf("%6.1f GB/s  a put of %s into mapped memory of the server (link local); best,\n"
+	       "             at %s, %.1f; by packets up to %.1f, by UDP %.1f, by TCP %.1f\n",
+	       demo_gb_s(d, "local", d->size_max), size, most, best ? best->gb_s : 0,
+	       demo_gb_s(d, "shm", 0), demo_gb_s(d, "udp", 0), demo_gb_s(d, "tcp", 0));
+	printf("%6.2f us    until a put of 64 bytes is seen there, median; by packets %.2f,\n"
+	       "             by UDP %.1f\n",
+	       demo_lat_us(d, "local"), demo_lat_us(d, "shm"), demo_lat_us(d, "udp"));
+	printf("%6llu wrong bytes of %llu MiB checked; a file of 64 MiB went there and back\n\n",
+	       (unsigned long long)d->wrong, (unsigned long long)(d->checked_b >> 20));
+}
+
+static void demo_say_rows(const struct demo *d)
+{
+	printf("%-7s %-5s %6s %9s %10s %10s %6s\n", "way", "what", "size", "GB/s", "p50 us",
+	       "p99 us", "wrong");
+	for (const struct demo_row *r = d->rows; r < d->rows + d->nr_rows; r++) {
+		char size[32], gb_s[32] = "-", p99[32] = "-";
+
+		opt_size_text(r->size_b, size, sizeof(size));
+		if (isfinite(r->gb_s))
+			snprintf(gb_s, sizeof(gb_s), "%.3f", r->gb_s);
+		if (isfinite(r->p99_us))
+			snprintf(p99, sizeof(p99), "%.2f", r->p99_us);
+		printf("%-7s %-5s %6s %9s %10.2f %10s %6llu%s\n", demo_way(r->step),
+		       r->step->command, size, gb_s, r->p50_us, p99, (unsigned long long)r->wrong,
+		       r->step->file ? "  file, SHA-256 equal" : "");
+	}
+}
+
+/* As one types it from here. */
+static const char *demo_path_short(const char *path)
+{
+	char here[4096];
+	size_t len = getcwd(here, sizeof(here)) ? strlen(here) : 0;
+
+	return len && !strncmp(path, here, len) && path[len] == '/' ? path + len + 1 : path;
+}
+
+/* At most 80 columns, and a screen. */
+static void demo_say(struct demo *d)
+{
+	const char *gxd = demo_path_short(d->path);
+
+	if (!d->opts->demo.verbose)
+		printf("gx: a server on CPU %d and a client on CPU %d of this machine\n\n",
+		       d->cpu[0], d->cpu[1]);
+	demo_say_first(d);
+	demo_say_rows(d);
+	printf("\np50, p99: of a message, behind others under way; lat: one way, alone.\n"
+	       "%s-v: all that was measured.\n"
+	       "Next: %.*s, and in a second terminal: %.*sperf 127.0.0.1\n",
+	       d->left_out, (int)strlen(gxd), gxd, (int)strlen(gxd) - 1, gxd);
 }
 
 int perf_demo(const struct perf_opts *opts, struct report *report)
 {
 	struct demo d = {.opts = opts, .report = report, .gxd = CHILD_NONE};
-	int ret = demo_prepare(&d), stopped;
+	bool table;
+	int ret, stopped;
 
+	stop_grace(STOP_GRACE_NS); /* a child is to be ended */
+	table = report_is_table(report);
+	report_watch(report, !opts->demo.verbose, demo_on_row, &d);
+	ret = demo_prepare(&d);
 	if (!ret)
 		ret = demo_start(&d);
 	if (!ret)
@@ -311,8 +414,11 @@ int perf_demo(const struct perf_opts *opts, struct report *report)
 	stopped = demo_stop(&d);
 	if (!ret)
 		ret = stopped;
-	if (!ret)
+	report_watch(report, false, NULL, NULL);
+	if (table && !ret)
 		demo_say(&d);
+	else if (table && !opts->demo.verbose)
+		demo_say_rows(&d); /* until then */
 	if (d.file[0])
 		unlink(d.file);
 	child_close(&d.gxd);

@@ -17,12 +17,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define FILE_PIECE_B	 (4u << 20)
 #define FILE_SLOTS	 8
 #define FILE_COMPS	 16
+#define FILE_STDIN_B	 262144
 #define FILE_LOOK_NS	 20000
 #define FILE_PROGRESS_NS 1000000000ull
 #define FILE_STUCK_NS	 90000000000ull
@@ -399,12 +401,36 @@ static int file_measure(struct file *f)
 
 /* ---- Life ---- */
 
+/* All that comes by stdin, in memory: the length must be known before the region is asked for room. */
+static int file_take_stdin(struct file *f)
+{
+	struct newfile to;
+	static char buf[FILE_STDIN_B];
+	ssize_t n = 1;
+	int ret = 0;
+
+	f->fd = memfd_create("stdin", MFD_CLOEXEC);
+	newfile_take(&to, f->fd);
+	while (f->fd >= 0 && n > 0 && !ret) {
+		n = read(STDIN_FILENO, buf, sizeof(buf));
+		ret = n < 0 ? -errno : newfile_write(&to, buf, (size_t)n);
+	}
+	if (f->fd < 0 || ret || fstat(f->fd, &f->st)) {
+		report_error(f->perf.report, "--file -: %s", strerror(ret ? -ret : errno));
+		return PERF_FAILED;
+	}
+	f->len = (uint64_t)f->st.st_size;
+	return PERF_OK;
+}
+
 /* Open it before connecting: an unreadable file is reported at once. */
 static int file_open_source(struct file *f)
 {
 	const char *path = f->perf.opts->file.path;
 	char byte;
 
+	if (!strcmp(path, "-"))
+		return file_take_stdin(f);
 	/* Without O_NONBLOCK the open would wait for a writer of a FIFO. */
 	f->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (f->fd < 0 || fstat(f->fd, &f->st)) {
@@ -440,7 +466,10 @@ static int file_open_target(struct file *f)
 	ret = perf_room(&f->perf, f->len);
 	if (ret)
 		return ret;
-	ret = newfile_open(&f->into, o->file.path, o->file.force);
+	if (!strcmp(o->file.path, "-"))
+		newfile_take(&f->into, o->file.stdout_fd);
+	else
+		ret = newfile_open(&f->into, o->file.path, o->file.force);
 	if (!ret && f->into.stream && o->traffic.check) {
 		f->seen = digest_open();
 		ret = f->seen ? 0 : -ENOMEM;

@@ -81,6 +81,11 @@ int newfile_open(struct newfile *f, const char *path, bool force)
 	return ret ? ret : newfile_begin(f);
 }
 
+void newfile_take(struct newfile *f, int fd)
+{
+	*f = (struct newfile){.fd = fd, .stream = true};
+}
+
 int newfile_write(struct newfile *f, const void *buf, size_t len)
 {
 	for (size_t at = 0; at < len;) {

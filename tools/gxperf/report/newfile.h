@@ -33,6 +33,8 @@ struct newfile {
  * the system's error for the folder.
  */
 int newfile_open(struct newfile *f, const char *path, bool force);
+/** newfile_take() - Write to @fd, which has a place or a reader already. */
+void newfile_take(struct newfile *f, int fd);
 /** newfile_write() - Append. Return: 0, -errno; after an error call newfile_drop(). */
 int newfile_write(struct newfile *f, const void *buf, size_t len);
 /** newfile_keep() - The file is whole: give it its name. Return: 0, -errno; @f is closed either

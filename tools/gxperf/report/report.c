@@ -55,7 +55,8 @@ struct report {
 	unsigned nr_rows;
 	bool unchecked; /* some row is unchecked */
 	int signo;	/* signal that ended the program; 0: none */
-	struct report_row last;
+	void (*on_row)(void *arg, const struct report_row *row);
+	void *on_row_arg;
 	bool terminal;	   /* stderr is a terminal */
 	bool progress;	   /* a progress line is on the terminal */
 	uint64_t shown_ns; /* time of the last progress, or of the start */
@@ -584,8 +585,6 @@ static void report_csv(struct report *report, const struct report_row *row,
 static void report_count(struct report *report, const struct report_row *row)
 {
 	report->nr_rows++;
-	report->last = *row;
-	report->last.sha256 = NULL;
 	report->checked_b += row->checked_b;
 	report->wrong += row->wrong;
 	report->unchecked |= !row->checked;
@@ -603,13 +602,22 @@ void report_row(struct report *report, const struct report_row *row)
 	report_line(report, doc);
 	report_flush(report);
 	report_count(report, row);
+	if (report->on_row)
+		report->on_row(report->on_row_arg, row);
 	js_append(report->results, doc);
 	pthread_mutex_unlock(&report_lock);
 }
 
-const struct report_row *report_last(const struct report *report)
+void report_watch(struct report *report, bool mute,
+		  void (*on_row)(void *arg, const struct report_row *row), void *arg)
 {
-	return report->nr_rows ? &report->last : NULL;
+	pthread_mutex_lock(&report_lock);
+	report_progress_end(report);
+	report->on_row = on_row;
+	report->on_row_arg = arg;
+	if (mute && report->opts.format == REPORT_TABLE)
+		report->opts.format = REPORT_NONE;
+	pthread_mutex_unlock(&report_lock);
 }
 
 static void cells_table(struct report *report, const struct report_row *r,

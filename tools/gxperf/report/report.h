@@ -130,8 +130,12 @@ void report_flush(struct report *report);
 /** report_is_table() - Is stdout for people? */
 bool report_is_table(const struct report *report);
 
-/** report_last() - The last row, without its digest; NULL: no row yet. */
-const struct report_row *report_last(const struct report *report);
+/**
+ * report_watch() - Call @on_row for each row from now on. @mute: a table does not have the rows then, nor
+ * sections and paths: the caller shows them in its own way.
+ */
+void report_watch(struct report *report, bool mute,
+		  void (*on_row)(void *arg, const struct report_row *row), void *arg);
 /** report_section() - A line of text among the rows of a table; nothing in other formats. */
 void report_section(struct report *report, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
