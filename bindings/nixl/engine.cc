@@ -11,6 +11,7 @@
 #include <gx/env.h>
 #include <gx/log.h>
 
+static constexpr uint64_t RESOLVE_NS = 5000000000;
 static constexpr uint64_t LINGER_NS = 100000000; /* for notifications that were sent last */
 
 static const struct gx_name api_names[] = {
@@ -51,6 +52,12 @@ nixl_status_t status_of(int err)
 			return status;
 	return NIXL_ERR_BACKEND;
 }
+
+/* What NIXL's get_plugin_params() says. Programs give all of it back. */
+static const nixl_b_params_t options = {
+	{"copy", "auto"}, {"cores", "1"}, {"deadline_ms", "0"}, {"insecure", "no"},
+	{"key", ""},	  {"port", ""},	  {"require", ""},	{"sms", "0"},
+};
 
 /* A name that it does not know is an error: a "require" that is spelled wrong would require
  * nothing. */
@@ -94,6 +101,23 @@ bool Engine::options_take(const nixl_b_params_t &params, unsigned *nr_cores)
 	return true;
 }
 
+/* Agents of other hosts may know another host by that name, or none: they are told its address. */
+bool Engine::host_resolve()
+{
+	bool is_v6 = host.find(':') != std::string::npos;
+	char list[GX_LIST_MAX];
+
+	if (gx_env_resolve(((is_v6 ? "[" + host + "]" : host) + ":1").c_str(), RESOLVE_NS, list) <
+	    0)
+		return false;
+	host = list;
+	host = host.substr(0, host.find(','));
+	host.resize(host.rfind(':'));
+	if (host[0] == '[')
+		host = host.substr(1, host.size() - 2);
+	return true;
+}
+
 bool Engine::context_open(unsigned nr_cores)
 {
 	struct gx_opts opts = GX_INIT(opts);
@@ -115,6 +139,8 @@ bool Engine::context_open(unsigned nr_cores)
 		if (gx_env_addr(nullptr, own))
 			return false;
 		host = own;
+	} else if (!host.empty() && !host_resolve()) {
+		return false;
 	}
 	file = key.c_str();
 	opts.nr_cores = nr_cores;
@@ -160,7 +186,10 @@ Engine::Engine(const nixlBackendInitParams *init) : nixlBackendEngine(init)
 {
 	unsigned nr_cores = 1;
 
-	if (!options_take(*init->customParams, &nr_cores)) {
+	if (localAgent.size() >= GX_NOTE_MAX)
+		NIXL_ERROR << "backend GX: an agent's name has at most " << GX_NOTE_MAX - 1
+			   << " bytes";
+	if (localAgent.size() >= GX_NOTE_MAX || !options_take(*init->customParams, &nr_cores)) {
 		initErr = true;
 		return;
 	}
@@ -291,7 +320,7 @@ nixl_status_t Engine::unloadMD(nixlBackendMD *meta)
 extern "C" NIXL_PLUGIN_EXPORT nixlBackendPlugin *nixl_plugin_init()
 {
 	return nixlBackendPluginCreator<Engine>::create(NIXL_PLUGIN_API_VERSION, "GX", GX_VERSION,
-							{}, {DRAM_SEG, VRAM_SEG});
+							options, {DRAM_SEG, VRAM_SEG});
 }
 
 extern "C" NIXL_PLUGIN_EXPORT void nixl_plugin_fini()

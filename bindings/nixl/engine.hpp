@@ -3,11 +3,12 @@
 #ifndef ENGINE_HPP
 #define ENGINE_HPP
 
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
+#include <random>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -16,9 +17,13 @@
 #include <gx/gx.h>
 
 #include "backend/backend_plugin.h"
+#include "notif.hpp"
 
 /* gx_error(), with the backend's options in place of the API's fields. */
 std::string error_text();
+
+/* One op for each note; @notes lives until they are posted. */
+void notif_ops(const std::string &notes, std::vector<struct gx_op> &ops);
 
 /* Registered memory: ours, or an agent's that we have the key of. */
 struct Memory : nixlBackendMD {
@@ -53,7 +58,7 @@ struct Xfer : nixlBackendReqH {
 	int err = 0;				 /* the first */
 	bool active = false;
 	bool left = false; /* by its owner: freed when nothing is under way */
-	std::string note;
+	std::string notes; /* notif_cut() of its notification */
 };
 
 class Engine : public nixlBackendEngine
@@ -121,12 +126,13 @@ class Engine : public nixlBackendEngine
 	static constexpr unsigned POST_TURNS = 2, TURNS = 4; /* in a call of NIXL */
 	mutable std::mutex queue_lock;			     /* of all below */
 	struct gx_queue *queue = nullptr;
-	mutable std::set<std::string> names; /* of agents that connected; gx_conn_user() */
-	mutable notif_list_t notes;
+	mutable std::map<std::string, Sender> senders; /* that connected; gx_conn_user() */
+	mutable notif_list_t notifs;
 	mutable size_t sending = 0; /* notes of no transfer, under way */
 	mutable std::deque<Xfer *> active;
 	mutable uint64_t called_ns = 0; /* when NIXL last turned core 0 */
 
+	mutable std::atomic<uint64_t> notif_number = (uint64_t)std::random_device()() << 32;
 	std::jthread helper; /* turns core 0 where nobody calls */
 
 	/* A child of fork() has no thread of gx, and another thread may have held the locks. */
@@ -134,6 +140,7 @@ class Engine : public nixlBackendEngine
 	{
 		return getpid() != pid;
 	}
+	bool host_resolve();
 	bool options_take(const nixl_b_params_t &params, unsigned *nr_cores);
 	bool context_open(unsigned nr_cores);
 	nixl_status_t peer_link(const std::string &agent, Link *out) const;
@@ -146,7 +153,7 @@ class Engine : public nixlBackendEngine
 	bool queue_turn(unsigned turns) const; /* 1: the helper's */
 	void comp_take(const struct gx_comp &comp) const;
 	void note_came(const struct gx_comp &comp) const;
-	int note_send(const Link &link, const std::string &text) const;
+	int notes_send(const Link &link, const std::string &notes) const;
 	void xfer_feed(Xfer &x) const;
 };
 

@@ -9,6 +9,7 @@
  */
 #include "engine.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -16,7 +17,7 @@
 
 static const char INFO[] = "gx1 "; /* begins connection info */
 static constexpr uint64_t DIAL_NS = 5000000000;
-static constexpr size_t NAMES_MAX = 65536; /* that strangers may leave here */
+static constexpr size_t SENDERS_MAX = 65536; /* that strangers may leave here */
 
 /* ---- Peers ---- */
 
@@ -62,7 +63,7 @@ nixl_status_t Engine::peer_dial(const std::string &agent, Peer &peer) const
 		if (!ret && !way_is_right(agent, conn))
 			return NIXL_ERR_NOT_ALLOWED;
 		if (!ret)
-			ret = note_send(link, localAgent);
+			ret = notes_send(link, localAgent);
 		if (!ret) {
 			peer.link = link;
 			return NIXL_SUCCESS;
@@ -133,13 +134,30 @@ nixl_status_t Engine::disconnect(const std::string &agent)
 
 /* ---- Notifications ---- */
 
+/* One op for each note; @notes lives until they are posted. */
+void notif_ops(const std::string &notes, std::vector<struct gx_op> &ops)
+{
+	size_t at = 0;
+
+	do {
+		struct gx_op op = {};
+
+		op.kind = GX_OP_PUT;
+		op.flags = GX_OP_NOTE;
+		op.note = notes.data() + at;
+		op.note_len = (uint32_t)std::min<size_t>(notes.size() - at, GX_NOTE_MAX);
+		ops.push_back(op);
+		at += GX_NOTE_MAX;
+	} while (at < notes.size());
+}
+
 nixl_status_t Engine::getNotifs(notif_list_t &out)
 {
 	std::lock_guard guard(queue_lock);
 
 	queue_turn(TURNS);
-	out = std::move(notes);
-	notes.clear();
+	out = std::move(notifs);
+	notifs.clear();
 	return NIXL_SUCCESS;
 }
 
@@ -148,41 +166,44 @@ nixl_status_t Engine::genNotif(const std::string &agent, const std::string &msg)
 	Link link;
 	nixl_status_t status;
 
-	if (msg.size() > GX_NOTE_MAX)
+	if (msg.size() > NOTIF_MAX_B)
 		return NIXL_ERR_INVALID_PARAM;
 	status = peer_link(agent, &link);
-	return status ? status : status_of(note_send(link, msg));
+	return status ? status : status_of(notes_send(link, notif_cut(msg, notif_number++)));
 }
 
-/* It waits while the queue is full. */
-int Engine::note_send(const Link &link, const std::string &text) const
+/* It waits while the queue is full. Pieces of other threads may come in between. */
+int Engine::notes_send(const Link &link, const std::string &notes) const
 {
-	struct gx_op op = {};
+	std::vector<struct gx_op> ops;
 
-	op.kind = GX_OP_PUT;
-	op.flags = GX_OP_NOTE;
-	op.note = text.data();
-	op.note_len = (uint32_t)text.size();
-	for (;;) {
+	notif_ops(notes, ops);
+	for (size_t i = 0; i < ops.size();) {
 		std::lock_guard guard(queue_lock);
-		int ret = gx_post_striped(queue, link.get(), &op, 1);
+		int ret = gx_post_striped(queue, link.get(), &ops[i], 1);
 
 		sending += ret > 0;
+		i += ret > 0;
 		queue_turn(TURNS);
-		if (ret)
-			return ret < 0 ? ret : 0;
+		if (ret < 0)
+			return ret;
 	}
+	return 0;
 }
 
 /* Under the lock of the queue. The note holds its connection, which gx frees when it is down. */
 void Engine::note_came(const struct gx_comp &comp) const
 {
 	struct gx_conn *conn = gx_ep_conn(comp.ep);
-	std::string text((const char *)comp.note, comp.note_len);
-	auto *name = static_cast<const std::string *>(gx_conn_user(conn));
+	const char *note = (const char *)comp.note;
+	std::string text;
+	auto *from = static_cast<Sender *>(gx_conn_user(conn));
 
-	if (name)
-		notes.emplace_back(*name, std::move(text));
-	else if (names.size() < NAMES_MAX)
-		gx_conn_user_set(conn, (void *)&*names.insert(std::move(text)).first);
+	if (from) {
+		if (from->note_take(note, comp.note_len, &text))
+			notifs.emplace_back(from->name, std::move(text));
+	} else if (senders.size() < SENDERS_MAX) {
+		text.assign(note, comp.note_len);
+		gx_conn_user_set(conn, &senders.try_emplace(text, Sender{text, {}}).first->second);
+	}
 }

@@ -89,24 +89,24 @@ nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
 
 	if (x.active)
 		return NIXL_ERR_REPOST_ACTIVE;
-	if (has_note && opt->notifMsg.size() > GX_NOTE_MAX)
+	if (has_note && opt->notifMsg.size() > NOTIF_MAX_B)
 		return NIXL_ERR_INVALID_PARAM;
 	x.next = 0;
 	x.err = 0;
 	x.ops.resize(x.lists);
-	x.note = has_note ? opt->notifMsg : std::string();
-	/* The list of a put brings it, if it is alone. */
-	if (has_note && (x.lists != 1 || x.ops[0].kind != GX_OP_PUT)) {
-		x.ops.push_back({});
-		x.ops.back().kind = GX_OP_PUT;
+	x.notes = has_note ? notif_cut(opt->notifMsg, notif_number++) : std::string();
+	/* The list of a put brings it, if both are alone. */
+	bool is_brought = has_note && x.lists == 1 && x.ops[0].kind == GX_OP_PUT &&
+			  x.notes.size() < GX_NOTE_MAX;
+	if (has_note && !is_brought)
+		notif_ops(x.notes, x.ops);
+	if (x.lists) {
+		x.ops[0].flags = is_brought ? GX_OP_NOTE : 0;
+		x.ops[0].note = is_brought ? x.notes.data() : nullptr;
+		x.ops[0].note_len = is_brought ? (uint32_t)x.notes.size() : 0;
 	}
-	if (!x.ops.empty()) {
-		x.ops.back().flags = has_note ? GX_OP_NOTE : 0;
-		x.ops.back().note = x.note.data();
-		x.ops.back().note_len = (uint32_t)x.note.size();
-	}
-	for (struct gx_op &o : x.ops)
-		o.deadline_ns = deadline_ns ? gx_now() + deadline_ns : 0;
+	for (size_t i = 0; i < x.lists; i++)
+		x.ops[i].deadline_ns = deadline_ns ? gx_now() + deadline_ns : 0;
 	x.active = true;
 	active.push_back(&x);
 	queue_turn(POST_TURNS);

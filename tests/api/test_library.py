@@ -97,8 +97,17 @@ def cmake(where, lib, prefix):
     return print("by CMake: docs/example.c links")
 
 
+def stay_loaded():
+    """A thread that looks up a name may outlive the context, so what has libgx inside stays when a program closes it."""
+    for name in ("libgx.so", "bindings/nixl/libplugin_GX.so", "bindings/nccl/libnccl-net-gx.so"):
+        path = os.path.join(build, name)
+        if os.path.exists(path) and "NODELETE" not in out("readelf", "-d", path):
+            sys.exit(f"{name}: dlclose() unloads it (it is not linked with -z nodelete)")
+
+
 def main():
     names = shared()
+    stay_loaded()
     with tempfile.TemporaryDirectory() as tmp:
         env = dict(os.environ, DESTDIR=tmp)
         out("meson", "install", "-C", build, "--no-rebuild", "--only-changed", "--quiet", env=env)

@@ -48,7 +48,7 @@ def read_tree(top):
     files = {}
     for folder in SOURCE_DIRS + (".ci",):
         for path in sorted((top / folder).rglob("*")):
-            if path.is_file() and (path.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".sh", ".pml") or path.name in ("meson.build", "run")):
+            if path.is_file() and (path.suffix in (".c", ".cc", ".h", ".cu", ".cuh", ".py", ".sh", ".pml") or path.name in ("meson.build", "run")):
                 files[path.relative_to(top).as_posix()] = path.read_text(errors="replace")
     for name in ("run", "meson.build", "meson_options.txt", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE"):
         if (top / name).is_file():

@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -119,7 +120,8 @@ def case_ways():
             same([b"127.0.0.2:" in node.meta() for node in (left, right)], [True, True], "the address that others are told")
             stop(left, right)
     for options in ({"require": "verbs"}, {"requires": "local"}, {"cores": "0"}, {"port": "nosuch"}, {"key": "/no/such.key"},
-                    {"insecure": "maybe"}, {"port": "tcp@0.0.0.0"}, {"copy": "cpu"}, {"sms": "all"}):
+                    {"insecure": "maybe"}, {"port": "tcp@0.0.0.0"}, {"copy": "cpu"}, {"sms": "all"},
+                    {"port": "tcp@no.such.host.invalid"}):
         try:
             Agent("alone", options)
         except Exception:  # pylint: disable=broad-except
@@ -163,32 +165,99 @@ def case_gpu_options():
     same((seen(sms="3")[0], seen(sms="21", copy="ce")[0]), (3, 21), "SMs")
 
 
+def text_of(len_b, seed=1):
+    return np.random.default_rng(seed).integers(0, 256, len_b, np.uint8).tobytes()
+
+
+LONG = [4095, 4096, 4097, 8143, 8144, 8145, 100_000, 1 << 19]  # one piece carries 4,072
+
+
 def case_notes():
     """Each finds the data of its transfer; in the order of the transfers; those without data, too."""
     left, right = pair()
     left.array("here", 4096)
     there = right.array("there", 4096, None, 0xee)
     meet(left, right)
-    left.prepare("x", "WRITE", "here", "right", there, [(0, 0, 4096)])
-    for i, len_b in enumerate([0, 1, 100, 4095, 4096]):
+    for kind in ("WRITE", "READ"):
+        left.prepare(kind, kind, "here", "right", there, [(0, 0, 4096)])
+    for i, len_b in enumerate([0, 1, 100] + LONG):
+        text = text_of(len_b, i)
         left.fill("here", i)
         right.begin("notes", 1, "there")
-        same(left.run("x", b"n" * len_b) if len_b else left.run("x"), "DONE")
+        same(left.run("WRITE", text) if len_b else left.run("WRITE"), "DONE")
         if len_b:
-            same(right.end(), [("left", b"n" * len_b, bytes([i]) * 4096)], f"note of {len_b} bytes")
+            same(right.end() == [("left", text, bytes([i]) * 4096)], True, f"note of {len_b} bytes")
+            same((left.run("READ", text), right.notes(1) == [("left", text)]), ("DONE", True), f"note of a read, {len_b} bytes")
         else:
             left.send("right", b"")
             same([n[:2] for n in right.end()], [("left", b"")])
-    same(left.run("x", b"n" * 4097), "nixlInvalidParamError", "a note that is too long")
-    same(left.send("right", b"n" * 4097), "nixlInvalidParamError", "a note that is too long, without data")
-    texts = [b"%d" % i for i in range(100)]
+    same(left.run("WRITE", b"n" * ((64 << 20) + 1)), "nixlInvalidParamError", "a note that is too long")
+    same(left.send("right", b"n" * ((64 << 20) + 1)), "nixlInvalidParamError", "a note that is too long, without data")
+    texts = [b"%d" % i if i % 5 else text_of(LONG[i // 5 % len(LONG)], i) for i in range(100)]
     right.begin("notes", len(texts))
     for text in texts:
         same(left.send("right", text), "DONE")
-    same(right.end(), [("left", t) for t in texts], "order")
+    same(right.end() == [("left", t) for t in texts], True, "order")
     same(right.send("left", b"back"), "DONE")
     same(left.notes(1), [("right", b"back")])
     stop(left, right)
+
+
+def case_notes_threads():
+    """Long ones of several threads and transfers of one agent, with short ones between: each comes whole, those of a thread in order."""
+    left, right = pair(make=Agent)
+    left.array("here", 4096)
+    there = right.array("there", 4096)
+    left.add(right.meta())
+    texts = {t: [b"%d %d " % (t, i) + text_of((i * 2999 + t * 501) % 60_000, i) for i in range(40)] for t in range(6)}
+
+    def send(t):
+        if t % 2:
+            left.prepare(t, "READ", "here", "right", there, [(0, 0, 64)])
+        for text in texts[t]:
+            same(left.run(t, text) if t % 2 else left.send("right", text), "DONE")
+
+    threads = [threading.Thread(target=send, args=(t,)) for t in texts]
+    for thread in threads:
+        thread.start()
+    got = [text for _, text in right.notes(240)]
+    for thread in threads:
+        thread.join()
+    for t, wanted in texts.items():
+        same([g for g in got if g.startswith(b"%d " % t)] == wanted, True, f"notes of thread {t}")
+
+
+def case_notes_half():
+    """An agent is killed in the midst of a long one: what came of it is never joined with one of the agent that comes back."""
+    right = Node("right")
+    for turn in range(20 if FULL else 1):
+        left = Node("left")
+        left.add(right.meta())
+        same(left.send("right", b"first"), "DONE")
+        same(right.notes(1), [("left", b"first")])
+        left.begin("send", "right", text_of(16 << 20, turn))
+        time.sleep(float(RNG.uniform(0.05, 0.2)))
+        left.kill()
+        left, text = Node("left"), text_of(100_000, 100 + turn)
+        left.add(right.meta())
+        same(left.send("right", text), "DONE")
+        same(right.notes(1)[-1:] == [("left", text)], True, f"turn {turn}")
+        stop(left)
+    stop(right)
+
+
+def case_params():
+    """NIXL tells the parameters with their defaults, and takes them back as they are."""
+    left = Agent("left")
+    params = left.agent.get_plugin_params("GX")
+    same(params, {"copy": "auto", "cores": "1", "deadline_ms": "0", "insecure": "no", "key": "", "port": "", "require": "", "sms": "0"})
+    right = Agent("right", params)
+    left.add(right.meta())
+    right.add(left.meta())
+    same((left.send("right", b"a"), right.notes(1)), ("DONE", [("left", b"a")]))
+    for host, told in (("localhost", rb"gx1 (127\.0\.0\.1|\[::1\]):\d+"), ("127.0.0.3", rb"gx1 127\.0\.0\.3:\d+"), ("::1", rb"gx1 \[::1\]:\d+")):
+        meta = Agent("named", {"port": f"tcp@{host}", "insecure": "yes"}).meta()
+        same(bool(re.search(told, meta)), True, f"the address that others are told for {host}: {meta[-200:]}")
 
 
 def case_repost():
