@@ -12,6 +12,7 @@ import pathlib
 import sys
 
 PLUGIN = "@PLUGIN@"
+LIBS = "gx_dataplane.libs"  # the wheel's; the loader looks for it from where the link is
 
 
 def folders():
@@ -26,8 +27,21 @@ def folders():
 
 def plugin_here():
     gx = importlib.util.find_spec("gx")
-    wheel = pathlib.Path(gx.origin).parent.parent / ".gx.mesonpy.libs" / "libplugin_GX.so" if gx and gx.origin else None
+    wheel = pathlib.Path(gx.origin).parent.parent / ".gx_dataplane.mesonpy.libs" / "libplugin_GX.so" if gx and gx.origin else None
     return wheel if wheel and wheel.is_file() else PLUGIN
+
+
+def link_set(link, to):
+    """A link to @to; None: none."""
+    if link.is_symlink():
+        link.unlink()
+        print(f"{link}: removed" if not to else f"{link} -> {to}")
+    elif link.exists():
+        sys.exit(f"gx-nixl-install: {link} is a file, not ours: left as it is")
+    elif to:
+        print(f"{link} -> {to}")
+    if to:
+        link.symlink_to(to)
 
 
 def main(args):
@@ -47,14 +61,9 @@ def main(args):
     if not found:
         sys.exit(f"gx-nixl-install: {sys.executable} has no wheel of NIXL (pip install nixl-cu13)")
     for folder in found:
-        link = folder / "libplugin_GX.so"
-        if link.is_symlink():
-            link.unlink()
-        elif link.exists():
-            sys.exit(f"gx-nixl-install: {link} is a file, not ours: left as it is")
-        if not remove:
-            link.symlink_to(plugin)
-        print(f"{link} -> {plugin}" if not remove else f"{link}: removed")
+        link_set(folder / "libplugin_GX.so", None if remove else plugin)
+        libs = plugin.parent.parent / LIBS
+        link_set(folder.parent / LIBS, libs if libs.is_dir() and not remove else None)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program that is not in this tree meets: the symbols that libgx.so shows, the installed files by pkg-config, shared and
 static, the same by CMake, and the headers as C++. Arguments: the build folder, the source folder, flags of the build (sanitizers)."""
+import fnmatch
 import os
 import shutil
 import subprocess
@@ -105,6 +106,35 @@ def stay_loaded():
             sys.exit(f"{name}: dlclose() unloads it (it is not linked with -z nodelete)")
 
 
+def missing(where):
+    """Without any library, meson names all packages at once."""
+    env = dict(os.environ, PKG_CONFIG_PATH="", PKG_CONFIG_LIBDIR=where)
+    said = subprocess.run(["meson", "setup", os.path.join(where, "none"), source], env=env, capture_output=True, text=True, timeout=300).stdout
+    line = [part for part in said.splitlines() if "apt install" in part]
+    if len(line) != 1 or not all(f" {p}" in line[0] for p in ("liburing-dev", "libisal-dev", "libseccomp-dev")):
+        sys.exit(f"what is missing is not said in one line: {line or said[-500:]}")
+    print(f"without libraries: {line[0]}")
+
+
+def packaged(where):
+    """Each file that is installed is in a Debian package, and in one alone. Return: their number."""
+    patterns = {}
+    for name in sorted(os.listdir(os.path.join(source, "debian"))):
+        if name.endswith(".install"):
+            with open(os.path.join(source, "debian", name)) as f:
+                patterns |= {line.split()[0]: name for line in f if line.strip()}
+    files = [os.path.join(d, f) for d, _, fs in os.walk(where) for f in fs]
+    prefix = os.path.commonpath([os.path.dirname(f) for f in files if "/bin/" in f])[:-len("/bin")]
+    for path in files:
+        short = "usr/" + os.path.relpath(path, prefix) if path.startswith(prefix + "/") else os.path.relpath(path, where)
+        short = short.replace("/lib/python3/dist-packages/", "/lib/python3/x-packages/")
+        parts = short.split("/")
+        found = {n for p, n in patterns.items() for i in range(len(parts)) if fnmatch.fnmatch("/".join(parts[:i + 1]), p)}
+        if len(found) != 1:
+            sys.exit(f"{short}, which meson installs, is in {len(found)} Debian packages: {sorted(found)}")
+    return len(files)
+
+
 def main():
     names = shared()
     stay_loaded()
@@ -113,6 +143,7 @@ def main():
         out("meson", "install", "-C", build, "--no-rebuild", "--only-changed", "--quiet", env=env)
         pcs = [os.path.join(d, f) for d, _, fs in os.walk(tmp) for f in fs if f == "gx.pc"]
         lib = os.path.dirname(os.path.dirname(pcs[0]))
+        print(f"{packaged(tmp)} files are installed, each by one Debian package")
         lab = [f for _, dirs, fs in os.walk(tmp) for f in dirs + fs if "gxlab" in f]
         if lab:
             sys.exit(f"installed: {lab}, which measure and are no part of the library")
@@ -130,6 +161,7 @@ def main():
             program(lib, "example", os.path.join(source, "docs", "example.c"), static)
             out(program(lib, "all.cpp", cpp, static))
             print(f"by pkg-config{' --static' if static else ''}: docs/example.c and C++ link")
+        missing(tmp)
         cmake(tmp, lib, os.path.dirname(os.path.dirname(lib) if "linux-gnu" in lib else lib))
 
 

@@ -19,6 +19,7 @@ import threading
 import time
 import unittest.mock
 
+import nixl_hosts
 import numpy as np
 from nixl_node import Agent, Node
 
@@ -458,6 +459,37 @@ def case_fork():
     same(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0, "the child")
     killer.cancel()
     same(left.run("x"), "DONE")
+
+
+def case_hosts():
+    """Two hosts, and no parameter: the calls of vLLM (the reader pulls blocks, notifies, and beats its heart) and of LMCache (the
+    writer pushes). GX_KEY_FILE alone makes it so."""
+    why = nixl_hosts.why_not()
+    if why:
+        print(f"  {why}")
+        return
+    nr, block_b = 256, 16384
+    with nixl_hosts.Hosts() as hosts:
+        prefill, decode = hosts.node(0, "prefill"), hosts.node(1, "decode")
+        at = [node.array("cache", nr * block_b, i) for i, node in enumerate((prefill, decode))]
+        same([addr.encode() in node.meta() for addr, node in zip(nixl_hosts.ADDRS, (prefill, decode))], [True, True], "the addresses that are told")
+        meet(prefill, decode)
+        for turn, (kind, mine, theirs, there) in enumerate((("READ", decode, prefill, at[0]), ("WRITE", prefill, decode, at[1]))):
+            here_at, there_at = (RNG.permutation(nr)[:100].tolist() for _ in range(2))
+            blocks = [(a * block_b, b * block_b, block_b) for a, b in zip(here_at, there_at)]
+            wanted = moved(kind, mine.data("cache"), theirs.data("cache"), blocks)
+            names = ("decode", "prefill") if mine is decode else ("prefill", "decode")
+            mine.prepare_lists(turn, kind, "cache", names[1], there, block_b, here_at, there_at, b"request 7")
+            same(mine.run(turn), "DONE", kind)
+            same(theirs.notes(1), [(names[0], b"request 7")])
+            same((mine.data("cache"), theirs.data("cache")) == wanted, True, f"bytes of {kind}")
+            mine.release(turn)
+        beat = b"HB:" + b",".join(b"chatcmpl-%032x" % i for i in range(256))
+        same((decode.send("prefill", beat), prefill.notes(1) == [("decode", beat)]), ("DONE", True), "a heartbeat of 256 requests")
+        stranger = hosts.node(1, "stranger", None, "GX", GX_KEY_FILE="")
+        stranger.add(prefill.meta())
+        same(stranger.send("prefill", b"let me in"), "nixlInvalidParamError", "an agent of another host without the key")
+        stop(prefill, decode, stranger)
 
 
 def case_ucx():

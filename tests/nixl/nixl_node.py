@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An agent of NIXL with memory, in this process or in one of its own that takes calls over a pipe."""
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -15,8 +16,10 @@ class Agent:
     """Arrays by name, registered; transfers by lists of (here, there, length) in bytes."""
 
     def __init__(self, name, options=None, backend="GX"):
-        self.agent = nixl_agent(name, nixl_agent_config(backends=[]))
-        self.agent.create_backend(backend, options or {})
+        """Without options: as programs do that can pass none."""
+        self.agent = nixl_agent(name, nixl_agent_config(backends=[backend] if options is None else []))
+        if options is not None:
+            self.agent.create_backend(backend, options)
         self.arrays, self.regs, self.handles = {}, {}, {}
 
     def array(self, name, len_b, seed=None, fill=0):
@@ -128,7 +131,17 @@ class Agent:
             last = time.monotonic()
 
 
+def enter():
+    """Into the network of the process that GX_TEST_NETNS names."""
+    pid = os.environ.get("GX_TEST_NETNS")
+    if pid:
+        with open(f"/proc/{pid}/ns/net", "rb") as f:
+            if ctypes.CDLL(None, use_errno=True).setns(f.fileno(), 0x40000000):
+                raise OSError(ctypes.get_errno(), "setns")
+
+
 def serve(pipe, args):
+    enter()
     agent = Agent(*args)
     pipe.send((True, None))
     while True:

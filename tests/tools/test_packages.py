@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The Debian packages in two fresh roots, each a host of its own: installed, gxd served as its unit says, a file put from the other
-root, counters read, stopped, purged; and nothing is left.
+root, counters read, stopped, a program built shared and static by pkg-config, purged; and nothing is left.
 
 usage: test_packages.py SOURCE
 Environment: GX_TEST_PACKAGES=DIR takes packages that are built; GX_TEST_DEMO= leaves the demo out.
@@ -27,6 +27,7 @@ TOOLS = ("mmdebstrap", "dpkg-buildpackage", "lintian", "unshare", "ip", "nsenter
 # What dpkg and the linker keep for themselves.
 KEPT = re.compile(r"^(var/lib/dpkg|var/log|var/cache/ldconfig|var/cache/debconf|var/lib/systemd|etc/ld\.so\.cache|etc/\.pwd\.lock|"
                   r"etc/(passwd|group|g?shadow|subuid|subgid)-|tmp|root|proc|sys|dev|debs|run/mount)(/|$)")
+TO_BUILD = {"gcc", "libc6-dev", "pkg-config"}
 AS_GX = ("setpriv", "--reuid=gx", "--regid=gx", "--init-groups")
 METRICS = "10.99.0.1:9417"
 SCRAPE = f"""
@@ -77,7 +78,7 @@ def needs(debs):
             name = next((n for n in names if n.startswith("systemd-standalone")), names[0])
             if name and name not in ours:
                 found.add(name)
-    return sorted(found | {"passwd"})
+    return sorted(found | {"passwd"} | TO_BUILD)
 
 
 def root_make(folder, packages):
@@ -219,6 +220,9 @@ def inside(source, debs, base):
             a.run("python3", "-c", "import gx")
             a.run("gxperf", "info")
             served(a, b)
+            shutil.copy(source / "debian/tests/build", a.at / "tmp")
+            a.run("sh", "/tmp/build")
+            print("built shared and static, and run against gxd", flush=True)
             if os.environ.get("GX_TEST_DEMO") != "":
                 a.run("gxperf", "demo")
                 print("demo: done", flush=True)

@@ -75,8 +75,8 @@ bundled()
 	tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cJf "$OUT/gx-$version-bundle-$(uname -m).tar.xz" bundle
 }
 
-# It needs meson-python, which pip loads.
-wheel() { python3 -m pip wheel --no-deps --wheel-dir "$OUT" .; }
+# Its tools are PyPI's.
+wheel() { ./run wheel && cp build-wheel/*.whl "$OUT/"; }
 packages() { ./run packages && cp build-packages/*.deb build-packages/*.changes build-packages/*.buildinfo "$OUT/"; }
 bill() { python3 tools/release/sbom.py build "$OUT/gx-$version.spdx.json"; }
 sums() { (cd "$OUT" && sha256sum -- * >SHA256SUMS); }

@@ -152,7 +152,7 @@ class Context(_gx.Context):
 
 def nccl_plugin() -> str | None:
     """The path of NCCL's plugin in this package, for NCCL_NET_PLUGIN; None: it is not there."""
-    libs = pathlib.Path(__file__).parent.parent / ".gx.mesonpy.libs"
+    libs = pathlib.Path(__file__).parent.parent / ".gx_dataplane.mesonpy.libs"
     path = libs / "libnccl-net-gx.so"
     return str(path) if path.exists() else None
 
