@@ -130,8 +130,10 @@ static bool sock_recv(struct tcp_ep *e, struct tcp_sock *s, uint64_t *got)
 		want += iov[i].iov_len;
 	ret = gx_unlikely(s->seal) ? tcp_seal_recv(s->seal, s->fd, e->sys->recv, iov, n)
 				   : e->sys->recv(s->fd, iov, n);
-	if (ret == -EAGAIN || ret == -EINTR)
+	if (tcp_sock_later(ret)) {
+		gx_stat_add(tcp_stats(e), GX_STAT_RX_NOBUF, ret == -ENOMEM || ret == -ENOBUFS);
 		return false;
+	}
 	if (ret <= 0) {
 		tcp_sock_end(e, s, ret ? (int)ret : -ECONNRESET);
 		return false;

@@ -29,6 +29,13 @@ static inline bool tcp_take_waits(const struct tcp_ep *e, const struct tcp_sock 
 void tcp_take_frame(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_HDR_B]);
 void tcp_take_tail(struct tcp_ep *e, struct tcp_sock *s, const uint8_t b[TCP_TAIL_B]);
 
+/** tcp_sock_later() - Is @ret, of send or recv, for now alone? So is a kernel without memory; if that does not
+ * end, the peer time-out ends the connection. */
+static inline bool tcp_sock_later(ssize_t ret)
+{
+	return ret == -EAGAIN || ret == -EINTR || ret == -ENOBUFS || ret == -ENOMEM;
+}
+
 /* -- tcp_bare.c: payload that has sockets of its own -- */
 
 /** tcp_bare_takes() - May payload for @mem come bare? */

@@ -258,7 +258,7 @@ TX_INLINE bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 	else
 		ret = e->sys->send(s->fd, iov, n);
 	if (ret < 0) {
-		if (ret != -EAGAIN && ret != -EINTR)
+		if (!tcp_sock_later(ret))
 			tcp_sock_tx_end(e, s, (int)ret);
 		else
 			gx_stat_add(tcp_stats(e), GX_STAT_TX_FULL, 1);

@@ -619,6 +619,50 @@ static void queue__grows_with_the_room(void **state)
 	pair_free(p);
 }
 
+/* ---- A kernel that lacks memory for a moment ---- */
+
+/* One call of four, in no rhythm that the ends could have, too. */
+static int lacks(void)
+{
+	static uint32_t random = 1;
+
+	random = random * 1664525u + 1013904223u;
+	return random >> 30 ? 0 : random >> 28 & 1 ? -ENOBUFS : -ENOMEM;
+}
+
+static ssize_t lack_send(int fd, const struct iovec *iov, unsigned n)
+{
+	int err = lacks();
+
+	return err ? err : dribble.send(fd, iov, n);
+}
+
+static ssize_t lack_recv(int fd, const struct iovec *iov, unsigned n)
+{
+	int err = lacks();
+
+	return err ? err : dribble.recv(fd, iov, n);
+}
+
+static const struct tcp_sys lack = {
+	.send = lack_send, .recv = lack_recv, .lead = lack_send, .push = push_none};
+
+/* It is asked again, and all bytes come. That is counted at both ends. */
+static void put_get__kernel_lacks_memory(void **state)
+{
+	struct pair *p = pair_new(2);
+
+	dribble_b = 50000;
+	p->side[0].e->sys = p->side[1].e->sys = &lack;
+	there_and_back(p, 0, 300000, 64);
+	there_and_back(p, 1, 5, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		assert_true(gx_stat_get(tcp_stats(p->side[i].e), GX_STAT_TX_FULL));
+		assert_true(gx_stat_get(tcp_stats(p->side[i].e), GX_STAT_RX_NOBUF));
+	}
+	pair_done(p);
+}
+
 /* ---- All frames are in queues, and the kernel has few of their bytes ---- */
 
 static size_t brake_b; /* bytes that may still leave */
@@ -926,6 +970,7 @@ int main(int argc, char *argv[])
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(put_get__sizes),
 		cmocka_unit_test(put_get__split_anywhere),
+		cmocka_unit_test(put_get__kernel_lacks_memory),
 		cmocka_unit_test(put_get__counters_wrap),
 		cmocka_unit_test(put__both_ways_at_once),
 		cmocka_unit_test(get__lease),
