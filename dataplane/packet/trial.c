@@ -31,6 +31,7 @@
 /* A connection's part of it. owner: ctl */
 struct trial_conn {
 	bool peer_can; /* server: the client has said so */
+	bool said;     /* this end has said that both can; its cores may stop meanwhile */
 	bool on;       /* both ends try; frozen once the peer has said what it can */
 	bool said_ready;
 	uint64_t said_ns; /* TRIAL_SENT was said; 0: not yet */
@@ -144,20 +145,20 @@ uint32_t trial_offer(const struct gx *gx, bool server, uint8_t *b)
 
 uint32_t trial_say(const struct gx_conn *c, uint8_t *b)
 {
-	const struct trial_conn *t = c->link_state;
+	struct trial_conn *t = c->link_state;
 
 	b[0] = 1;
-	return (c->server ? t->peer_can : c->peer.offer[GX_LINK_PACKET].len == 1) && conn_can(c);
+	t->said = (c->server ? t->peer_can : c->peer.offer[GX_LINK_PACKET].len == 1) && conn_can(c);
+	return t->said;
 }
 
 int trial_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 {
 	struct trial_conn *t = c->link_state;
-	uint8_t own;
 
-	if (len > 1 || (len && b[0] != 1) || (len && !c->server && !trial_say(c, &own)))
+	if (len > 1 || (len && b[0] != 1) || (len && !c->server && !t->said))
 		return gx_fail(-EPROTO, "malformed words of link packet");
-	t->on = len && trial_say(c, &own);
+	t->on = len && t->said;
 	return 0;
 }
 
@@ -310,11 +311,19 @@ bool trial_fault(const struct gx_conn *c, int err, char *buf, size_t room)
 		}
 	if (!way.own_port)
 		return false;
-	snprintf(
-		buf, room,
-		"peer %s was not heard for %.1f s on %u of %u lanes: is it stopped, or are UDP ports %u-%u "
-		"of %s, or %u-%u of %s, blocked now?",
-		c->peer_name, (double)c->agreed.peer_timeout_ns / 1e9, nr, c->nr_lanes, own.from,
-		own.to, way.own, peer.from, peer.to, way.peer);
+	if (err == -EHOSTUNREACH)
+		snprintf(
+			buf, room,
+			"no data packet reaches peer %s on %u of %u lanes, not even one of %u bytes: is the "
+			"path's MTU too small, or are UDP ports %u-%u of %s blocked now?",
+			c->peer_name, nr, c->nr_lanes, GX_WIRE_QUANTUM_MIN, peer.from, peer.to,
+			way.peer);
+	else
+		snprintf(
+			buf, room,
+			"peer %s was not heard for %.1f s on %u of %u lanes: is it stopped, or are UDP ports %u-%u "
+			"of %s, or %u-%u of %s, blocked now?",
+			c->peer_name, (double)c->agreed.peer_timeout_ns / 1e9, nr, c->nr_lanes,
+			own.from, own.to, way.own, peer.from, peer.to, way.peer);
 	return true;
 }

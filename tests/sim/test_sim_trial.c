@@ -5,7 +5,9 @@
  */
 #include "sim/sim_rig.h"
 
+#include "control/control.h"
 #include "gx_internal/link.h"
+#include "flow/flow_part.h"
 #include "packet/trial.h"
 
 #include <errno.h>
@@ -208,12 +210,128 @@ static void trial__words(void **state)
 	rig_close(r);
 }
 
+/* This end has said that it tries. Its core stops before the peer's word comes, which is no lie. */
+static void trial__core_stops_between(void **state)
+{
+	struct rig *r = trial_rig();
+	struct gx_conn *c = r->conn[0][0];
+	const struct gx_link_want want = {0};
+	struct gx_core *core = c->ep[0]->core;
+	void *kept = c->link_state;
+	uintptr_t turner = atomic_load(&core->turner);
+	uint8_t b[1];
+
+	assert_int_equal(trial_open(c, &want), 0);
+	c->peer.offer[GX_LINK_PACKET].len = 1;
+	assert_int_equal(trial_say(c, b), 1);
+	atomic_store(&core->turner, CORE_NOBODY);
+	assert_int_equal(trial_hear(c, b, 1), 0);
+	assert_true(trial_tries(c));
+	assert_int_equal(trial_say(c, b), 0); /* now it would not */
+	assert_int_equal(trial_hear(c, b, 1), -EPROTO);
+	atomic_store(&core->turner, turner);
+	trial_close(c);
+	c->link_state = kept;
+	rig_close(r);
+}
+
+static void way_fake(struct gx_port_queue *q, uint32_t peer, struct gx_port_way *way)
+{
+	*way = (struct gx_port_way){
+		.own = "10.0.0.1", .peer = "10.0.0.2", .own_port = 7, .peer_port = 9};
+}
+
+/* On the control thread, which ends a connection that has a fault at its tick. */
+static int fault_run(void *arg)
+{
+	struct gx_conn *c = arg;
+	struct pkt_ep *e = pkt_of(c->ep[0]);
+	const struct gx_port_ops *kept = e->link->q->ops;
+	struct gx_port_ops ops = *kept;
+	char text[256];
+
+	ops.peer_way = way_fake;
+	e->link->q->ops = &ops;
+	for (unsigned silent = 0; silent < 2; silent++) {
+		int err = silent ? -ETIMEDOUT : -EHOSTUNREACH;
+
+		atomic_store(&c->ep[0]->fault, err);
+		assert_true(trial_fault(c, err, text, sizeof(text)));
+		assert_true(silent == (strstr(text, "was not heard") != NULL));
+		assert_true(silent != (strstr(text, "MTU too small") != NULL));
+		assert_non_null(strstr(text, "UDP ports"));
+	}
+	atomic_store(&c->ep[0]->fault, 0);
+	assert_false(trial_fault(c, -ETIMEDOUT, text, sizeof(text)));
+	e->link->q->ops = kept;
+	return 0;
+}
+
+static void trial__fault_says_which(void **state)
+{
+	struct rig *r = trial_rig();
+
+	gx_uring_run_wait(r->gx[0]->uring, fault_run, r->conn[0][0]);
+	rig_close(r);
+}
+
+/* A peer that stands still, and a connection that went down before its core lets go. */
+static void trial__waits_and_holds(void **state)
+{
+	struct pkt_ep *e = calloc(1, sizeof(*e));
+	struct gx_conn *c = calloc(1, sizeof(*c));
+
+	e->flow = calloc(1, sizeof(*e->flow));
+	e->ep.conn = c;
+	e->trial.on = true;
+	e->flow->half[0].nr_out = 1024;
+	assert_false(trial_waits(e));
+	e->flow->half[0].nr_out = 1025;
+	assert_true(trial_waits(e));
+	c->state = GX_CONN_STATE_CONNECTING;
+	assert_true(trial_holds(e));
+	c->state = GX_CONN_STATE_DOWN;
+	assert_true(trial_holds(e) && e->trial.on);
+	c->state = GX_CONN_STATE_UP;
+	assert_false(trial_holds(e) || e->trial.on || trial_waits(e));
+	free(e->flow);
+	free(e);
+	free(c);
+}
+
+/* The second set-up finds no server: nothing of the first one's lanes is left. */
+static void trial__nothing_of_the_first(void **state)
+{
+	struct rig *r = trial_rig();
+	struct gx_conn *c;
+	unsigned i = 0;
+
+	loses(r, QUEUE(0) | QUEUE(1));
+	c = second(r, false);
+	for (; i < REAL_MS && !sent_20(c); i++) {
+		rig_pass(r, MS);
+		real_ms();
+	}
+	ctl_listen_stop(r->gx[1]);
+	for (; i < REAL_MS && atomic_load(&c->state) == GX_CONN_STATE_CONNECTING; i++) {
+		rig_pass(r, MS);
+		real_ms();
+	}
+	assert_int_equal(atomic_load(&c->state), GX_CONN_STATE_DOWN);
+	assert_int_equal(c->reason, GX_REASON_NO_SERVER);
+	assert_int_equal(c->nr_lanes, 0);
+	assert_null(c->ep[0]);
+	over(r, c);
+}
+
 int main(int argc, char *argv[])
 {
 	static const struct CMUnitTest tests[] = {
-		rig_test(trial__both_hear),	 rig_test(trial__nothing_comes),
-		rig_test(trial__goes_on_by_tcp), rig_test(trial__slow_is_not_dead),
-		rig_test(trial__nobody_turns),	 rig_test(trial__words),
+		rig_test(trial__both_hear),	     rig_test(trial__nothing_comes),
+		rig_test(trial__goes_on_by_tcp),     rig_test(trial__slow_is_not_dead),
+		rig_test(trial__nobody_turns),	     rig_test(trial__words),
+		rig_test(trial__core_stops_between), rig_test(trial__fault_says_which),
+		rig_test(trial__waits_and_holds),    rig_test(trial__nothing_of_the_first),
 	};
 
 	return rig_run("sim_trial", tests, GX_ARRAY_SIZE(tests), argc, argv);
