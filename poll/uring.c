@@ -149,7 +149,7 @@ static void timer_add(struct gx_uring *u, struct gx_io *io)
 	struct gx_io **p = &u->timers;
 	uint64_t now_ns = gx_now_ns();
 
-	io->due_ns = now_ns + GX_MIN(io->timeout_ns, UINT64_MAX - now_ns);
+	io->due_ns = gx_later_ns(now_ns, io->timeout_ns);
 	while (*p && (*p)->due_ns <= io->due_ns)
 		p = &(*p)->next;
 	io->next = *p;

@@ -132,7 +132,7 @@ GX_EXPORT int gx_connect(struct gx *gx, const char *addr, const struct gx_connec
 GX_EXPORT int gx_conn_wait(struct gx_conn *c, uint64_t timeout_ns)
 {
 	struct timespec until;
-	uint64_t at = gx_now_ns() + timeout_ns;
+	uint64_t at = gx_later_ns(gx_now_ns(), timeout_ns);
 	int ret = 0;
 
 	until.tv_sec = at / 1000000000;

@@ -120,6 +120,9 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 		/* The kernel's sockets cannot write to a GPU. */
 		o->nr_ports = o->gpu->bounce ? 1 : GX_ARRAY_SIZE(default_ports);
 	}
+	if (o->peer_timeout_ns < CORE_SILENCE_MIN_NS || o->peer_timeout_ns > CORE_SILENCE_MAX_NS)
+		return gx_fail(-EINVAL, "gx_opts.peer_timeout_ns is %g s: 1 ms to 1 h",
+			       (double)o->peer_timeout_ns / 1e9);
 	ret = uids_check(o) ?: opts_check(o);
 	for (unsigned i = 0; !ret && i < GX_LINKS; i++)
 		ret = gx_links[i]->ctx->check(o);
@@ -420,7 +423,7 @@ static int conns_left(void *arg)
 /* Connections end on their cores, which only this thread turns by now. */
 static void ctx_drain(struct gx *gx)
 {
-	uint64_t until = gx_now_ns() + gx->opts.gpu->timeout_ns + 2000000000ull;
+	uint64_t until = gx_later_ns(gx_now_ns() + 2000000000ull, gx->opts.gpu->timeout_ns);
 
 	ctl_listen_stop(gx);
 	gx_uring_run_wait(gx->uring, close_conns, gx);

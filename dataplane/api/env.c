@@ -293,17 +293,17 @@ GX_EXPORT int gx_env_addr(const char *want, char addr[GX_ADDR_MAX])
 	return ret < 0 ? ret : 0;
 }
 
-/* "10.0.0.1:7501,[fd00::1]:7501", as much as there is room for. */
-static void list_print(char addr[][GX_ADDR_MAX], int n, int port, char *list, size_t room)
+/* "10.0.0.1:0,[fd00::1]:0", as much as there is room for. */
+static void list_print(char addr[][GX_ADDR_MAX], int n, char *list, size_t room)
 {
 	size_t at = 0;
-	char one[GX_ADDR_MAX + 16];
+	char one[GX_ADDR_MAX + 8];
 
 	list[0] = 0;
 	for (int i = 0; i < n; i++) {
 		size_t len = (size_t)snprintf(one, sizeof(one),
-					      strchr(addr[i], ':') ? "%s[%s]:%d" : "%s%s:%d",
-					      i ? "," : "", addr[i], port);
+					      strchr(addr[i], ':') ? "%s[%s]:0" : "%s%s:0",
+					      i ? "," : "", addr[i]);
 
 		if (at + len >= room)
 			return;
@@ -315,15 +315,12 @@ static void list_print(char addr[][GX_ADDR_MAX], int n, int port, char *list, si
 GX_EXPORT int gx_env_listen(struct gx *gx, unsigned max, char *list, size_t room)
 {
 	char addr[GX_ADDRS_MAX][GX_ADDR_MAX], all[GX_LIST_MAX];
-	int n = gx_env_addrs(NULL, addr, max), port = n;
+	int n = gx_env_addrs(NULL, addr, max);
 
 	if (n < 0)
 		return n;
-	list_print(addr, n, 0, all, sizeof(all));
-	port = gx_listen(gx, all);
-	if (port > 0)
-		list_print(addr, n, port, list, room);
-	return port;
+	list_print(addr, n, all, sizeof(all));
+	return ctl_listen_list(gx, all, list, room);
 }
 
 GX_EXPORT int gx_env_resolve(const char *addr, uint64_t timeout_ns, char list[GX_LIST_MAX])

@@ -414,7 +414,7 @@ static int group_mesh(struct gx_group *g, uint64_t until_ns)
 	if (g->rank)
 		ret = peer_connect(g, &g->peer[0], until_ns);
 	if (!ret && g->rank)
-		ret = group_wait(g, until_ns + GROUP_GRACE_NS, is_table_due,
+		ret = group_wait(g, gx_later_ns(until_ns, GROUP_GRACE_NS), is_table_due,
 				 "did not say where the others are");
 	for (unsigned q = 1; q < g->rank && !ret; q++)
 		ret = peer_connect(g, &g->peer[q], until_ns);
@@ -434,7 +434,7 @@ static int group_begin(struct gx_group *g, uint64_t until_ns)
 	if (g->rank) {
 		coll_fail_init(g, MEET_MESHED, &m);
 		gx_conn_msg(g->peer[0].conn, &m, sizeof(m));
-		return group_wait(g, until_ns + GROUP_GRACE_NS, is_go_due,
+		return group_wait(g, gx_later_ns(until_ns, GROUP_GRACE_NS), is_go_due,
 				  "did not let the group begin");
 	}
 	ret = group_wait(g, until_ns, is_unmeshed, "did not connect with all others");
@@ -450,7 +450,7 @@ static int group_begin(struct gx_group *g, uint64_t until_ns)
 
 GX_EXPORT int gx_group_connect(struct gx_group *g)
 {
-	uint64_t until_ns = gx_now_ns() + g->opts.connect_timeout_ns;
+	uint64_t until_ns = gx_later_ns(gx_now_ns(), g->opts.connect_timeout_ns);
 	int ret;
 
 	if (atomic_load(&g->connected))

@@ -88,6 +88,8 @@ int ctl_listen(struct gx *gx, const char *addr); /* port number, -errno with gx_
 /* @opts were checked. NULL: as ctl_listen(). */
 int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts *opts,
 		    struct gx_listener **out);
+/* ctl_listen(); @list: "10.0.0.1:7501,[fd00::1]:7501", where it listens, as much as there is room for. */
+int ctl_listen_list(struct gx *gx, const char *addr, char *list, size_t room);
 void ctl_listener_close(struct gx_listener *l);
 void ctl_listen_stop(struct gx *gx);
 /* gx_env_resolve() */

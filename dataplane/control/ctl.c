@@ -303,11 +303,29 @@ void ctl_close(struct gx *gx)
 
 /* ---- Listen ---- */
 
+static in_port_t addr_port(const struct ctl_addr *a)
+{
+	return ((const struct sockaddr_in *)&a->sa)->sin_port; /* IPv6: the same place */
+}
+
+static void addr_port_set(struct ctl_addr *a, int port)
+{
+	((struct sockaddr_in *)&a->sa)->sin_port = htons((uint16_t)port);
+}
+
+static bool listen_has_ipv4(const struct ctl_addr a[], int n)
+{
+	while (n--)
+		if (a[n].sa.ss_family == AF_INET)
+			return true;
+	return false;
+}
+
 static int listen_fail(int err, const struct ctl_addr *a, const char *addr)
 {
 	const char *why = strerror(-err);
 
-	if (err == -EADDRINUSE && !((const struct sockaddr_in *)&a->sa)->sin_port)
+	if (err == -EADDRINUSE && !addr_port(a))
 		why = "all ports of net.ipv4.ip_local_port_range are in use there, or were within the "
 		      "last minute (see ss -tan): name one outside of it, or make it wider";
 	else if (err == -EADDRINUSE)
@@ -320,8 +338,9 @@ static int listen_fail(int err, const struct ctl_addr *a, const char *addr)
 	return gx_fail(err, "cannot listen at %s: %s", addr, why);
 }
 
-/* Return: a listening socket, -errno. */
-static int listen_socket(const struct ctl_addr *a)
+/* @only6: the list names IPv4 addresses itself, and [::] would have theirs. Return: a listening socket,
+ * -errno. */
+static int listen_socket(const struct ctl_addr *a, int only6)
 {
 	int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1,
 	    ret;
@@ -329,6 +348,8 @@ static int listen_socket(const struct ctl_addr *a)
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (only6 && a->sa.ss_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only6, sizeof(only6));
 	if (bind(fd, (const struct sockaddr *)&a->sa, a->len) || listen(fd, CTL_BACKLOG)) {
 		ret = -errno;
 		close(fd);
@@ -376,6 +397,8 @@ static int listen_start(struct ctl *ctl, int fd, const struct gx_listen_opts *op
 		*head = l; /* before a callback can ask whose it is */
 	l->head = *head;
 	ret = ctl_listener_start(ctl, l);
+	if (ret && *head == l)
+		*head = NULL;
 	return ret ? gx_fail(ret, "cannot listen: %s", strerror(-ret)) : 0;
 }
 
@@ -417,6 +440,7 @@ static int listen_unix(struct gx *gx)
 /* The sockets of one gx_listen(). */
 struct listen_socks {
 	int fd[CTL_ADDRS_MAX];
+	struct ctl_addr addr[CTL_ADDRS_MAX];
 	int nr, port;
 	bool far; /* one is not on loopback */
 };
@@ -427,34 +451,31 @@ static void listen_socks_close(struct listen_socks *s)
 		gx_fd_close(s->fd[--s->nr]);
 }
 
-static void addr_port_set(struct ctl_addr *a, int port)
-{
-	((struct sockaddr_in *)&a->sa)->sin_port = htons((uint16_t)port); /* IPv6: the same place */
-}
-
 /* All addresses listen at one port, the first one's. An address that is not of this host is left out, if
  * another one is. Return: 0, -errno with gx_error(), which names the address. */
 static int listen_all(struct ctl_addr a[], int n, struct listen_socks *s)
 {
 	char name[96], left_out[96] = "";
-	int fd = -EINVAL;
+	int fd = -EINVAL, only6 = listen_has_ipv4(a, n);
 
 	for (int i = 0; i < n; i++) {
 		if (s->nr)
 			addr_port_set(&a[i], s->port);
 		ctl_addr_name(&a[i].sa, name, sizeof(name));
-		fd = listen_socket(&a[i]);
+		fd = listen_socket(&a[i], only6);
 		if ((fd == -EADDRNOTAVAIL || fd == -EAFNOSUPPORT) && (s->nr || i + 1 < n)) {
 			strcpy(left_out, name);
 			continue;
 		}
 		if (fd < 0)
 			return listen_fail(fd, &a[i], name);
+		s->addr[s->nr] = a[i];
 		s->fd[s->nr++] = fd;
 		if (s->nr == 1)
 			s->port = listen_port(fd);
 		if (s->port < 0)
 			return listen_fail(s->port, &a[i], name);
+		addr_port_set(&s->addr[s->nr - 1], s->port);
 		s->far |= !ctl_addr_is_loopback(&a[i].sa);
 	}
 	if (left_out[0])
@@ -468,8 +489,15 @@ static int listen_open(const char *addr, struct listen_socks *s)
 {
 	struct ctl_addr a[CTL_ADDRS_MAX];
 	int n = ctl_addr_resolve(addr, true, CTL_NAME_NS, a), ret = n < 0 ? n : -EADDRINUSE;
-	bool any = n > 0 && !((struct sockaddr_in *)&a[0].sa)->sin_port;
+	bool any = n > 0 && !addr_port(&a[0]);
 
+	for (int i = 1; i < n; i++)
+		if (addr_port(&a[i]) != addr_port(&a[0]))
+			return gx_fail(
+				-EINVAL,
+				"%.160s names several ports, and its addresses listen at one: give "
+				"all the same number, or call gx_listen() for each",
+				addr);
 	for (unsigned i = 0; i < LISTEN_TRIES && ret == -EADDRINUSE && (any || !i); i++) {
 		listen_socks_close(s);
 		for (int k = 0; k < n && any; k++)
@@ -479,18 +507,16 @@ static int listen_open(const char *addr, struct listen_socks *s)
 	return ret;
 }
 
-int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts *opts,
-		    struct gx_listener **out)
+/* Return: 0, -errno with gx_error(); then nothing listens. */
+static int listen_begin(struct gx *gx, const char *addr, const struct gx_listen_opts *opts,
+			struct gx_listener **head, struct listen_socks *s)
 {
-	struct gx_listener *head = NULL;
-	struct listen_socks s = {.nr = 0};
 	int ret = listen_fds_check(), i = 0;
 
-	if (opts)
-		*out = NULL;
+	*head = NULL;
 	if (!ret)
-		ret = listen_open(addr, &s);
-	if (!ret && s.far && !gx->opts.insecure && !auth_serves(gx))
+		ret = listen_open(addr, s);
+	if (!ret && s->far && !gx->opts.insecure && !auth_serves(gx))
 		gx_warn("listening at %s, but only peers on this host's loopback are served: this end "
 			"has no keys (gx_auth_opts.key_files); set gx_opts.insecure to serve others in "
 			"clear",
@@ -498,14 +524,40 @@ int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts
 	if (!ret)
 		ret = listen_unix(gx);
 	if (ret) {
-		listen_socks_close(&s);
+		listen_socks_close(s);
 		return ret;
 	}
-	for (; i < s.nr && !ret; i++)
-		ret = listen_start(gx->ctl, s.fd[i], opts, opts ? out : &head);
-	while (i < s.nr)
-		gx_fd_close(s.fd[i++]);
+	for (; i < s->nr && !ret; i++)
+		ret = listen_start(gx->ctl, s->fd[i], opts, head);
+	while (i < s->nr)
+		gx_fd_close(s->fd[i++]);
+	if (ret && *head) {
+		ctl_listener_close(*head);
+		*head = NULL;
+	}
+	return ret;
+}
+
+int ctl_listen_with(struct gx *gx, const char *addr, const struct gx_listen_opts *opts,
+		    struct gx_listener **out)
+{
+	struct gx_listener *head;
+	struct listen_socks s = {.nr = 0};
+	int ret = listen_begin(gx, addr, opts, opts ? out : &head, &s);
+
 	return ret ? ret : s.port;
+}
+
+int ctl_listen_list(struct gx *gx, const char *addr, char *list, size_t room)
+{
+	struct gx_listener *head;
+	struct listen_socks s = {.nr = 0};
+	int ret = listen_begin(gx, addr, NULL, &head, &s);
+
+	if (ret)
+		return ret;
+	ctl_addr_list(s.addr, s.nr, list, room);
+	return s.port;
 }
 
 void ctl_listen_stop(struct gx *gx)
@@ -716,7 +768,8 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	if (cc->data_len)
 		memcpy(cc->data_out, opts->data, cc->data_len);
 	cc->dial.timeout_ns = opts && opts->timeout_ns ? opts->timeout_ns : CTL_STEP_NS;
-	cc->due_ns = gx_now_ns() + cc->dial.timeout_ns; /* with the look-up of its name */
+	/* With the look-up of its name. */
+	cc->due_ns = gx_later_ns(gx_now_ns(), cc->dial.timeout_ns);
 	snprintf(cc->name, sizeof(cc->name), "%s", addr);
 	ret = core_connect_take(opts, &cc->dial.asked);
 	if (opts && !ret)

@@ -131,10 +131,13 @@ struct ctl_dial {
 	unsigned nr_addrs, nr_begun; /* addresses to try; those that were begun */
 	unsigned addr;		     /* the one that answered */
 	uint64_t next_ns;	     /* when to begin with the next one */
+	uint64_t end_ns;	     /* of all of them, until one says HELLO */
 	/* These are set when the first one begins: an address answers; cancel tries; are there any? */
 	void (*answers)(struct ctl_conn *cc);
 	void (*forget)(struct ctl_conn *cc);
 	bool (*held)(const struct ctl_conn *cc);
+	/* The address that answers is of no use, for @reason: the others are tried. */
+	void (*useless)(struct ctl_conn *cc, enum gx_reason reason, int err);
 	uint64_t timeout_ns;		 /* for each step of the set-up */
 	char forced[GX_NAME_MAX];	 /* match of the wanted port; "": the best */
 	unsigned forced_port;		 /* its index in gx->port[] */
@@ -277,6 +280,8 @@ int ctl_addr_resolve(const char *addr, bool passive, uint64_t timeout_ns,
 /* In which order to try them, by RFC 8305. @listed: the peer named them, not a name: first what is in a
  * network of ours, last what is ours. */
 void ctl_addr_order(struct ctl_addr a[], unsigned n, bool listed);
+/* "10.0.0.1:7501,[fd00::1]:7501", as much as there is room for. */
+void ctl_addr_list(const struct ctl_addr a[], int n, char *list, size_t room);
 void ctl_addr_name(const struct sockaddr_storage *sa, char *buf, size_t room);
 bool ctl_addr_is_loopback(const struct sockaddr_storage *sa); /* 127.0.0.0/8, ::1 */
 /* Does a connection to @to leave from @own? Not to a network of ours in which @own is not. */
@@ -346,7 +351,10 @@ void ctl_conn_judge_late(struct ctl_conn *cc, int verdict);
 void ctl_conn_end(struct ctl_conn *cc, uint64_t linger_ns);
 /* Send what is due, then close. */
 void ctl_conn_linger(struct ctl_conn *cc, uint64_t linger_ns);
-void ctl_conn_close(struct ctl_conn *cc);   /* now, without a frame */
+void ctl_conn_close(struct ctl_conn *cc); /* now, without a frame */
+/* Before that: a client that has several addresses and has not heard HELLO goes on with the others, without @cc,
+ * or is down for the reasons of all. */
+void ctl_conn_useless(struct ctl_conn *cc, enum gx_reason reason, int err);
 void ctl_conn_send(struct ctl_conn *cc);    /* what is due: TLS may have something to say */
 void ctl_conn_drop(struct ctl_conn *cc);    /* any thread: frees one that never started */
 void ctl_conn_destroy(struct ctl_conn *cc); /* frees it: CLOSED, or never started */
@@ -379,6 +387,11 @@ struct ctl_try *ctl_dial_tries(unsigned n); /* any thread; room for @n addresses
 void ctl_dial_start(struct ctl_conn *cc, void (*answers)(struct ctl_conn *cc));
 void ctl_dial_tick(struct ctl_conn *cc, uint64_t now_ns);
 void ctl_dial_late(struct ctl_conn *cc); /* none has answered in time: ends @cc */
+/* What answers at cc->dial.addr is no gx, or none for us. Return: another address is left. ctl_dial_move(): @next
+ * goes on with those. ctl_dial_none(): cc->conn is down, and says why each was of no use. */
+bool ctl_dial_bad(struct ctl_conn *cc, enum gx_reason reason, int err);
+void ctl_dial_move(struct ctl_conn *next, const struct ctl_conn *cc);
+void ctl_dial_none(struct ctl_conn *cc);
 
 /* -- ctl_fd.c -- */
 
@@ -453,6 +466,8 @@ void ctl_hello_joined(struct ctl_conn *cc); /* the data sockets are there */
 /** ctl_again() - Client: link cc->conn->link lets nothing through, by @why: set the connection up once more
  * by another one. Return: false: there is none, or the user wants this one. */
 bool ctl_again(struct ctl_conn *cc, const char *why);
+/** ctl_again_next() - struct ctl_dial.useless. */
+void ctl_again_next(struct ctl_conn *cc, enum gx_reason reason, int err);
 /** ctl_again_may() - @cc->dial.again: have the cores let go of the lanes before, so that @cc may connect? */
 bool ctl_again_may(struct ctl_conn *cc);
 

@@ -230,25 +230,35 @@ static int addr_add(const char *text, bool passive, uint64_t end_ns,
 	if (ret)
 		return ret;
 	ret = addr_zone_check(list, host);
-	for (ai = list; ai && !ret && n < CTL_ADDRS_MAX; ai = ai->ai_next) {
+	if (ret) {
+		freeaddrinfo(list);
+		return ret;
+	}
+	for (ai = list; ai; ai = ai->ai_next) {
 		struct ctl_addr a = {.len = ai->ai_addrlen};
 
 		if (ai->ai_addrlen > sizeof(a.sa))
 			continue;
 		memcpy(&a.sa, ai->ai_addr, ai->ai_addrlen);
-		if (!addr_is_in(&a, out, (unsigned)n))
-			out[n++] = a;
+		if (addr_is_in(&a, out, (unsigned)n))
+			continue;
+		if (n == CTL_ADDRS_MAX)
+			break;
+		out[n++] = a;
 	}
+	if (ai && ai == list)
+		n = gx_fail(-E2BIG, "%.160s: a list has %d addresses at most", text, CTL_ADDRS_MAX);
+	else if (ai)
+		gx_warn("%.160s has more than %d addresses: the first ones are taken", text,
+			CTL_ADDRS_MAX);
 	freeaddrinfo(list);
-	if (ret)
-		return ret;
 	return n ? n : gx_fail(-EINVAL, "%.200s has no address", host);
 }
 
 int ctl_addr_resolve(const char *addr, bool passive, uint64_t timeout_ns,
 		     struct ctl_addr out[CTL_ADDRS_MAX])
 {
-	uint64_t end_ns = gx_now_ns() + timeout_ns;
+	uint64_t end_ns = gx_later_ns(gx_now_ns(), timeout_ns);
 	char item[ADDR_HOST_MAX + 16];
 	int n = 0;
 
@@ -262,17 +272,25 @@ int ctl_addr_resolve(const char *addr, bool passive, uint64_t timeout_ns,
 	return n;
 }
 
+void ctl_addr_list(const struct ctl_addr a[], int n, char *list, size_t room)
+{
+	struct gx_text text = {.buf = list, .room = room};
+	char name[96];
+
+	list[0] = 0;
+	for (int i = 0; i < n; i++) {
+		ctl_addr_name(&a[i].sa, name, sizeof(name));
+		if (text.at + strlen(name) + 1 < room) /* no part of one */
+			core_say(&text, "%s%s", text.at ? "," : "", name);
+	}
+}
+
 int ctl_resolve(const char *addr, uint64_t timeout_ns, char *list, size_t room)
 {
 	struct ctl_addr a[CTL_ADDRS_MAX];
-	struct gx_text text = {.buf = list, .room = room};
 	int n = ctl_addr_resolve(addr, false, timeout_ns, a);
-	char name[96];
 
-	for (int i = 0; i < n; i++) {
-		ctl_addr_name(&a[i].sa, name, sizeof(name));
-		core_say(&text, "%s%s", i ? "," : "", name);
-	}
+	ctl_addr_list(a, n, list, room);
 	return n;
 }
 
@@ -280,13 +298,24 @@ int ctl_resolve(const char *addr, uint64_t timeout_ns, char *list, size_t room)
 
 enum addr_near { ADDR_NEAR, ADDR_FAR, ADDR_OWN };
 
+/* A link-local address is of one interface: another one has the same network. Is @to, of which @i has the
+ * family, of that of @i? */
+static bool addr_same_link(const struct ctl_addr *to, const struct ifaddrs *i)
+{
+	const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)&to->sa,
+				  *b = (const struct sockaddr_in6 *)i->ifa_addr;
+
+	return to->sa.ss_family != AF_INET6 || i->ifa_addr->sa_family != AF_INET6 ||
+	       !IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr) || a->sin6_scope_id == b->sin6_scope_id;
+}
+
 /* Is @to in the network of @i, an address of ours? */
 static bool addr_in_net(const struct ctl_addr *to, const struct ifaddrs *i)
 {
 	uint8_t a[16], own[16], mask[16];
 	unsigned n = ctl_addr_bytes((const struct sockaddr *)&to->sa, a);
 	bool in = n && i->ifa_addr && i->ifa_netmask && i->ifa_flags & IFF_UP &&
-		  ctl_addr_bytes(i->ifa_addr, own) == n;
+		  ctl_addr_bytes(i->ifa_addr, own) == n && addr_same_link(to, i);
 
 	if (!in)
 		return false;
@@ -308,7 +337,7 @@ static enum addr_near addr_near(const struct ctl_addr *a, const struct ifaddrs *
 	for (; list; list = list->ifa_next) {
 		if (!list->ifa_addr || !n || ctl_addr_bytes(list->ifa_addr, own) != n)
 			continue;
-		if (!memcmp(to, own, n))
+		if (!memcmp(to, own, n) && addr_same_link(a, list))
 			return ADDR_OWN;
 		if (addr_in_net(a, list))
 			near = ADDR_NEAR;

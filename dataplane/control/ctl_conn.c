@@ -130,6 +130,12 @@ static void conn_forget(struct ctl_conn *cc)
 		cc->dial.data_forget(cc);
 }
 
+void ctl_conn_useless(struct ctl_conn *cc, enum gx_reason reason, int err)
+{
+	if (cc->dial.useless)
+		cc->dial.useless(cc, reason, err);
+}
+
 void ctl_conn_close(struct ctl_conn *cc)
 {
 	if (cc->state >= CTL_CLOSING)
@@ -370,6 +376,7 @@ static bool conn_may_tell(const struct ctl_conn *cc)
 /* Tell the peer, and conn_down(). */
 static void conn_fail(struct ctl_conn *cc, const struct gx_hello_error *e)
 {
+	ctl_conn_useless(cc, e->reason, e->err);
 	if (!conn_may_tell(cc))
 		ctl_conn_close(cc);
 	if (ctl_conn_is_live(cc)) {
@@ -396,6 +403,7 @@ static void conn_bad(struct ctl_conn *cc, struct gx_hello_error *e)
 		conn_fail(cc, e);
 		return;
 	}
+	ctl_conn_useless(cc, e->reason, e->err);
 	ctl_conn_close(cc);
 	if (cc->conn)
 		conn_down(cc->conn, e->reason, e->err,

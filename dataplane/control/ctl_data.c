@@ -98,7 +98,7 @@ static void data_sent(struct gx_io *io, int res)
 	gx_socks_add(d->cc->conn, d->at / t->nr_socks, d->at % t->nr_socks, d->fd);
 	d->fd = -1;
 	d->at++;
-	d->cc->due_ns = gx_now_ns() + d->cc->dial.timeout_ns;
+	d->cc->due_ns = gx_later_ns(gx_now_ns(), d->cc->dial.timeout_ns);
 	data_next(d);
 }
 

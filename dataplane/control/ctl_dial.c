@@ -19,7 +19,8 @@ struct ctl_try {
 	struct gx_io io;
 	struct ctl_conn *cc;
 	int fd;
-	int err; /* why it failed; 0: it did not yet */
+	int err;	       /* why it failed; 0: it did not yet */
+	enum gx_reason reason; /* somebody answers there, and is of no use; 0: nobody */
 };
 
 struct ctl_try *ctl_dial_tries(unsigned n)
@@ -54,6 +55,22 @@ static const char *try_text(const struct ctl_conn *cc, unsigned i)
 
 	if (i >= cc->dial.nr_begun)
 		return "not tried";
+	switch (cc->dial.tries[i].reason) {
+	case GX_REASON_NONE:
+		break;
+	case GX_REASON_PROTOCOL:
+		return "no gx answers";
+	case GX_REASON_AUTH:
+		return "it takes another key";
+	case GX_REASON_INSECURE:
+		return "it closed the connection, as gx does where no key is shown";
+	case GX_REASON_VERSION:
+		return "a gx of another version";
+	case GX_REASON_SETUP_TIMEOUT:
+		return "it takes connections, and says nothing";
+	default:
+		return "it closed the connection";
+	}
 	if (!err || err == -ETIMEDOUT)
 		return "no answer";
 	return err == -ECONNREFUSED ? "nothing listens there" : strerror(-err);
@@ -91,21 +108,39 @@ static int dial_err(const struct ctl_conn *cc)
 /* The list of addresses follows. */
 static const char *dial_name(const struct ctl_conn *cc)
 {
-	return strchr(cc->name, ',') ? "any of its addresses" : cc->name;
+	return strchr(cc->conn->peer_name, ',') ? "any of its addresses" : cc->name;
+}
+
+static enum gx_reason dial_reason(int err)
+{
+	return err == -ECONNREFUSED ? GX_REASON_NO_SERVER
+	       : err == -ETIMEDOUT  ? GX_REASON_SETUP_TIMEOUT
+				    : GX_REASON_UNREACHABLE;
+}
+
+void ctl_dial_none(struct ctl_conn *cc)
+{
+	int err = dial_err(cc);
+	enum gx_reason reason = dial_reason(err);
+	char all[CTL_TEXT_MAX];
+
+	for (unsigned i = 0; i < cc->dial.nr_begun; i++)
+		if (cc->dial.tries[i].reason) {
+			reason = cc->dial.tries[i].reason;
+			err = cc->dial.tries[i].err;
+		}
+	dial_text(cc, all, sizeof(all));
+	conn_down(cc->conn, reason, err, "cannot connect to %s: %s", dial_name(cc), all);
 }
 
 static void dial_failed(struct ctl_conn *cc, int err)
 {
-	enum gx_reason reason = err == -ECONNREFUSED ? GX_REASON_NO_SERVER
-				: err == -ETIMEDOUT  ? GX_REASON_SETUP_TIMEOUT
-						     : GX_REASON_UNREACHABLE;
-	char all[CTL_TEXT_MAX];
+	enum gx_reason reason = dial_reason(err);
 
-	dial_text(cc, all, sizeof(all));
-	ctl_conn_close(cc);
 	if (cc->dial.nr_addrs > 1)
-		conn_down(cc->conn, reason, err, "cannot connect to %s: %s", dial_name(cc), all);
-	else if (err == -ECONNREFUSED)
+		ctl_dial_none(cc);
+	ctl_conn_close(cc);
+	if (err == -ECONNREFUSED)
 		conn_down(cc->conn, reason, err,
 			  "nothing listens at %s: run gx_listen() on %s there", cc->name, cc->name);
 	else if (err == -ETIMEDOUT)
@@ -128,9 +163,63 @@ void ctl_dial_late(struct ctl_conn *cc)
 		  cc->dial.nr_addrs > 1 ? all : "does a server run there?");
 }
 
+/* ---- Somebody answers who is of no use ---- */
+
+static bool try_is_bad(const struct ctl_conn *cc, unsigned i)
+{
+	int err = i < cc->dial.nr_begun ? cc->dial.tries[i].err : 0;
+
+	return err && err != -ECANCELED;
+}
+
+static unsigned dial_left(const struct ctl_conn *cc)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < cc->dial.nr_addrs; i++)
+		n += !try_is_bad(cc, i);
+	return n;
+}
+
+bool ctl_dial_bad(struct ctl_conn *cc, enum gx_reason reason, int err)
+{
+	struct ctl_try *t = &cc->dial.tries[cc->dial.addr];
+
+	t->reason = reason;
+	t->err = err;
+	return dial_left(cc);
+}
+
+/* Those that are bad come first, as begun. */
+void ctl_dial_move(struct ctl_conn *next, const struct ctl_conn *cc)
+{
+	struct ctl_dial *d = &next->dial;
+	unsigned good = cc->dial.nr_addrs - dial_left(cc);
+
+	d->nr_begun = 0;
+	for (unsigned i = 0; i < cc->dial.nr_addrs; i++) {
+		const struct ctl_try *t = &cc->dial.tries[i];
+
+		if (try_is_bad(cc, i))
+			d->tries[d->nr_begun] = (struct ctl_try){
+				.cc = next, .fd = -1, .err = t->err, .reason = t->reason};
+		d->addrs[try_is_bad(cc, i) ? d->nr_begun++ : good++] = cc->dial.addrs[i];
+	}
+}
+
 /* ---- Tries ---- */
 
 static void dial_next(struct ctl_conn *cc);
+
+/* The answer may be nobody's: there is time for the other addresses. */
+static void dial_share(struct ctl_conn *cc)
+{
+	uint64_t now_ns = gx_now_ns();
+
+	cc->dial.end_ns = cc->due_ns;
+	if (cc->due_ns > now_ns)
+		cc->due_ns = now_ns + (cc->due_ns - now_ns) / dial_left(cc);
+}
 
 /* The first that answers. */
 static void try_won(struct ctl_try *t)
@@ -143,6 +232,7 @@ static void try_won(struct ctl_try *t)
 		ctl_addr_name(&cc->dial.addrs[cc->dial.addr].sa, cc->name, sizeof(cc->name));
 	cc->fd = t->fd;
 	t->fd = -1;
+	dial_share(cc);
 	dial_forget(cc);
 	cc->dial.answers(cc);
 }

@@ -361,7 +361,7 @@ static void prove_recv_done(struct gx_io *io, int res)
 	} else {
 		p->again = false;
 		p->cc->proven = true;
-		p->cc->due_ns = gx_now_ns() + p->cc->dial.timeout_ns;
+		p->cc->due_ns = gx_later_ns(gx_now_ns(), p->cc->dial.timeout_ns);
 		p->ctl->shown(p->cc);
 	}
 }

@@ -19,18 +19,22 @@ static void conn_rx_arm(struct ctl_conn *cc);
 /* The peer's socket has ended: @res 0 or -errno. */
 static void conn_lost(struct ctl_conn *cc, int res)
 {
-	struct gx_conn *c = cc->conn;
 	enum ctl_state state = cc->state;
+	bool wordless = !cc->server && state == CTL_HELLO && !res && !cc->loopback && !cc->tls;
+	struct gx_conn *c = cc->conn;
 
 	if (!c && state != CTL_LINGER && (cc->in_len || cc->tls))
 		ctl_bad(cc->ctl, "peer %s left in the middle of a hello", ctl_conn_peer(cc));
+	ctl_conn_useless(cc, wordless ? GX_REASON_INSECURE : GX_REASON_PEER_LOST,
+			 wordless ? -EPERM : -ECONNRESET);
+	c = cc->conn;
 	ctl_conn_close(cc);
 	if (!c || state == CTL_LINGER)
 		return;
 	if (state == CTL_UP)
 		conn_down(c, GX_REASON_PEER_LOST, -ECONNRESET, "peer %s is gone",
 			  ctl_conn_peer(cc));
-	else if (!cc->server && state == CTL_HELLO && !res && !cc->loopback && !cc->tls)
+	else if (wordless)
 		conn_down(
 			c, GX_REASON_INSECURE, -EPERM,
 			"peer %s closed the connection without a word, as gx does where it serves "
@@ -65,6 +69,7 @@ static int error_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 			gx_warn("peer %s did not come up so: it says: %s", ctl_conn_peer(cc),
 				e.text);
 	}
+	ctl_conn_useless(cc, e.reason, e.err);
 	ctl_conn_close(cc);
 	if (cc->conn)
 		conn_down(cc->conn, e.reason, e.err, "peer %s says: %s", ctl_conn_peer(cc), e.text);
@@ -73,6 +78,7 @@ static int error_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 
 static int bye_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
+	ctl_conn_useless(cc, GX_REASON_PEER_CLOSED, -ECONNRESET);
 	ctl_conn_close(cc);
 	if (cc->conn)
 		conn_down(cc->conn, GX_REASON_PEER_CLOSED, 0, "peer %s closed the connection",
@@ -149,7 +155,8 @@ static void frame_take(struct ctl_conn *cc, const struct frame *f, const uint8_t
 {
 	/* What links say in a set-up is a few words: who repeats them gains no time. */
 	if (!cc->was_up && (f != &frames[GX_HELLO_LINK] || cc->link_words++ < CTL_LINK_WORDS))
-		cc->due_ns = gx_now_ns() + (cc->server ? CTL_STEP_NS : cc->dial.timeout_ns);
+		cc->due_ns =
+			gx_later_ns(gx_now_ns(), cc->server ? CTL_STEP_NS : cc->dial.timeout_ns);
 	ctl_conn_judge(cc, f->take(cc, body, len));
 }
 
@@ -342,6 +349,7 @@ static void conn_answers(struct ctl_conn *cc)
 
 void ctl_frame_start(struct ctl_conn *cc)
 {
+	cc->dial.useless = ctl_again_next;
 	ctl_dial_start(cc, conn_answers);
 }
 
@@ -503,7 +511,8 @@ void ctl_frame_stood(struct ctl_conn *cc, uint64_t stood_ns, uint64_t now_ns)
 
 	if (!cc->due_ns || !ctl_conn_is_live(cc) || stood_ns <= step_ns / 8)
 		return;
-	cc->due_ns = GX_MIN(cc->due_ns + stood_ns - step_ns / 8, now_ns + step_ns);
+	cc->due_ns = GX_MIN(gx_later_ns(cc->due_ns, stood_ns - step_ns / 8),
+			    gx_later_ns(now_ns, step_ns));
 }
 
 void ctl_frame_tick(struct ctl_conn *cc, uint64_t now_ns)
@@ -524,10 +533,12 @@ void ctl_frame_tick(struct ctl_conn *cc, uint64_t now_ns)
 	} else if (!cc->server && cc->state == CTL_CONNECT) {
 		ctl_dial_late(cc);
 	} else if (!cc->server && cc->state <= CTL_HELLO) {
+		ctl_conn_useless(cc, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT);
 		ctl_conn_close(cc);
-		conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
-			  "no answer from %s within %g s: does a server run there?", cc->name,
-			  (double)cc->dial.timeout_ns / 1e9);
+		if (cc->conn)
+			conn_down(cc->conn, GX_REASON_SETUP_TIMEOUT, -ETIMEDOUT,
+				  "no answer from %s within %g s: does a server run there?",
+				  cc->name, (double)cc->dial.timeout_ns / 1e9);
 	} else if (ctl_conn_is_live(cc)) {
 		ctl_conn_judge(cc, conn_timed_out(cc));
 	}

@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIMEOUT_MIN_NS 1000000ull /* limits of a client's proposal for the peer time-out */
-#define TIMEOUT_MAX_NS 3600000000000ull
 #define TIMEOUT_FAR_NS 60000000000ull /* most for an unproven client, if ours is not longer */
 
 /* ---- Lanes, both ends ---- */
@@ -479,7 +477,7 @@ static bool accept_is_valid(const struct gx_hello_lanes *w, const struct gx_hell
 		return false;
 	if (!a->chunk_b || a->chunk_b % a->quantum || a->chunk_b > GX_MAX(w->chunk_b, a->quantum))
 		return false;
-	return a->window && a->window <= w->window && a->peer_timeout_ns >= TIMEOUT_MIN_NS &&
+	return a->window && a->window <= w->window && a->peer_timeout_ns >= CORE_SILENCE_MIN_NS &&
 	       a->peer_timeout_ns <= w->peer_timeout_ns;
 }
 
@@ -596,7 +594,7 @@ static const char *connect_check(const struct ctl_conn *cc, const struct gx_hell
 	if (!l->chunk_b || !l->window ||
 	    l->integrity > (cc->conn->secret ? GX_INTEGRITY_GCM : GX_INTEGRITY_CRC))
 		return "CONNECT with a bad chunk, window or integrity mode";
-	if (l->peer_timeout_ns < TIMEOUT_MIN_NS || l->peer_timeout_ns > TIMEOUT_MAX_NS)
+	if (l->peer_timeout_ns < CORE_SILENCE_MIN_NS || l->peer_timeout_ns > CORE_SILENCE_MAX_NS)
 		return "CONNECT with a peer time-out outside 1 ms to 1 h";
 	for (unsigned i = 0; i < l->nr_lanes; i++)
 		if (l->lanes[i].credit > CTL_CREDIT_MAX)

@@ -324,6 +324,9 @@ struct gx_port_slot {
 	struct gx_port_queue *queue[GX_CORES_MAX];
 };
 
+#define CORE_SILENCE_MIN_NS 1000000ull /* of gx_opts.peer_timeout_ns */
+#define CORE_SILENCE_MAX_NS 3600000000000ull
+
 #define CORE_SIZES 14 /* up to 64 B, by fours to 1 GiB, and more */
 #define CORE_TIMES 20 /* up to 1 us, 2, 5, 10 and so on to 1 s, and more */
 

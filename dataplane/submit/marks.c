@@ -64,7 +64,7 @@ bool marks_idle(const struct marks *m)
  * stay. */
 void marks_end(struct marks *m, uint64_t timeout_ns)
 {
-	uint64_t until = gx_now_ns() + timeout_ns;
+	uint64_t until = gx_later_ns(gx_now_ns(), timeout_ns);
 
 	while (!marks_idle(m) && gx_now_ns() < until)
 		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);

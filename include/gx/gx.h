@@ -142,7 +142,7 @@ struct gx_opts {
 				       everybody */
 	const char *bind_host; /* address that network ports bind to. NULL: 127.0.0.1, which other
 				  hosts do not reach */
-	uint64_t peer_timeout_ns; /* silence after which a peer is lost; default 5 s */
+	uint64_t peer_timeout_ns; /* silence after which a peer is lost; default 5 s; 1 ms to 1 h */
 	/* Control thread. A connection came up, or is gone. @err: 0 (orderly), -errno; @why: in
 	 * words, valid during the call. gx_conn_info.reason says it to a program. */
 	void (*on_conn)(void *arg, struct gx_conn *conn, enum gx_conn_event event, int err,
@@ -467,9 +467,9 @@ int gx_signals(struct gx *gx, const int signos[], unsigned n, void (*fn)(void *a
 
 /* ---- Connections ---- */
 
-/** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any), or several with commas between,
- * and at all addresses of a name, all at one port. An address that this host has not is left out, with a
- * warning, where it has another. Return: port number, -EINVAL, -EADDRINUSE (gx_error() names the address),
+/** gx_listen() - Accept peers at "HOST:PORT" ("[::1]:7501"; port 0: any), or up to 8 with commas between, of
+ * one port, and at all addresses of a name. An address that this host has not is left out, with a warning,
+ * where it has another. Return: port number, -EINVAL, -E2BIG, -EADDRINUSE (gx_error() names the address), or
  * -EMFILE. More: gx_listen_with() (gx/listen.h). [control] */
 int gx_listen(struct gx *gx, const char *addr);
 /** gx_listen_stop() - Accept no more peers by gx_listen(). Connections stay. [control] */
@@ -529,7 +529,7 @@ struct gx_connect_opts {
  * [control]
  * @addr: "HOST:PORT", or several with commas between. The addresses of a name, or of a list (first what is in a
  *	network of this host's, last its own), are tried by RFC 8305: the next one after 250 ms, or when the
- *	last one has failed. The first that answers is taken
+ *	last one has failed, or turns out to be no gx that serves this end. The first that does is taken
  * @opts: NULL: all default
  * Return: 0, -EINVAL (address, .peer), -ETIMEDOUT (the name was not resolved within .timeout_ns), -EPERM (not loopback, and neither gx_auth_opts.key_file nor
  * gx_opts.insecure), -ENODEV (the port is not open here), -ENOSPC (1,024 connections).

@@ -41,6 +41,12 @@ extern _Thread_local bool gx_thread_own;
 /** gx_now_ns() - Monotonic nanoseconds. The only clock of gx; leaves get time as an argument. */
 uint64_t gx_now_ns(void);
 
+/** gx_later_ns() - @wait_ns after @now_ns. A program may ask for UINT64_MAX, which is never. */
+static inline uint64_t gx_later_ns(uint64_t now_ns, uint64_t wait_ns)
+{
+	return now_ns + GX_MIN(wait_ns, UINT64_MAX - now_ns);
+}
+
 /** gx_cycles() - Time-stamp counter (invariant on all targets), only to account for busy and idle
  * time. */
 static inline uint64_t gx_cycles(void)

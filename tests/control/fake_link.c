@@ -81,7 +81,7 @@ static int socks_hear(struct gx_conn *c, const uint8_t *b, uint32_t len)
 	return 0;
 }
 
-static const struct gx_link_conn_ops packet = {.tries = tries, .trial = trial};
+static const struct gx_link_conn_ops packet = {.tries = tries, .trial = trial, .take = take};
 static const struct gx_link_conn_ops local = {.fits = local_fits};
 static const struct gx_link_conn_ops socks = {
 	.open = socks_open, .say = socks_say, .hear = socks_hear, .close = gx_socks_close};

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <limits.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control/ctl_rig.h"
+#include "control/ctl_hand.h"
 
 /* ---- Name servers, in the place of the C library's ---- */
 
@@ -153,6 +154,159 @@ static void dial__names_each(void **state)
 	assert_says(client->text, "127.0.0.4:9: nothing listens there; 127.0.0.5:9: nothing");
 }
 
+/* ---- What answers is of no use ---- */
+
+/* At 127.0.0.@last. */
+static int listen_at(unsigned last, char addr[32])
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET};
+	socklen_t len = sizeof(sa);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	sa.sin_addr.s_addr = htonl(0x7f000000 | last);
+	assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&sa, &len), 0);
+	snprintf(addr, 32, "127.0.0.%u:%u", last, ntohs(sa.sin_port));
+	return fd;
+}
+
+/* Another program, that says @words, or nothing; then it closes. */
+static void answer_once(int fd, const char *words)
+{
+	int peer = raw_accept(fd);
+
+	if (words)
+		assert_true(raw_send(peer, words, strlen(words)));
+	close(peer);
+}
+
+/* It is left for the next address, which serves. The connection is called by that one. */
+static void dial__useless_is_left(void **state)
+{
+	static const char *const words[] = {NULL, "HTTP/1.1 400 Bad Request\r\n\r\n"};
+	char addr[32], other[32], list[80];
+	int fd = listen_at(3, other);
+	struct gx_conn *c;
+
+	server_listen(addr);
+	snprintf(list, sizeof(list), "%s,%s", other, addr);
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(words); i++) {
+		c = client_connect(list, NULL);
+		answer_once(fd, words[i]);
+		wait_up(client, i + 1);
+		assert_string_equal(c->ctl->name, addr);
+		assert_non_null(strstr(c->peer_name, addr));
+	}
+	close(fd);
+}
+
+/* Its time is over now. */
+static int expire_run(void *arg)
+{
+	struct ctl_conn *cc = ((struct gx_conn *)arg)->ctl;
+
+	if (cc->state != CTL_HELLO)
+		return 1;
+	assert_true(cc->due_ns < cc->dial.end_ns);
+	cc->due_ns = 1;
+	return 0;
+}
+
+/* One that says nothing has a share of the time, the next one the rest. */
+static void dial__silent_answer_is_left(void **state)
+{
+	char addr[32], other[32], list[80];
+	int fd = listen_at(3, other);
+	struct gx_conn *c;
+
+	server_listen(addr);
+	snprintf(list, sizeof(list), "%s,%s", other, addr);
+	c = client_connect(list, &(struct gx_connect_opts){.timeout_ns = WAIT_S * 2000000000ull});
+	for (unsigned i = 0; i < WAIT_S * 100 && gx_uring_run_wait(client->gx.uring, expire_run, c);
+	     i++)
+		sleep_ms(10);
+	wait_up(client, 1);
+	close(fd);
+}
+
+/* One whose server has another key. */
+static void dial__other_key_is_left(void **state)
+{
+	static const uint8_t secret[AUTH_SECRET_B] = {7};
+	struct fake *third = fake_open("third");
+	char addr[32], other[32], list[80];
+	int port = ctl_listen(&third->gx, "127.0.0.3:0");
+
+	hand_keys();
+	hand_key(&third->served, "kv", secret);
+	snprintf(other, sizeof(other), "127.0.0.3:%d", port);
+	server_listen(addr);
+	snprintf(list, sizeof(list), "%s,%s", other, addr);
+	both_up_check(list);
+	snprintf(list, sizeof(list), "127.0.0.4:9,%s", other);
+	client_connect(list, NULL);
+	wait_down(client, 1, -EACCES, GX_REASON_AUTH);
+	assert_says(client->text, "127.0.0.4:9: nothing listens there");
+	assert_says(client->text, ": it takes another key");
+	fake_close(third);
+}
+
+/* All are of no use: each has its reason. */
+static void dial__useless_all(void **state)
+{
+	char addr[2][32], list[160], says[128];
+	int fd[2] = {listen_at(3, addr[0]), listen_at(4, addr[1])};
+
+	snprintf(list, sizeof(list), "127.0.0.5:9,%s,%s", addr[0], addr[1]);
+	client_connect(list, NULL);
+	answer_once(fd[0], NULL);
+	answer_once(fd[1], "SSH-2.0-OpenSSH_9.2\r\n");
+	wait_down(client, 1, -EPROTO, GX_REASON_PROTOCOL);
+	assert_says(client->text, "cannot connect to any of its addresses: ");
+	assert_says(client->text, "127.0.0.5:9: nothing listens there");
+	snprintf(says, sizeof(says), "%s: it closed the connection; %s: no gx answers", addr[0],
+		 addr[1]);
+	assert_says(client->text, says);
+	close(fd[0]);
+	close(fd[1]);
+}
+
+static int bye_run(void *arg);
+
+/* The program closes while the next address is waited for. */
+static void dial__useless_close(void **state)
+{
+	struct hole hole;
+	char addr[32], list[80];
+	int fd = listen_at(4, addr);
+	struct gx_conn *c;
+
+	hole_open(&hole, "127.0.0.3");
+	snprintf(list, sizeof(list), "%s,%s", addr, hole.addr);
+	for (unsigned i = 0; i < 3; i++) {
+		c = client_connect(list, NULL);
+		answer_once(fd, NULL);
+		sleep_ms(i * 20);
+		gx_uring_run_wait(client->gx.uring, bye_run, c);
+	}
+	wait_conns(client, 0);
+	hole_close(&hole);
+	close(fd);
+}
+
+/* A time-out of UINT64_MAX is never, and no time that was long ago. */
+static void dial__never_is_late(void **state)
+{
+	char addr[32];
+
+	server_listen(addr);
+	both_up(addr, &(struct gx_connect_opts){.timeout_ns = UINT64_MAX});
+	assert_int_equal(gx_later_ns(5, UINT64_MAX), UINT64_MAX);
+	assert_int_equal(gx_later_ns(5, UINT64_MAX - 5), UINT64_MAX);
+	assert_int_equal(gx_later_ns(5, 7), 12);
+}
+
 static int bye_run(void *arg)
 {
 	struct gx_conn *c = arg;
@@ -256,6 +410,38 @@ static void order__table(void **state)
 
 static const char *const two_nets[][2] = {{"10.1.0.5", "255.255.0.0"}, {"10.2.0.5", "255.255.0.0"}};
 static bool has_two_nets;
+static bool has_two_links;
+
+/* fe80::@host of interface @scope. */
+static struct ctl_addr link_local(unsigned host, unsigned scope)
+{
+	struct ctl_addr a = {.len = sizeof(struct sockaddr_in6)};
+	struct sockaddr_in6 *sa = (struct sockaddr_in6 *)&a.sa;
+
+	sa->sin6_family = AF_INET6;
+	sa->sin6_scope_id = scope;
+	sa->sin6_addr.s6_addr[0] = 0xfe;
+	sa->sin6_addr.s6_addr[1] = 0x80;
+	sa->sin6_addr.s6_addr[15] = (uint8_t)host;
+	return a;
+}
+
+/* 5 on interface 1, and 6 on interface 2. */
+static int links_fill(struct ifaddrs list[2])
+{
+	static struct sockaddr_in6 mask = {.sin6_family = AF_INET6};
+	static struct ctl_addr own[2];
+
+	memset(&mask.sin6_addr, 0xff, 8);
+	for (unsigned i = 0; i < 2; i++) {
+		own[i] = link_local(5 + i, 1 + i);
+		list[i] = (struct ifaddrs){.ifa_next = i ? NULL : &list[1],
+					   .ifa_flags = IFF_UP,
+					   .ifa_addr = (struct sockaddr *)&own[i].sa,
+					   .ifa_netmask = (struct sockaddr *)&mask};
+	}
+	return 0;
+}
 
 int getifaddrs(struct ifaddrs **out)
 {
@@ -266,6 +452,9 @@ int getifaddrs(struct ifaddrs **out)
 	*(void **)&real = dlsym(RTLD_NEXT, "getifaddrs");
 	if (!has_two_nets)
 		return real(out);
+	*out = list;
+	if (has_two_links)
+		return links_fill(list);
 	for (unsigned i = 0; i < 2; i++) {
 		for (unsigned k = 0; k < 2; k++) {
 			sa[i][k].sin_family = AF_INET;
@@ -276,7 +465,6 @@ int getifaddrs(struct ifaddrs **out)
 					   .ifa_addr = (struct sockaddr *)&sa[i][0],
 					   .ifa_netmask = (struct sockaddr *)&sa[i][1]};
 	}
-	*out = list;
 	return 0;
 }
 
@@ -314,6 +502,21 @@ static void leaves__table(void **state)
 	has_two_nets = false;
 	assert_int_equal(((struct sockaddr_in *)&to[0].sa)->sin_addr.s_addr, inet_addr("10.2.7.7"));
 	assert_int_equal(((struct sockaddr_in *)&to[2].sa)->sin_addr.s_addr, inet_addr("10.2.0.5"));
+}
+
+/* Each interface has the network fe80::/64, and it is not the same one. */
+static void leaves__link_local(void **state)
+{
+	struct ctl_addr own = link_local(5, 1), same = link_local(9, 1), other = link_local(9, 2);
+	struct ctl_addr list[] = {link_local(9, 3), link_local(5, 2), link_local(9, 2)};
+
+	has_two_nets = has_two_links = true;
+	assert_true(ctl_addr_leaves(&own, &same));
+	assert_false(ctl_addr_leaves(&own, &other));
+	ctl_addr_order(list, GX_ARRAY_SIZE(list), true);
+	has_two_nets = has_two_links = false;
+	/* In a network of ours; in none: 5 is ours on interface 1 alone. */
+	assert_int_equal(((struct sockaddr_in6 *)&list[2].sa)->sin6_scope_id, 3);
 }
 
 /* ---- Listening ---- */
@@ -355,6 +558,104 @@ static void listen__says_which(void **state)
 	assert_says(log, "192.0.2.1:0");
 }
 
+/* IPv4 and IPv6 of one port: [::] has no part of the other's. */
+static void listen__both_families(void **state)
+{
+	static const char *const lists[] = {"0.0.0.0:%d,[::]:%d", "[::]:%d,0.0.0.0:%d"};
+	char list[64], addr[32];
+
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(lists); i++) {
+		int port;
+
+		snprintf(list, sizeof(list), lists[i], 0, 0);
+		port = ctl_listen(&server->gx, list);
+		if (port < 0)
+			fail_msg("%s: %s", list, gx_error());
+		snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+		both_up(addr, NULL);
+		snprintf(addr, sizeof(addr), "[::1]:%d", port);
+		both_up(addr, NULL);
+	}
+}
+
+void *__interceptor_calloc(size_t n, size_t b) __attribute__((weak)); /* a sanitizer's */
+void *__libc_calloc(size_t n, size_t b) __attribute__((weak));
+static _Atomic int listeners_left = INT_MAX; /* that there is memory for */
+
+void *fail_calloc(size_t n, size_t b) __asm__("calloc");
+void *fail_calloc(size_t n, size_t b)
+{
+	if (b == sizeof(struct gx_listener) && listeners_left-- <= 0)
+		return NULL;
+	return (__interceptor_calloc ? __interceptor_calloc : __libc_calloc)(n, b);
+}
+
+/* It fails at its second address: the first one listens no more. */
+static void listen__fails_at_the_second(void **state)
+{
+	const struct gx_listen_opts opts = {.size = sizeof(opts)};
+	struct gx_listener *l = (void *)server;
+	char taken[32], list[80];
+	int fd = raw_listen_at(taken);
+
+	close(fd); /* so the port is one that is free */
+	snprintf(list, sizeof(list), "%s,127.0.0.2%s", taken, strchr(taken, ':'));
+	for (unsigned with = 0; with < 2; with++) {
+		listeners_left = 1;
+		assert_int_equal(with ? ctl_listen_with(&server->gx, list, &opts, &l)
+				      : ctl_listen(&server->gx, list),
+				 -ENOMEM);
+		listeners_left = INT_MAX;
+		client_connect(taken, NULL);
+		wait_down(client, with + 1, -ECONNREFUSED, GX_REASON_NO_SERVER);
+	}
+	assert_null(l);
+}
+
+static void listen__one_port(void **state)
+{
+	assert_int_equal(ctl_listen(&server->gx, "127.0.0.1:7501,127.0.0.2:7502"), -EINVAL);
+	assert_says(gx_error(), "names several ports");
+	assert_int_equal(ctl_listen(&server->gx, "127.0.0.1:0,127.0.0.2:7502"), -EINVAL);
+}
+
+/* The list that peers are told has what listens, and no more. */
+static void listen__tells_what_listens(void **state)
+{
+	char list[128], want[64], small[24];
+	int port = ctl_listen_list(&server->gx, "192.0.2.1:0,127.0.0.1:0,127.0.0.2:0", list,
+				   sizeof(list));
+
+	assert_true(port > 0);
+	snprintf(want, sizeof(want), "127.0.0.1:%d,127.0.0.2:%d", port, port);
+	assert_string_equal(list, want);
+	port = ctl_listen_list(&server->gx, "127.0.0.1:0,127.0.0.2:0", small, sizeof(small));
+	snprintf(want, sizeof(want), "127.0.0.1:%d", port);
+	assert_string_equal(small, want);
+}
+
+/* A list has eight. A name may have more: the first ones are taken. */
+static void list__nine(void **state)
+{
+	struct ctl_addr out[CTL_ADDRS_MAX];
+	char list[256] = "", log[256] = "";
+
+	for (unsigned i = 1; i <= 9; i++)
+		snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s127.0.1.%u:1",
+			 i > 1 ? "," : "", i);
+	assert_int_equal(ctl_addr_resolve(list, false, 0, out), -E2BIG);
+	assert_says(gx_error(), "127.0.1.9:1: a list has 8 addresses at most");
+	*strrchr(list, ',') = 0;
+	assert_int_equal(ctl_addr_resolve(list, false, 0, out), 8);
+	*strrchr(list, ',') = 0;
+	strcat(list, ",both.test:1");
+	gx_log_sink(log_keep, log);
+	gx_log_level_set(GX_LOG_WARN);
+	assert_int_equal(ctl_addr_resolve(list, false, 1000000000ull * WAIT_S, out), 8);
+	gx_log_sink(NULL, NULL);
+	assert_says(log, "both.test:1 has more than 8 addresses");
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -363,12 +664,24 @@ int main(void)
 		TEST(dial__first_wins),
 		TEST(dial__names_each),
 		TEST(dial__close),
+		TEST(dial__useless_is_left),
+		TEST(dial__silent_answer_is_left),
+		TEST(dial__other_key_is_left),
+		TEST(dial__useless_all),
+		TEST(dial__useless_close),
+		TEST(dial__never_is_late),
+		TEST(listen__both_families),
+		TEST(listen__fails_at_the_second),
+		TEST(listen__one_port),
+		TEST(listen__tells_what_listens),
+		TEST(list__nine),
 		TEST(name__one_look_up),
 		TEST(name__silence),
 		TEST(order__table),
 		TEST(listen__all_addresses),
 		TEST(listen__says_which),
 		TEST(leaves__table),
+		TEST(leaves__link_local),
 	};
 
 	return rig_run("ctl_dial", tests, GX_ARRAY_SIZE(tests));

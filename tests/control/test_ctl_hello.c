@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "control/ctl_rig.h"
+#include "control/ctl_hand.h"
 
 static void up__with_descriptors(void **state)
 {
@@ -514,6 +514,82 @@ static void trial__closes_in_between(void **state)
 	assert_true(!client->nr_up && !client->nr_down);
 }
 
+/* The cores do not let go of the first lanes: the second set-up has a deadline of its own. */
+static void trial__cores_hold_for_good(void **state)
+{
+	char addr[32];
+
+	server_listen(addr);
+	fake_tries = true;
+	fake_trial[0] = -EHOSTUNREACH;
+	CTL_SET(client, holds, 1u << 30);
+	client_connect(addr, &(struct gx_connect_opts){.timeout_ns = 400000000});
+	wait_down(client, 1, -ETIMEDOUT, GX_REASON_SETUP_TIMEOUT);
+	assert_true(client->holds && client->holds < 1u << 30);
+}
+
+/* Who wants integrity gcm gets that or an error, also where packets do not get through. */
+static void trial__integrity_that_was_asked_for(void **state)
+{
+	char addr[32];
+
+	hand_keys();
+	server_listen(addr);
+	CTL_SET(client, gx.groups.packet.integrity, GX_INTEGRITY_MODE_GCM);
+	fake_seals(true);
+	fake_tries = true;
+	fake_trial[0] = -EHOSTUNREACH;
+	client_connect(addr, NULL);
+	wait_down(client, 1, -EHOSTUNREACH, GX_REASON_UNREACHABLE);
+	assert_says(client->text, "nothing comes to port 7");
+	fake_seals(false);
+}
+
+static int due_run(void *arg)
+{
+	struct ctl_conn *cc = server->gx.ctl->conns;
+
+	*(uint64_t *)arg = cc->state == CTL_LINKED ? cc->due_ns : 0;
+	return 0;
+}
+
+static uint64_t words_say(int fd, unsigned n)
+{
+	unsigned taken = fake_taken + n;
+	uint8_t b[64];
+	uint64_t due_ns;
+
+	for (unsigned i = 0; i < n; i++)
+		assert_true(raw_send(fd, b, gx_hello_plain_put(b, GX_HELLO_LINK, "w", 1)));
+	for (unsigned i = 0; i < WAIT_S * 100 && fake_taken < taken; i++)
+		sleep_ms(10);
+	assert_int_equal(fake_taken, taken);
+	gx_uring_run_wait(server->gx.uring, due_run, &due_ns);
+	assert_true(due_ns);
+	return due_ns;
+}
+
+/* Each frame gains time, but words between links gain no more after a few. */
+static void trial__words_gain_little(void **state)
+{
+	struct gx_hello_lanes l;
+	struct gx_hello h;
+	uint64_t due_ns[2];
+	char addr[32];
+	int port = server_listen(addr), fd;
+
+	raw_lanes_fill(&l, "udp");
+	fake_tries = true;
+	fake_trial[1] = 0;
+	fd = raw_client_lanes(port, &h, &l, NULL);
+	due_ns[0] = words_say(fd, CTL_LINK_WORDS - 1);
+	due_ns[1] = words_say(fd, 1);
+	assert_true(due_ns[1] > due_ns[0]);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(words_say(fd, 10), due_ns[1]);
+	close(fd);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -537,6 +613,9 @@ int main(void)
 		TEST(trial__both_wait),
 		TEST(trial__way_in_is_dead),
 		TEST(trial__way_out_is_dead),
+		TEST(trial__cores_hold_for_good),
+		TEST(trial__integrity_that_was_asked_for),
+		TEST(trial__words_gain_little),
 		TEST(trial__link_that_was_asked_for),
 		TEST(trial__closes_in_between),
 	};

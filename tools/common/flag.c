@@ -32,6 +32,7 @@ static const struct gx_name flags[] = {
 	{"gx_opts.insecure", "--insecure"},
 	{"gx_packet_opts.integrity", "--integrity"},
 	{"gx_opts.nr_cores", "--cores"},
+	{"gx_opts.peer_timeout_ns", "--timeout"},
 	{"gx_opts.ports", "--port"},
 	{"gx_host_opts.pull", "--pull"},
 	{"gx_packet_opts.slots", "--slots"},
