@@ -91,13 +91,14 @@ int conn_lane_open(struct gx_conn *c, unsigned lane, struct gx_hello_lane *local
 	ep->port = c->nr_ports ? c->ports[lane % c->nr_ports] : c->port;
 	ep->attach.fn = call_attach;
 	ep->fail.fn = call_fail;
-	ret = notes_open(ep) ?: lists_ep_open(ep);
+	ret = notes_open(ep) ?: lists_ep_open(ep) ?: maps_open(ep);
 	if (!ret && gx->pool_gpu) /* packets land in its memory; it copies the bytes on */
 		gpu_host_register(&ep->notes->mem, gx->pool_gpu);
 	ret = ret ? gx_fail(ret, "no memory for notes and lists") : ep->ops->ep_open(ep, local);
 	if (ret) {
 		notes_close(ep);
 		lists_ep_close(ep);
+		maps_close(ep);
 		ep->ops->ep_free(ep);
 		return ret;
 	}
@@ -360,6 +361,7 @@ static void conn_lanes_free(struct gx_conn *c)
 	for (unsigned i = 0; i < c->nr_lanes; i++) {
 		notes_close(c->ep[i]);
 		lists_ep_close(c->ep[i]);
+		maps_close(c->ep[i]);
 		c->ep[i]->ops->ep_free(c->ep[i]);
 		c->ep[i] = NULL;
 	}

@@ -182,7 +182,7 @@ unsigned core_rights(const struct gx_conn *c, const struct gx_mem *mem)
 	const struct core_rights *r = &c->rights;
 	uint8_t named;
 
-	if (!r->limited || mem->token == CORE_TOKEN_NOTES)
+	if (!r->limited || mem->token == CORE_TOKEN_NOTES || mem->token == CORE_TOKEN_MAPS)
 		return CORE_ACCESS;
 	/* Pairs with the release in region_name(): the bits are as old as the name, or newer. */
 	named = r->some ? atomic_load_explicit(&mem->named, memory_order_acquire) : 0;
@@ -204,6 +204,14 @@ void core_denied(struct gx_ep *ep)
 	atomic_fetch_add_explicit(&ep->denied, 1, memory_order_relaxed);
 }
 
+/* Does a message read a place of which the peer writes bytes? */
+static bool map_is_busy(const struct gx_ep *ep, uint64_t off, uint64_t len)
+{
+	uint64_t first = off / CORE_MAP_B, last = (off + len) / CORE_MAP_B;
+
+	return first != last || ep->maps_busy >> first & 1;
+}
+
 int core_region_ask(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, uint64_t len,
 		    struct gx_mem **out)
 {
@@ -213,6 +221,10 @@ int core_region_ask(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t 
 
 	if (!mem && token == CORE_TOKEN_NOTES)
 		mem = ep->notes_mem;
+	if (!mem && token == CORE_TOKEN_MAPS)
+		mem = ep->maps_mem;
+	if (!mem && core_token_is_map(token))
+		return -EXDEV;
 	if (!mem && at >= atomic_load_explicit(&core->gx->region_top, memory_order_relaxed))
 		return -ENOENT;
 	if (!mem || (mem->until_ns && core->now_ns >= mem->until_ns)) {
@@ -225,6 +237,8 @@ int core_region_ask(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t 
 	}
 	if (off > mem->len || len > mem->len - off)
 		return -ERANGE;
+	if (mem == ep->maps_mem && map_is_busy(ep, off, len))
+		return -EBUSY;
 	*out = mem;
 	return 0;
 }

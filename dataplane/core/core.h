@@ -239,6 +239,9 @@ struct gx_ep {
 	_Atomic uint32_t list_runs;    /* core: in its list; .detached waits for them */
 	struct notes *notes;	       /* core: see list/note.h */
 	struct gx_mem *notes_mem;      /* CORE_TOKEN_NOTES; NULL: no notes */
+	struct maps *maps;	       /* core: see list/map.h */
+	struct gx_mem *maps_mem;       /* CORE_TOKEN_MAPS; NULL: it takes no views */
+	uint32_t maps_busy;	       /* core: bit i: a message reads place i of that */
 	struct sub_req *pend_head, *pend_tail; /* core: requests that wait for room in the link */
 	struct gx_ep *pend_next;	       /* core: next endpoint with such requests */
 	_Atomic int fault; /* core: 0 or -errno; ctl polls it (peer time-out, protocol error) */
@@ -438,11 +441,16 @@ int op_check(const struct gx_op *op);
 #define CORE_TOKEN_INDEX 0xffffu
 #define CORE_TOKEN_NOTES                                                                           \
 	0x3fffffffffffffffull /* memory of the endpoint for notes, see list/note.h */
+#define CORE_TOKEN_MAPS 0x3ffffffffffffffeull /* likewise for views, see list/map.h */
+#define CORE_MAPS	16
+#define CORE_MAP_REC_B	128
+#define CORE_MAP_B	(CORE_MAP_REC_B + 4u * GX_VIEW_ROWS_MAX) /* of each place there */
 #define CORE_TOKEN_HIDDEN                                                                          \
 	(1ull << 63) /* links local, verbs: in the token of an immediate: hidden */
 /* In gx_op.flags, of gx itself. */
 #define OP_HIDDEN (1u << 16) /* .imm is for core_note() */
 #define OP_MANY	  (1u << 17) /* it is one of many, which begin one after the other */
+#define OP_VIEW	  (1u << 18) /* .list has the view of its source: for join() alone */
 
 /** core_token() - A token: the place in gx->region[], whether it is memory of a GPU, and 46 random
  * bits that keep guesses and former owners of that place out. Bit 63 is the links', for slots. */
@@ -450,6 +458,23 @@ int op_check(const struct gx_op *op);
 static inline uint64_t core_token(uint32_t at, enum gx_mem_kind kind, uint64_t random)
 {
 	return (random & 0x3fffffffffff0000ull) | (kind == GX_MEM_HOST ? 0 : CORE_TOKEN_GPU) | at;
+}
+
+/** core_token_map() - The token of a message that place @i of CORE_TOKEN_MAPS says the places of. As for
+ * memory of a GPU, its bytes come in packets alone. */
+#define CORE_MAP_INDEX 0xfu
+#define CORE_MAP_MARK  0x7fff00000000ff00ull
+static inline uint64_t core_token_map(unsigned i, uint32_t gen)
+{
+	return CORE_MAP_MARK | (uint64_t)gen << 16 | i;
+}
+static inline bool core_token_is_map(uint64_t token)
+{
+	return (token & 0xffff00000000fff0ull) == CORE_MAP_MARK;
+}
+static inline uint32_t core_map_gen(uint64_t token)
+{
+	return (uint32_t)(token >> 16);
 }
 
 /** core_token_hide() - CORE_TOKEN_HIDDEN, if the operation's immediate is. */
@@ -480,7 +505,8 @@ void core_denied(struct gx_ep *ep);
 
 /** core_region() - Check a region that the peer of @ep names. Is there one with this token, may that
  * peer do @access to it now, and is [@off, @off + @len) inside? core_region_ask() is for all that is not
- * plain, so that most messages pay for no more. Return: 0, -ENOENT, -ESTALE, -EACCES, -ERANGE. */
+ * plain, so that most messages pay for no more. Return: 0, -ENOENT, -ESTALE, -EACCES, -ERANGE; -EBUSY:
+ * a message reads this map; -EXDEV: it is a message with a view, see map_open(). */
 int core_region_ask(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, uint64_t len,
 		    struct gx_mem **out);
 static inline int core_region(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off,

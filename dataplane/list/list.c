@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LIST_LEN_MAX (1ull << 36) /* bytes, as of any operation */
 #define LIST_SPARES  4		  /* rooms that a queue keeps */
@@ -89,8 +90,10 @@ static void list_free(struct gx_list *list)
 		pool->nr++;
 		return;
 	}
-	if (!pool)
+	if (!pool) {
 		free(list->mems);
+		free(list->views);
+	}
 	free(list);
 }
 
@@ -169,6 +172,99 @@ GX_EXPORT int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n
 	return ret;
 }
 
+/* Check a view and copy its rows to *@rows, which goes on behind them. */
+static int view_copy(const struct gx_view *in, const char *what, bool lands, struct view *v,
+		     uint32_t **rows)
+{
+	char why[VIEW_WHY_MAX];
+	uint32_t *own = *rows;
+
+	if (!in)
+		return 0;
+	if (view_take(in, lands, v, why))
+		return gx_fail(-EINVAL, "%s view: %s", what, why);
+	if (v->rows) {
+		memcpy(own, v->rows, v->nr_rows * sizeof(*own));
+		v->rows = own;
+		*rows += v->nr_rows;
+	}
+	return 0;
+}
+
+static size_t rows_b(const struct gx_view *w)
+{
+	return w && w->rows && w->nr_rows <= GX_VIEW_ROWS_MAX ? w->nr_rows * sizeof(uint32_t) : 0;
+}
+
+static int views_make(const struct gx_views *in, struct list_views *v)
+{
+	static _Atomic uint64_t ids;
+	uint32_t *rows = v->rows;
+	int ret = view_copy(in->local, "local", false, &v->local, &rows);
+
+	if (!ret)
+		ret = view_copy(in->remote, "remote", true, &v->remote, &rows);
+	if (ret)
+		return ret;
+	if (!in->local)
+		view_plain(&v->local, v->remote.len);
+	if (!in->remote)
+		view_plain(&v->remote, v->local.len);
+	v->id = 1 + atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed);
+	if (v->local.len == v->remote.len)
+		return 0;
+	return gx_fail(-EINVAL, "the local view has %llu bytes, and the remote one %llu",
+		       (unsigned long long)v->local.len, (unsigned long long)v->remote.len);
+}
+
+GX_EXPORT int gx_views_open(struct gx *gx, const struct gx_views *in, struct gx_list **out)
+{
+	struct list_views *v;
+	struct gx_list *list;
+	int ret;
+
+	if (!in->local && !in->remote)
+		return gx_fail(-EINVAL, "gx_views names no view");
+	v = malloc(sizeof(*v) + rows_b(in->local) + rows_b(in->remote));
+	list = malloc(sizeof(*list));
+	ret = v && list ? views_make(in, v) : gx_fail(-ENOMEM, "no memory for views");
+	if (ret) {
+		free(v);
+		free(list);
+		return ret;
+	}
+	*list = (struct gx_list){.gx = gx, .refs = 1, .len = v->local.len, .views = v};
+	*out = list;
+	return 0;
+}
+
+/* May @op move its bytes by these views? */
+static int views_check(const struct gx_list *list, const struct gx_op *op)
+{
+	const struct view *v = &list->views->local;
+	uint64_t first;
+
+	if (op->kind != GX_OP_PUT)
+		return gx_fail(-EINVAL, "only a PUT moves bytes by views");
+	if (op->len && op->len != list->len)
+		return gx_fail(-EINVAL, "gx_op.len is %llu, and the views have %llu bytes",
+			       (unsigned long long)op->len, (unsigned long long)list->len);
+	if (gx_unlikely(mem_is_dead(op->mem)))
+		return gx_fail(-EINVAL, "gx_op.mem was freed");
+	if (!op->mem && !op->addr)
+		return gx_fail(-EINVAL, "a put with views without memory");
+	if (op->mem && !view_span(v, op->off, op->mem->len, &first))
+		return gx_fail(
+			-EINVAL,
+			"the local view: its bytes from %lld on are outside of the registered "
+			"memory of %llu bytes",
+			(long long)op->off + v->lo, (unsigned long long)op->mem->len);
+	if (op->mem && op->mem->kind != GX_MEM_HOST && !view_is_run(v))
+		return gx_fail(-EOPNOTSUPP, "the local view is of memory of a GPU: a source there "
+					    "is a plain range");
+	return 0;
+}
+
 GX_EXPORT void gx_list_close(struct gx_list *list)
 {
 	list_put(list);
@@ -189,6 +285,8 @@ int list_take(struct gx *gx, struct list_pool *pool, const struct gx_op *op, str
 		return gx_fail(-EINVAL, "memory of the list was freed");
 	else
 		atomic_fetch_add_explicit(&list->refs, 1, memory_order_relaxed);
+	if (!ret && list->views && (ret = views_check(list, op)))
+		list_put(list);
 	if (!ret && list->read_only && op->kind == GX_OP_GET) {
 		list_put(list);
 		ret = gx_fail(-EFAULT, "a segment's memory cannot be written");

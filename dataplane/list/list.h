@@ -9,6 +9,7 @@
 
 #include "core/core.h"
 #include "gx_internal/link.h"
+#include "list/map.h"
 
 struct lists; /* a core's part. owner: core */
 
@@ -26,10 +27,11 @@ struct gx_list {
 	uint32_t room;		/* for segments */
 	struct list_mem *mems;	/* prepared */
 	uint32_t nr_mems;
-	_Atomic unsigned refs;	/* gx_list_open(), and posts under way */
-	bool read_only;		/* a memory can't be written */
-	struct mem_names names; /* of its segments */
-	uint32_t nr;		/* at least 1 */
+	_Atomic unsigned refs;	  /* gx_list_open(), and posts under way */
+	bool read_only;		  /* a memory can't be written */
+	struct mem_names names;	  /* of its segments */
+	struct list_views *views; /* of gx_views_open(), in place of segments; NULL: none */
+	uint32_t nr;		  /* at least 1 */
 	uint64_t len;
 	struct gx_link_seg seg[]; /* .first: of the caller's segments that it was merged from */
 };

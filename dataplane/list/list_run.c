@@ -21,13 +21,16 @@
 #define LIST_POST_B  (64u << 10) /* bytes that a link copies within the post */
 #define LIST_MANY    4		 /* segments from which on its parts are said to be many */
 
+/* Those that are no data are never cancelled: their bytes land nowhere else later. */
+enum part_is { PART_DATA, PART_NOTE, PART_MAP };
+
 struct list_part {
 	struct gx_route route;
 	struct list_run *run;		/* NULL: free */
 	struct list_part *next, **home; /* home: where it lies when it is free */
 	uint32_t at;			/* its first segment, in the run */
 	uint8_t bits;			/* of the run's note, that it brings */
-	bool note;			/* it is the note, not data */
+	uint8_t is;			/* enum part_is */
 };
 
 struct list_run {
@@ -48,8 +51,10 @@ struct list_run {
 	uint32_t first;
 	int err; /* of the part that failed first; .first is its segment */
 	bool imm;
-	bool busy; /* its parts may end, but not it */
-	bool over; /* reported */
+	const struct list_views *views; /* NULL: it moves segments */
+	int map;			/* with views: its place at the peer; MAP_NONE: none yet */
+	bool busy;			/* its parts may end, but not it */
+	bool over;			/* reported */
 };
 
 struct lists {
@@ -94,6 +99,8 @@ static void run_check(struct list_run *run)
 	    (!run->err && (run->at < run->nr || run->imm)))
 		return;
 	run->over = true;
+	if (run->map != MAP_NONE)
+		map_put(run->ep, run->map);
 	if (!run->route)
 		run->lists->core->comps_due -= core_op_comps(&run->op);
 	core_report(&(struct core_end){.ep = run->ep,
@@ -115,11 +122,31 @@ static uint32_t *run_out(const struct list_run *run)
 	return run->op.kind == GX_OP_GET ? &run->ep->list_gets : &run->ep->list_puts;
 }
 
+/* A view's part. Does the run go on as if it had not begun this one? A message of an earlier put, which
+ * this end gave up, still reads the place, or too many read some. */
+static bool view_part_end(const struct list_part *p, int *status)
+{
+	struct list_run *run = p->run;
+	bool again = *status == -EBUSY, map = p->is == PART_MAP;
+
+	if (!run->views)
+		return false;
+	if (map && map_part_end(run->ep, run->map, *status) == -EBUSY)
+		again = true;
+	if (map && (*status == -ENOENT || *status == -EIO))
+		*status = -EOPNOTSUPP; /* the peer has no room for maps, or does not know them */
+	if (again && !map) {
+		run->at = 0;
+		run->due |= p->bits;
+	}
+	return again;
+}
+
 static void part_free(struct list_part *p)
 {
 	struct list_run *run = p->run;
 
-	if (p->note)
+	if (p->is == PART_NOTE)
 		run->ep->notes->busy &= ~(1ull << run->note % NOTES);
 	run->out--;
 	(*run_out(run))--;
@@ -141,10 +168,11 @@ static void part_comp(struct gx_route *route, const struct gx_comp *comp)
 {
 	struct list_part *p = GX_CONTAINER_OF(route, struct list_part, route);
 	struct list_run *run = p->run;
+	int status = comp->status;
 
-	if (comp->status) {
-		run_err(run, comp->status, part_first(p, comp->seg));
-		run->due |= p->note || run->ep->failed ? 0 : p->bits;
+	if (!view_part_end(p, &status) && status) {
+		run_err(run, status, run->views ? 0 : part_first(p, comp->seg));
+		run->due |= p->is == PART_NOTE || run->ep->failed ? 0 : p->bits;
 	}
 	part_free(p);
 	run_check(run);
@@ -169,7 +197,7 @@ static struct gx_op part_op(const struct list_run *run, const struct gx_link_seg
 /* @op: segment @at of the run, with which up to @more others may go. @bits: of the note, that it
  * brings. Return: segments begun; -errno. */
 static int part_post(struct list_run *run, const struct gx_op *op, uint32_t at, unsigned more,
-		     unsigned bits, bool note)
+		     unsigned bits, enum part_is is)
 {
 	const struct gx_ep_ops *ops = run->ep->ops;
 	struct list_part *p = run->ep->lists->part_free ?: run->lists->part_free;
@@ -181,16 +209,20 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t at, 
 	p->run = run;
 	p->at = at;
 	p->bits = (uint8_t)bits;
-	p->note = note;
+	p->is = (uint8_t)is;
 	run->due &= ~p->bits;
 	run->out++;
 	(*run_out(run))++;
-	ret = more ? ops->join(run->ep, op, run->seg + at, 1 + more, &p->route) : 0;
+	ret = more | (op->flags & OP_VIEW)
+		      ? ops->join(run->ep, op, run->seg + at, 1 + more, &p->route)
+		      : 0;
+	if (gx_unlikely(!ret && op->flags & OP_VIEW))
+		ret = -EOPNOTSUPP;
 	if (!ret)
 		ret = ops->post(run->ep, op, &p->route);
 	if (ret >= 0)
 		return ret ? ret : 1;
-	p->note = false; /* the bytes stay */
+	p->is = PART_DATA; /* the bytes stay */
 	run->due |= p->bits;
 	part_free(p);
 	if (ret != -EAGAIN)
@@ -208,7 +240,7 @@ static bool run_notify(struct list_run *run)
 	op.imm = run->op.imm;
 	op.len = 0;
 	run->imm = false;
-	if (part_post(run, &op, run->nr - 1, 0, 0, false) > 0)
+	if (part_post(run, &op, run->nr - 1, 0, 0, PART_DATA) > 0)
 		return true;
 	run->imm = !run->err;
 	return false;
@@ -239,9 +271,9 @@ static int note_data(struct list_run *run, struct gx_op *op)
 {
 	unsigned bits = note_is_long(run) ? NOTE_DATA : NOTE_WHOLE;
 
-	op->flags = GX_OP_IMM | OP_HIDDEN;
+	op->flags |= GX_OP_IMM | OP_HIDDEN;
 	op->imm = note_word(run->note, bits, run->op.note_len, run->word);
-	return part_post(run, op, 0, 0, bits, false);
+	return part_post(run, op, 0, 0, bits, PART_DATA);
 }
 
 /* Send what the note has to send by itself: its bytes, or that it will not come. */
@@ -266,7 +298,7 @@ static bool note_send(struct list_run *run)
 		op.len = run->op.note_len;
 		op.remote_off = (uint64_t)(run->note % NOTES) * GX_NOTE_MAX;
 	}
-	ret = part_post(run, &op, 0, 0, bits, bytes && !no);
+	ret = part_post(run, &op, 0, 0, bits, bytes && !no ? PART_NOTE : PART_DATA);
 	if (ret < 0 && ret != -EAGAIN)
 		run->due = 0; /* the endpoint ends */
 	return ret > 0;
@@ -300,17 +332,70 @@ static uint64_t seg_core_b(const struct gx_link_seg *s)
 	return gpu ? 0 : s->len;
 }
 
+/* Send what the peer's place still lacks of the map. */
+static unsigned map_send(struct list_run *run, struct map_out *o)
+{
+	struct gx_op op;
+	unsigned n = 0;
+
+	while (map_part(run->ep, run->map, run->views, &op)) {
+		o->sent++;
+		o->parts++;
+		if (part_post(run, &op, 0, 0, 0, PART_MAP) < 0) {
+			o->sent--;
+			o->parts--;
+			break;
+		}
+		n++;
+	}
+	return n;
+}
+
+/* The map first; then all bytes, as one message. */
+static unsigned view_feed(struct list_run *run)
+{
+	const struct view *local = &run->views->local;
+	struct map_out *o;
+	struct gx_op op;
+
+	if (run->err || run->at == run->nr)
+		return 0;
+	if (run->map == MAP_NONE)
+		run->map = map_get(run->ep, run->views, run->op.token);
+	if (run->map == MAP_NONE || *run_out(run) + 2 > run_room(run))
+		return 0;
+	o = &run->ep->maps->out[run->map];
+	if (!map_is_there(o))
+		return map_send(run, o);
+	op = part_op(run, &run->one);
+	op.token = core_token_map((unsigned)run->map, o->gen);
+	if (!view_is_run(local)) {
+		op.flags |= OP_VIEW;
+		op.list = run->op.list;
+	}
+	run->at = 1; /* a retry takes it back, perhaps within the post */
+	if ((run->with_note ? note_data(run, &op) : part_post(run, &op, 0, 0, 0, PART_DATA)) > 0)
+		return 1;
+	run->at = 0;
+	return 0;
+}
+
 /* @copy_b: bytes that the link may copy at once. Return: parts begun; 1 if there are copies alone. */
 static unsigned run_feed(struct list_run *run, uint64_t copy_b)
 {
 	uint32_t before = run->at;
 	unsigned n = 0, room = run_room(run);
+	uint32_t nr = run->nr;
 	uint64_t bytes = 0;
 
 	run->busy = true;
 	if (run->op.deadline_ns && run->op.deadline_ns <= run->lists->core->now_ns)
 		run_err(run, -ETIMEDOUT, run_first(run));
-	while (!run->err && run->at < run->nr && n < LIST_BURST && bytes < LIST_BURST_B) {
+	if (gx_unlikely(run->views != NULL)) {
+		n = view_feed(run);
+		nr = 0;
+	}
+	while (!run->err && run->at < nr && n < LIST_BURST && bytes < LIST_BURST_B) {
 		struct gx_op op;
 		int took;
 
@@ -319,7 +404,7 @@ static unsigned run_feed(struct list_run *run, uint64_t copy_b)
 		op = part_op(run, &run->seg[run->at]);
 		took = run->with_note
 			       ? note_data(run, &op)
-			       : part_post(run, &op, run->at, run->nr - run->at - 1, 0, false);
+			       : part_post(run, &op, run->at, run->nr - run->at - 1, 0, PART_DATA);
 		for (; took > 0; took--)
 			bytes += seg_core_b(&run->seg[run->at++]);
 		if (took < 0)
@@ -337,7 +422,7 @@ static unsigned run_feed(struct list_run *run, uint64_t copy_b)
 /* What it has to move: its list, or itself. */
 static void run_fill(struct list_run *run, const struct gx_op *op)
 {
-	if (op->list) {
+	if (op->list && !op->list->views) {
 		run->seg = op->list->seg;
 		run->nr = op->list->nr;
 		run->len = op->list->len;
@@ -350,6 +435,13 @@ static void run_fill(struct list_run *run, const struct gx_op *op)
 		run->seg = &run->one;
 		run->nr = op->len > 0;
 		run->len = op->len;
+	}
+	if (op->list && op->list->views) {
+		run->views = op->list->views;
+		run->len = run->one.len = op->list->len;
+		run->nr = 1;
+		if (view_is_run(&run->views->local))
+			run->one.off += (uint64_t)run->views->local.lo;
 	}
 	if (op->flags & GX_OP_NOTE)
 		note_begin(run);
@@ -379,6 +471,7 @@ int lists_begin(struct lists *l, struct gx_ep *ep, const struct gx_op *op, struc
 				 .ep = ep,
 				 .route = route,
 				 .op = *op,
+				 .map = MAP_NONE,
 				 .imm = op->kind == GX_OP_PUT && op->flags & GX_OP_IMM};
 	run_fill(run, op);
 	*l->tail = run;
@@ -441,7 +534,7 @@ bool lists_run(struct lists *l)
 static void parts_cancel(struct list_part parts[], unsigned n, const struct list_run *run)
 {
 	for (unsigned i = 0; run->out && i < n; i++)
-		if (parts[i].run == run && !parts[i].note)
+		if (parts[i].run == run && parts[i].is == PART_DATA)
 			run->ep->ops->cancel(run->ep, run->op.user, &parts[i].route);
 }
 
@@ -478,7 +571,7 @@ void lists_ep_fail(struct lists *l, const struct gx_ep *ep, int err)
 /* Was a memory freed that the run has yet to read or write? */
 static bool run_is_dead(const struct list_run *run, const struct drop *d)
 {
-	if (run->op.list)
+	if (run->op.list && !run->views)
 		return list_is_dead(run->op.list, run->at, d);
 	return run->at < run->nr && mem_is_dead(run->one.mem);
 }

@@ -57,8 +57,12 @@ static void in_cut_put(struct pkt_ep *e, struct in_msg *m)
 {
 	if (gx_likely(!m->pieces))
 		return;
-	if (pieces_is(m->pieces, PIECES_TAKE))
-		pieces_put(&e->pieces, pieces_of(&e->pieces, m->pieces));
+	if (pieces_is(m->pieces, PIECES_TAKE) || pieces_is(m->pieces, PIECES_MAP)) {
+		struct pkt_pieces *pieces = pieces_of(&e->pieces, m->pieces);
+
+		map_done(&e->ep, pieces->map);
+		pieces_put(&e->pieces, pieces);
+	}
 	m->pieces = 0;
 	e->link->nr_scattered -= in_scatters(e, m);
 }
@@ -326,6 +330,41 @@ static __attribute__((noinline)) int open_list(struct pkt_ep *e, const struct gx
 	return 0;
 }
 
+/* Blocks copy the view's bytes: a packet has a descriptor for each run of it. */
+static int view_blocks_check(const struct pkt_ep *e, const struct gx_wire_rec *rec,
+			     const struct view *v, const struct gx_mem *mem)
+{
+	if (mem->gpu->device < 0 && !e->link->q->rx_gpu)
+		return 0;
+	if (v->run_b * (GX_WIRE_SEGS - 2) < rec->open.quantum && v->run_b != v->len)
+		return -EOPNOTSUPP;
+	if (e->integrity == GX_INTEGRITY_CRC && e->link->q->rx_gpu)
+		return -EOPNOTSUPP; /* nobody checks the payload */
+	return mem->kind == GX_MEM_HOST && !mem_is_mapped(mem) ? -EIO : 0;
+}
+
+/* A put into a view, which the peer has sent before. */
+static __attribute__((noinline)) int open_view(struct pkt_ep *e, const struct gx_wire_rec *rec,
+					       struct in_msg *m, struct gx_gpu **gpu)
+{
+	struct pkt_pieces *pieces = pieces_get(&e->pieces, PIECES_MAP);
+	struct gx_mem *mem;
+	int ret;
+
+	if (!pieces)
+		return -EBUSY;
+	ret = map_open(&e->ep, rec->open.token, rec->open.off, rec->open.len, &pieces->view, &mem);
+	if (ret < 0) {
+		pieces_put(&e->pieces, pieces);
+		return ret;
+	}
+	pieces->map = ret;
+	m->pieces = pieces_number(&e->pieces, pieces);
+	m->mem = mem;
+	*gpu = mem->gpu;
+	return view_blocks_check(e, rec, &pieces->view.v, mem);
+}
+
 static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
 		     struct gx_gpu **gpu)
 {
@@ -357,13 +396,17 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 static int open_target(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,
 		       struct gx_gpu **gpu)
 {
-	if (gx_unlikely(rec->type == GX_REC_LIST)) {
-		int ret = open_list(e, rec, m);
+	int ret;
 
+	if (gx_unlikely(rec->type == GX_REC_LIST)) {
+		ret = open_list(e, rec, m);
 		*gpu = ret ? *gpu : m->mem->gpu;
 		return ret;
 	}
-	return rec->flags & GX_REC_SLOT ? open_slot(e, rec, m, gpu) : open_region(e, rec, m, gpu);
+	if (rec->flags & GX_REC_SLOT)
+		return open_slot(e, rec, m, gpu);
+	ret = open_region(e, rec, m, gpu);
+	return gx_unlikely(ret == -EXDEV) ? open_view(e, rec, m, gpu) : ret;
 }
 
 static const struct msg_shape *open_shape(struct pkt_ep *e, uint32_t quantum)

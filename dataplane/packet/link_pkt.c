@@ -19,6 +19,7 @@
 #include "packet/trial.h"
 #include "packet/wake.h"
 #include "auth/auth_mix.h"
+#include "list/list.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -171,6 +172,22 @@ static unsigned join_count(const struct gx_link_seg segs[], unsigned n, uint64_t
 	return i;
 }
 
+/* Its bytes are gathered into packets. */
+static int post_view(struct pkt_ep *e, const struct gx_op *op, struct gx_route *route)
+{
+	struct pkt_pieces *pieces = pieces_get(&e->pieces, PIECES_VIEW);
+	int ret;
+
+	if (!pieces)
+		return -EAGAIN;
+	view_at_init(&pieces->view, &op->list->views->local,
+		     op->mem ? op->mem->addr + op->off : op->addr);
+	ret = post_op(e, op, pieces, NULL, route);
+	if (ret)
+		pieces_put(&e->pieces, pieces);
+	return ret ? ret : 1;
+}
+
 /* Small segments share packets. A few bytes go in records, several to a packet, anyway. */
 static int pkt_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
 		    unsigned n, struct gx_route *route)
@@ -180,6 +197,8 @@ static int pkt_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_li
 	struct pkt_pieces *pieces;
 	int ret;
 
+	if (op->flags & OP_VIEW)
+		return post_view(e, op, route);
 	n = joins(e, op) ? join_count(segs, n, &whole.len) : 0;
 	if (n < 2 || whole.len <= GX_WIRE_INLINE_MAX)
 		return 0;

@@ -15,6 +15,7 @@ struct pkt_pieces *pieces_get(struct pkt_pieces_pool *c, enum pieces_use use)
 	c->used[use] |= free & -free;
 	pieces = &c->pieces[use * PKT_PIECES + (unsigned)__builtin_ctz(free)];
 	pieces->nr = pieces->last = pieces->at[0] = 0;
+	pieces->map = MAP_NONE;
 	return pieces;
 }
 
@@ -27,7 +28,11 @@ void pieces_put(struct pkt_pieces_pool *c, const struct pkt_pieces *pieces)
 
 char *pieces_find(struct pkt_pieces *pieces, uint64_t off, uint32_t *len)
 {
-	uint32_t i = off < pieces->at[pieces->last] ? 0 : pieces->last;
+	uint32_t i;
+
+	if (!pieces->nr)
+		return view_find(&pieces->view, off, len);
+	i = off < pieces->at[pieces->last] ? 0 : pieces->last;
 
 	while (off >= pieces->at[i + 1])
 		i++;
@@ -38,6 +43,10 @@ char *pieces_find(struct pkt_pieces *pieces, uint64_t off, uint32_t *len)
 
 void pieces_read(struct pkt_pieces *pieces, uint64_t off, uint32_t len, char *to)
 {
+	if (!pieces->nr) {
+		view_gather(&pieces->view, off, len, to);
+		return;
+	}
 	while (len) {
 		uint32_t part = len;
 		const char *p = pieces_find(pieces, off, &part);
@@ -51,6 +60,10 @@ void pieces_read(struct pkt_pieces *pieces, uint64_t off, uint32_t len, char *to
 
 void pieces_write(struct pkt_pieces *pieces, uint64_t off, uint32_t len, const char *from)
 {
+	if (!pieces->nr) {
+		view_scatter(&pieces->view, off, len, from);
+		return;
+	}
 	while (len) {
 		uint32_t part = len;
 		char *p = pieces_find(pieces, off, &part);

@@ -8,6 +8,7 @@
 #define GX_PIECES_H
 
 #include "gx_internal/wire.h"
+#include "list/map.h"
 
 #define PKT_PIECES 32 /* of each use, in an endpoint */
 
@@ -18,11 +19,15 @@ enum pieces_use {
 	PIECES_GET,   /* our get: its destination */
 	PIECES_SERVE, /* the peer's get: its source */
 	PIECES_TAKE,  /* the peer's put: its destination */
+	PIECES_VIEW,  /* our put: its source, a view */
+	PIECES_MAP,   /* the peer's put: its destination, a view */
 	PIECES_USES
 };
 
 struct pkt_pieces {
-	uint32_t nr;
+	uint32_t nr; /* 0: a view */
+	int map;     /* of map_open(); MAP_NONE: none */
+	struct view_at view;
 	uint32_t last; /* piece looked at last */
 	uint32_t at[GX_WIRE_SEGS +
 		    1]; /* of each piece in the message; after the last one: its length */

@@ -15,6 +15,7 @@
 #include "tcp/tcp_op.h"
 #include "tcp/tcp_sock.h"
 #include "tcp/tcp_turn.h"
+#include "tcp/tcp_view.h"
 
 #include "gx_internal/fork.h"
 
@@ -51,6 +52,7 @@ static void op_fill(struct tcp_ep *e, struct tcp_op *restrict op, const struct g
 	op->tag = user->tag;
 	op->tag_mask = user->tag_mask ? user->tag_mask : UINT64_MAX;
 	op->deadline_ns = user->deadline_ns;
+	op->view = e->views.next;
 }
 
 static void post_get(struct tcp_ep *e, uint32_t i, uint32_t slot)
@@ -310,6 +312,7 @@ const struct gx_ep_ops gx_link_tcp_ops = {
 	.ep_attach = tcp_attach,
 	.ep_fail = tcp_fail,
 	.post = tcp_post,
+	.join = tcp_view_join,
 	.kick = tcp_kick,
 	.cancel = tcp_cancel,
 };

@@ -11,6 +11,7 @@
 #ifndef GX_TCP_H
 #define GX_TCP_H
 
+#include "list/map.h"
 #include "copy/block.h"
 #include "copy/stage.h"
 #include "core/core.h"
@@ -33,6 +34,8 @@
 #define TCP_WORDS     16   /* words of bits for the chunks of a window */
 #define TCP_OUTS      32   /* frames in the queue of a socket */
 #define TCP_OUT_IOVS  3	   /* pieces of a frame: header, payload, trailer */
+#define TCP_VIEWS     32   /* messages with views, each way */
+#define TCP_VIEW_B    (256u << 10) /* of a link: bytes on their way out of a view, or into one */
 #define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk, ... */
 #define TCP_OUT_SHIFT 2		   /* ... or 2^2 times as many where the kernel takes them all */
 #define TCP_AHEAD_B   16384	   /* bytes that a read may take beyond the frame under way */
@@ -116,6 +119,7 @@ struct tcp_op {
 	bool late;    /* it ended early, and its completion waits until held is 0 */
 	bool dev;     /* a NIC reads its memory, which is of gpu: no buffer has any of it */
 	uint16_t use; /* core_use() of mem */
+	uint8_t view; /* its source, in views, instead of at; 0: none */
 	int status;
 	uint64_t user;
 	struct gx_route *route;
@@ -147,6 +151,7 @@ struct tcp_in {
 	bool leased;	      /* its frames have LEASE */
 	bool words;	      /* GX_OP_WORDS */
 	bool ack_due;
+	uint8_t view; /* where it goes, in views, instead of dst; 0: none */
 	uint16_t use; /* core_use() of mem */
 	int err;
 	uint32_t round;	  /* mid less place; FREE: of the next message */
@@ -200,6 +205,7 @@ struct tcp_sink {
 	bool open;     /* one is under way, or its trailer is */
 	bool is_void;  /* a bare one: END said so */
 	bool words;    /* bytes go by buf, and to dst by words of eight: see GX_OP_WORDS */
+	uint8_t view;  /* of its message: the bytes go by link->view */
 	uint32_t left; /* bytes of it that have not come */
 	uint32_t place;
 	uint64_t chunk;
@@ -311,6 +317,15 @@ struct tcp_bares {
 	unsigned rx_device, tx_device; /* that GPU, of this end and of the peer's */
 };
 
+/* tcp_view.c */
+enum tcp_view_use { TCP_VIEW_TX, TCP_VIEW_RX, TCP_VIEW_USES };
+struct tcp_views {
+	uint32_t used[TCP_VIEW_USES];
+	uint8_t next;	    /* within a post: of the operation */
+	int map[TCP_VIEWS]; /* of those that come */
+	struct view_at at[TCP_VIEW_USES][TCP_VIEWS];
+};
+
 /* Of its offload. */
 struct tcp_nics {
 	struct tcp_zc *zc;
@@ -341,6 +356,7 @@ struct tcp_ep {
 	struct tcp_in in[TCP_MIDS];
 	struct tcp_match match;
 	struct tcp_ctls ctls;
+	struct tcp_views views;
 	struct tcp_sock sock[TCP_SOCKS_MAX];
 };
 
@@ -368,6 +384,7 @@ struct link_tcp {
 	uint64_t due_ns[GX_PEERS_MAX];	   /* as eps: a cold one's next tick; UINT64_MAX: none */
 	char pad[TCP_PAD_B];		   /* zeros, to send in place of bytes that are gone */
 	char trash[TCP_PAD_B];		   /* bytes that nobody wants */
+	char view[TCP_VIEW_B];
 };
 
 static inline struct tcp_ep *tcp_of(struct gx_ep *ep)

@@ -6,6 +6,7 @@
  */
 #include "tcp/tcp_in.h"
 #include "tcp/tcp_op.h"
+#include "tcp/tcp_view.h"
 
 #include <errno.h>
 #include <string.h>
@@ -62,6 +63,8 @@ static void in_settle(struct tcp_ep *e, struct tcp_in *m, int err)
 {
 	struct tcp_frame done = {.type = TCP_DONE, .mid = in_mid(e, m), .err = err};
 
+	if (gx_unlikely(m->view))
+		tcp_view_done(e, m);
 	tcp_in_goto(m, TCP_IN_FREE);
 	core_unuse(e->ep.core, m->use);
 	m->round += TCP_MIDS;
@@ -294,6 +297,8 @@ static int in_open(struct tcp_ep *e, struct tcp_in *restrict m, const struct tcp
 	m->leased = f->flags & TCP_F_LEASE;
 	m->nr_chunks = tcp_nr_chunks(e, f->len);
 	ret = f->flags & TCP_F_SLOT ? open_slot(e, f, m) : open_region(e, f, m);
+	if (gx_unlikely(ret == -EXDEV))
+		ret = tcp_view_open(e, f, m);
 	core_use(e->ep.core, m->mem, &m->use);
 	return ret;
 }
@@ -358,6 +363,7 @@ void tcp_in_data(struct tcp_ep *e, struct tcp_sock *s, struct tcp_sink *k,
 			       .place = f->mid % TCP_MIDS,
 			       .chunk = f->moff >> e->chunk_shift,
 			       .words = m->words,
+			       .view = m->view,
 			       .gpu = m->gpu};
 	if (m->state == TCP_IN_ACTIVE && f->plen)
 		k->dst = m->dst + f->moff;

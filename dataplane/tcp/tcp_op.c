@@ -6,6 +6,7 @@
 #include "tcp/tcp_op.h"
 #include "tcp/tcp_fetch.h"
 #include "tcp/tcp_live.h"
+#include "tcp/tcp_view.h"
 
 #include <errno.h>
 #include <string.h>
@@ -176,6 +177,8 @@ uint32_t tcp_op_alloc(struct tcp_ep *e)
 void tcp_op_free(struct tcp_ep *e, uint32_t i)
 {
 	tcp_fetch_end(e, &e->ops[i]);
+	if (gx_unlikely(e->ops[i].view))
+		tcp_view_free(e, &e->ops[i]);
 	tcp_op_goto(&e->ops[i], TCP_OP_FREE);
 	core_unuse(e->ep.core, e->ops[i].use);
 	e->ops[i].next = e->op_free;

@@ -12,6 +12,7 @@
 #include "tcp/tcp_op.h"
 #include "tcp/tcp_seal.h"
 #include "tcp/tcp_sock.h"
+#include "tcp/tcp_view.h"
 
 #include <errno.h>
 #include <string.h>
@@ -28,6 +29,10 @@ static __attribute__((noinline)) uint32_t sink_room_slow(struct tcp_ep *e, struc
 	*at = k->dst ? k->dst : e->link->trash;
 	if (!k->dst)
 		return GX_MIN(k->left, TCP_PAD_B);
+	if (k->view) {
+		*at = e->link->view;
+		return GX_MIN(k->left, TCP_VIEW_B);
+	}
 	return k->gpu ? tcp_ring_room(k->gpu, k->dst, k->left, at) : k->left;
 }
 
@@ -38,7 +43,8 @@ static inline __attribute__((always_inline)) uint32_t sink_room(struct tcp_ep *e
 	const struct tcp_sink *k = &s->sink;
 
 	*at = k->dst;
-	return gx_likely(k->dst && !k->gpu) ? k->left : sink_room_slow(e, s, at);
+	return gx_likely(k->dst && !((uintptr_t)k->gpu | k->view)) ? k->left
+								   : sink_room_slow(e, s, at);
 }
 
 /* @n bytes of the payload under way are at @at, from sink_room(). */
@@ -48,6 +54,8 @@ static inline void sink_took(struct tcp_ep *e, struct tcp_sock *s, const char *a
 
 	if (n && k->dst && k->gpu)
 		tcp_ring_add(e, k, at, n);
+	else if (gx_unlikely(k->view) && n && k->dst)
+		tcp_view_took(e, k, at, n);
 	k->left -= n;
 	if (k->dst)
 		k->dst += n;

@@ -13,6 +13,7 @@
 #include "tcp/tcp_op.h"
 #include "tcp/tcp_seal.h"
 #include "tcp/tcp_sock.h"
+#include "tcp/tcp_view.h"
 
 #include <errno.h>
 
@@ -98,7 +99,7 @@ TX_INLINE void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 
 	if (op->bare)
 		tcp_ctl_put(e, &f);
-	if (f.plen)
+	if (f.plen && gx_likely(!op->view))
 		o->data =
 			gx_unlikely(op->gpu) ? tcp_fetch_at(op, op->next_chunk - 1) : op->at + moff;
 	o->op = i;
@@ -162,13 +163,22 @@ TX_INLINE unsigned iov_add(struct iovec *iov, unsigned n, const char *at, uint64
 /* Payload that has no address, of which @skip bytes have left. What is gone is filled with zeros, and
  * ends the list as long as there are more of them than the pad has. What a NIC reads ends it as well:
  * *leads: it follows at once. Return: true: the list ends. */
-static bool iov_none(const struct tcp_ep *e, const struct tcp_out *o, uint64_t skip,
-		     struct iovec *iov, unsigned *n, bool *leads)
+static bool iov_none(struct tcp_ep *e, const struct tcp_out *o, uint64_t skip, struct iovec *iov,
+		     unsigned *n, bool *leads)
 {
 	uint64_t left = o->len - GX_MIN(skip, (uint64_t)o->len);
 
 	if (!left)
 		return false;
+	if (!o->gone && o->op != TCP_NONE && e->ops[o->op].view) {
+		struct iovec *to = &iov[*n];
+		char *at;
+
+		to->iov_len = tcp_view_fetch(e, o, o->len - left, iov, *n, &at);
+		to->iov_base = at;
+		*n += to->iov_len > 0;
+		return to->iov_len < left;
+	}
 	if (!o->gone) {
 		*leads = true;
 		return true;
@@ -178,7 +188,7 @@ static bool iov_none(const struct tcp_ep *e, const struct tcp_out *o, uint64_t s
 }
 
 /* What the kernel should take next. */
-TX_INLINE unsigned sock_iov(const struct tcp_ep *e, const struct tcp_sock *s, struct iovec *iov,
+TX_INLINE unsigned sock_iov(struct tcp_ep *e, const struct tcp_sock *s, struct iovec *iov,
 			    bool *leads)
 {
 	uint64_t skip = s->pos;

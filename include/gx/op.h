@@ -46,6 +46,34 @@ enum gx_op_flag {
 	GX_OP_WORDS = 32,
 };
 
+/* ---- Views ---- */
+
+#define GX_VIEW_DIMS	 4u
+#define GX_VIEW_ROWS_MAX (1u << 20)
+struct gx_view_dim {
+	uint64_t count;	  /* steps: at least 1 */
+	int64_t stride_b; /* bytes from one step to the next; may be negative */
+};
+/** struct gx_view - Bytes of one memory in the order of their indices: a tensor or array with strides, or a
+ * part of one. Begin with zeros. The run of row r and steps i[] is the .run_b bytes from
+ * off + .rows[r] * .row_b + sum of i[k] * .dim[k].stride_b on, where off is gx_op.off (or .addr) or
+ * .remote_off. The view's bytes are those of its runs: the last dimension is the innermost, rows are the
+ * outermost. Where bytes land, runs must not overlap: with dimensions in the order of their |stride_b|,
+ * each is at least what those before it span. Rows may meet, also a row itself; which one wins is open. */
+struct gx_view {
+	uint64_t run_b; /* bytes that lie in one piece, such as an element or a head: 1 to 64 GiB */
+	struct gx_view_dim dim[GX_VIEW_DIMS]; /* .nr_dims of them, the outermost first */
+	uint32_t nr_dims;		      /* 0 to GX_VIEW_DIMS */
+	uint32_t nr_rows;     /* 0: no rows; else 1 to GX_VIEW_ROWS_MAX, such as pages or tokens */
+	const uint32_t *rows; /* their indices, in any order */
+	uint64_t row_b;	      /* bytes from row 0 to row 1 */
+};
+/** struct gx_views - How the bytes lie at the two ends: byte i of the one view is byte i of the other. Both
+ * have as many bytes; at most 64 GiB. NULL: a plain range. */
+struct gx_views {
+	const struct gx_view *local, *remote;
+};
+
 #define GX_NOTE_MAX 4096u  /* bytes of gx_op.note */
 #define GX_SEGS_MAX 65536u /* of a list */
 /** struct gx_seg - A segment of a list: .len bytes. */
@@ -104,6 +132,25 @@ struct gx_op {
  * Return: 0, -EINVAL (number of segments; one outside of its .mem, or without memory), -ENOMEM.
  */
 int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct gx_list **out);
+/**
+ * gx_views_open() - Prepare two views, for PUTs with gx_op.list by any thread, several at a time, and
+ * each with memory and places of its own: .mem and .off, or .addr; .token and .remote_off. gx copies the views, rows
+ * too. Any thread.
+ * The peer keeps the remote view: the first put to a region on an endpoint sends it ahead, which costs a
+ * round trip, and later ones cost what a plain PUT of as many bytes costs. Of an endpoint it keeps 16, the
+ * latest ones. So prepare views once, and put each layer of a cache with them.
+ * A put with views is one PUT: .len is 0, or the bytes of the views; its completion has them. An
+ * immediate comes when all bytes are visible, with .len 0 at .remote_off. The put fails before a byte
+ * lands with -ERANGE if a byte of the remote view lies outside of the region, or of the key. A .stream is
+ * refused. gx_post_striped() moves it by one lane.
+ * Packets carry it, also on links "local" and "verbs"; and link "tcp" does. Memory of a GPU is its source
+ * in a plain range alone; to land there it takes packets and runs of at least 1/62 of
+ * gx_conn_info.quantum_b. Else it fails with -EOPNOTSUPP; so it does to a peer of a version without views,
+ * and over sockets whose bytes a NIC places.
+ * Return: 0; -EINVAL (a dimension or row, by its number, that is empty, too large, or overlaps where
+ * it lands; views of different length; both NULL), -ENOMEM.
+ */
+int gx_views_open(struct gx *gx, const struct gx_views *views, struct gx_list **out);
 /** gx_list_close() - Once. The list goes when its posts have completed. NULL is fine. Any thread. */
 void gx_list_close(struct gx_list *list);
 

@@ -291,7 +291,8 @@ struct gx_ep_ops {
 	int (*post)(struct gx_ep *ep, const struct gx_op *op, struct gx_route *route);
 	/* [core] Take segments of one memory and one region, from the first on, as one operation; @op is
 	 * what post() gets for the first of them. They stay until its completion, which, if it failed,
-	 * has .seg: which of them. Return: how many, at least 2; 0: take the first one by post();
+	 * has .seg: which of them. With OP_VIEW: all of @op, whose source lies as its .list says, and whose
+	 * token is a map; 1: it has it; 0: it moves no views. Return: how many, at least 2; 0: take the first one by post();
 	 * -EAGAIN when full, -errno. */
 	int (*join)(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
 		    unsigned n, struct gx_route *route);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Maps of an endpoint, both ways; see map.h. Runs on the polling core, but for opening and closing.
+ */
+#include "list/map.h"
+#include "core/le.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define MAPS_B ((uint64_t)CORE_MAPS * CORE_MAP_B)
+
+/* The record. Its rows, u32 each, begin CORE_MAP_REC_B behind its first byte. */
+enum {
+	REC_GEN = 0,	 /* u32, also in the tokens that name it */
+	REC_NR_DIMS = 4, /* u32 */
+	REC_NR_ROWS = 8, /* u32 */
+	REC_ZERO = 12,	 /* u32 */
+	REC_TOKEN = 16,	 /* u64, of the region */
+	REC_RUN_B = 24,	 /* u64; 0: a plain range, and all of the following are 0 */
+	REC_ROW_B = 32,	 /* u64 */
+	REC_DIMS = 40,	 /* 4 times u64 count, i64 stride; 0 where there are fewer */
+	REC_B = REC_DIMS + 16 * GX_VIEW_DIMS,
+};
+_Static_assert(REC_B <= CORE_MAP_REC_B, "the rows come behind it");
+
+/* ---- Control path ---- */
+
+int maps_open(struct gx_ep *ep)
+{
+	struct maps *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return -ENOMEM;
+	ep->maps = m;
+	/* Pages that are never used cost nothing. Where the process may not have as many addresses, its
+	 * peers hear that it takes no views. */
+	m->in = mmap(NULL, MAPS_B, PROT_READ | PROT_WRITE,
+		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (m->in == MAP_FAILED) {
+		m->in = NULL;
+		return 0;
+	}
+	m->mem.gx = ep->core->gx;
+	m->mem.addr = m->in;
+	m->mem.len = MAPS_B;
+	m->mem.kind = GX_MEM_HOST;
+	m->mem.device = -1;
+	m->mem.gpu = ep->core->gx->host;
+	m->mem.fd = -1;
+	m->mem.access = GX_ACCESS_PUT;
+	m->mem.token = CORE_TOKEN_MAPS;
+	ep->maps_mem = &m->mem;
+	return 0;
+}
+
+void maps_close(struct gx_ep *ep)
+{
+	if (ep->maps && ep->maps->in)
+		munmap(ep->maps->in, MAPS_B);
+	free(ep->maps);
+	ep->maps = NULL;
+	ep->maps_mem = NULL;
+}
+
+/* ---- Messages of the peer ---- */
+
+/* The view of record @b, as its sender would write it. */
+static int rec_get(const uint8_t *b, const char *place, struct gx_view *w)
+{
+	*w = (struct gx_view){.run_b = le64_get(b + REC_RUN_B),
+			      .nr_dims = le32_get(b + REC_NR_DIMS),
+			      .nr_rows = le32_get(b + REC_NR_ROWS),
+			      .row_b = le64_get(b + REC_ROW_B)};
+	if (w->nr_dims > GX_VIEW_DIMS || w->nr_rows > GX_VIEW_ROWS_MAX || le32_get(b + REC_ZERO))
+		return -EINVAL;
+	if (w->nr_rows)
+		w->rows = (const uint32_t *)(place + CORE_MAP_REC_B);
+	else if (w->row_b)
+		return -EINVAL;
+	if (!w->run_b && (w->nr_dims || w->nr_rows))
+		return -EINVAL;
+	for (unsigned i = 0; i < GX_VIEW_DIMS; i++) {
+		struct gx_view_dim d = {.count = le64_get(b + REC_DIMS + 16 * i),
+					.stride_b = (int64_t)le64_get(b + REC_DIMS + 16 * i + 8)};
+
+		if (i >= w->nr_dims && (d.count || d.stride_b))
+			return -EINVAL;
+		w->dim[i] = d;
+	}
+	return 0;
+}
+
+int map_open(struct gx_ep *ep, uint64_t token, uint64_t off, uint64_t len, struct view_at *at,
+	     struct gx_mem **mem)
+{
+	unsigned i = token & CORE_MAP_INDEX;
+	char why[VIEW_WHY_MAX], *place;
+	uint8_t own[REC_B];
+	struct gx_view w;
+	struct view v;
+	uint64_t first;
+	int ret;
+
+	if (!ep->maps_mem)
+		return -ENOENT;
+	place = ep->maps->in + (uint64_t)i * CORE_MAP_B;
+	memcpy(own, place, sizeof(own));
+	if (le32_get(own + REC_GEN) != core_map_gen(token))
+		return -ESTALE;
+	ret = rec_get(own, place, &w);
+	if (!ret && w.run_b)
+		ret = view_take(&w, true, &v, why);
+	else if (!ret)
+		view_plain(&v, len);
+	if (ret)
+		return ret;
+	if (v.len != len)
+		return -EMSGSIZE;
+	if (!view_span(&v, off, INT64_MAX, &first))
+		return -ERANGE;
+	ret = core_region(ep, le64_get(own + REC_TOKEN), GX_ACCESS_PUT, first, v.span_b, mem);
+	if (ret || *mem == ep->maps_mem || *mem == ep->notes_mem) /* no view of a view */
+		return ret && ret != -EXDEV ? ret : -EACCES;
+	view_at_init(at, &v, (*mem)->addr + off);
+	ep->maps->users[i]++;
+	ep->maps_busy |= 1u << i;
+	return (int)i;
+}
+
+void map_done(struct gx_ep *ep, int number)
+{
+	if (number != MAP_NONE && !--ep->maps->users[number])
+		ep->maps_busy &= ~(1u << number);
+}
+
+/* ---- Puts of ours ---- */
+
+int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t token)
+{
+	struct maps *m = ep->maps;
+	int best = MAP_NONE;
+
+	for (int i = 0; i < CORE_MAPS; i++) {
+		struct map_out *o = &m->out[i];
+
+		if (o->id == v->id && o->token == token) {
+			best = i;
+			break;
+		}
+		if (!o->refs && (best == MAP_NONE || o->used < m->out[best].used))
+			best = i;
+	}
+	if (best == MAP_NONE)
+		return best;
+	if (m->out[best].id != v->id || m->out[best].token != token)
+		m->out[best] = (struct map_out){.id = v->id,
+						.token = token,
+						.gen = m->out[best].gen,
+						.nr = v->remote.rows ? 2 : 1};
+	m->out[best].used = ++m->used;
+	m->out[best].refs++;
+	return best;
+}
+
+void map_put(struct gx_ep *ep, int number)
+{
+	ep->maps->out[number].refs--;
+}
+
+static void rec_put(uint8_t *b, const struct map_out *o, const struct view *v)
+{
+	unsigned from = 0;
+
+	memset(b, 0, CORE_MAP_REC_B);
+	while (from < GX_VIEW_DIMS && v->dim[from].count == 1)
+		from++;
+	le32_put(b + REC_GEN, o->gen);
+	le32_put(b + REC_NR_DIMS, GX_VIEW_DIMS - from);
+	le32_put(b + REC_NR_ROWS, v->rows ? v->nr_rows : 0);
+	le64_put(b + REC_TOKEN, o->token);
+	le64_put(b + REC_RUN_B, v->run_b);
+	le64_put(b + REC_ROW_B, v->rows ? v->row_b : 0);
+	for (unsigned i = from; i < GX_VIEW_DIMS; i++) {
+		le64_put(b + REC_DIMS + 16 * (i - from), v->dim[i].count);
+		le64_put(b + REC_DIMS + 16 * (i - from) + 8, (uint64_t)v->dim[i].stride_b);
+	}
+}
+
+bool map_part(struct gx_ep *ep, int number, const struct list_views *v, struct gx_op *op)
+{
+	struct map_out *o = &ep->maps->out[number];
+
+	*op = (struct gx_op){.kind = GX_OP_PUT,
+			     .token = CORE_TOKEN_MAPS,
+			     .remote_off = (uint64_t)number * CORE_MAP_B};
+	if (o->sent == o->nr)
+		return false;
+	if (o->sent) {
+		op->addr = (void *)(uintptr_t)v->remote.rows;
+		op->remote_off += CORE_MAP_REC_B;
+		op->len = (uint64_t)v->remote.nr_rows * sizeof(uint32_t);
+		return true;
+	}
+	o->gen++;
+	rec_put(o->rec, o, &v->remote);
+	op->addr = o->rec;
+	op->len = CORE_MAP_REC_B;
+	return true;
+}
+
+int map_part_end(struct gx_ep *ep, int number, int err)
+{
+	struct map_out *o = &ep->maps->out[number];
+
+	if (!o->err)
+		o->err = err;
+	err = o->err;
+	if (--o->parts || !err)
+		return 0;
+	o->err = o->sent = 0;
+	return err;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Maps of an endpoint: views that its peer keeps, so that a put with views costs on the wire what a put
+ * costs. The sender writes a view's record and rows into one of the peer's places, by puts to
+ * CORE_TOKEN_MAPS; then messages name the place by a token of core_token_map(), and the base by their
+ * offset. So no link knows how a view travels. A link that takes such a message asks map_open() where
+ * its bytes go, and calls map_done() when it places none any more. While a message reads a place,
+ * core_region() lets nobody write it. list_run.c sends. Private to dataplane/. owner: core.
+ */
+#ifndef GX_LIST_MAP_H
+#define GX_LIST_MAP_H
+
+#include "core/core.h"
+#include "list/view.h"
+
+#define MAP_NONE (-1)
+
+/* What gx_views_open() makes of two views. Frozen. */
+struct list_views {
+	uint64_t id; /* of this process */
+	struct view local, remote;
+	uint32_t rows[]; /* of both */
+};
+
+/* A place at the peer. */
+struct map_out {
+	uint64_t id, token; /* of the views, and the region */
+	uint64_t used;	    /* maps.used when it was last named */
+	uint32_t gen;
+	uint32_t refs;	  /* runs */
+	uint8_t nr, sent; /* puts that bring it; of these have begun, */
+	uint8_t parts;	  /* ... and are under way */
+	int err;	  /* of these: the first */
+	uint8_t rec[CORE_MAP_REC_B];
+};
+
+struct maps {
+	char *in; /* CORE_MAPS places, which the peer writes: a record, then rows */
+	struct gx_mem mem;
+	uint32_t users[CORE_MAPS]; /* messages that read them */
+	struct map_out out[CORE_MAPS];
+	uint64_t used;
+};
+
+/* -- control path -- */
+
+int maps_open(struct gx_ep *ep); /* 0, -ENOMEM */
+void maps_close(struct gx_ep *ep);
+
+/* -- poll core: a message of the peer -- */
+
+/** map_open() - A message of @len bytes names @token and @off. Check its view against the region, and
+ * write it to @at. *@mem: the region. Return: number for map_done(); -ENOENT, -ESTALE, -EACCES,
+ * -ERANGE as core_region(); -EINVAL: it is no view that may land; -EMSGSIZE: of another length. */
+int map_open(struct gx_ep *ep, uint64_t token, uint64_t off, uint64_t len, struct view_at *at,
+	     struct gx_mem **mem);
+void map_done(struct gx_ep *ep, int number); /* MAP_NONE: nothing */
+
+/* -- poll core: a put of ours -- */
+
+/** map_get() - The place of the remote view of @v, to put to the region @token. MAP_NONE: all are in use. */
+int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t token);
+void map_put(struct gx_ep *ep, int number);
+/** map_part() - The next put of those that bring @v. Return: false: all have begun. */
+bool map_part(struct gx_ep *ep, int number, const struct list_views *v, struct gx_op *op);
+/** map_part_end() - A part has ended with @err. Return: 0; -errno: of all, when it is the last. */
+int map_part_end(struct gx_ep *ep, int number, int err);
+
+static inline bool map_is_there(const struct map_out *o)
+{
+	return o->sent == o->nr && !o->parts;
+}
+
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Views; see view.h. No state, no clock, no allocation.
+ */
+#include "list/view.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define INNER (GX_VIEW_DIMS - 1)
+
+/* ---- Checks ---- */
+
+static uint64_t magnitude(int64_t v)
+{
+	return v < 0 ? -(uint64_t)v : (uint64_t)v;
+}
+
+static int why_dim(char *why, unsigned i, const char *what)
+{
+	snprintf(why, VIEW_WHY_MAX, "gx_view.dim[%u]: %s", i, what);
+	return -EINVAL;
+}
+
+/* Widen the extent by @count steps of @stride: the view's least byte, and those from there on. */
+static bool extent_add(struct view *v, uint64_t steps, int64_t stride)
+{
+	uint64_t way;
+
+	if (__builtin_mul_overflow(steps, magnitude(stride), &way) || way > INT64_MAX ||
+	    __builtin_add_overflow(v->span_b, way, &v->span_b) || v->span_b > INT64_MAX)
+		return false;
+	return stride >= 0 || !__builtin_sub_overflow(v->lo, (int64_t)way, &v->lo);
+}
+
+static int dims_take(const struct gx_view *in, struct view *v, char *why)
+{
+	for (unsigned k = 0; k < in->nr_dims; k++) {
+		unsigned i = in->nr_dims - 1 - k;
+		const struct gx_view_dim *d = &in->dim[i];
+
+		if (!d->count)
+			return why_dim(why, i, "its count is 0");
+		if (__builtin_mul_overflow(v->len, d->count, &v->len) || v->len > VIEW_LEN_MAX)
+			return why_dim(why, i, "with it the view has more than 64 GiB");
+		if (!extent_add(v, d->count - 1, d->stride_b))
+			return why_dim(why, i, "with it the view spans more than 2^63 bytes");
+		v->dim[INNER - k] = *d;
+	}
+	return 0;
+}
+
+static int rows_take(const struct gx_view *in, struct view *v, char *why)
+{
+	uint64_t first;
+
+	if (!in->nr_rows != !in->rows || in->nr_rows > GX_VIEW_ROWS_MAX) {
+		snprintf(why, VIEW_WHY_MAX, "gx_view.nr_rows is %u%s: at most %u", in->nr_rows,
+			 in->rows ? "" : ", and .rows is NULL", GX_VIEW_ROWS_MAX);
+		return -EINVAL;
+	}
+	if (!in->nr_rows)
+		return 0;
+	v->rows = in->rows;
+	v->nr_rows = in->nr_rows;
+	v->row_b = in->row_b;
+	v->row_min = UINT32_MAX;
+	for (uint32_t i = 0; i < in->nr_rows; i++) {
+		uint32_t row = __atomic_load_n(&in->rows[i], __ATOMIC_RELAXED);
+
+		v->row_min = GX_MIN(v->row_min, row);
+		v->row_max = GX_MAX(v->row_max, row);
+	}
+	v->len *= v->nr_rows; /* at most 2^56 */
+	if (v->len <= VIEW_LEN_MAX && in->row_b <= INT64_MAX &&
+	    extent_add(v, v->row_max - v->row_min, (int64_t)in->row_b) &&
+	    !__builtin_mul_overflow((uint64_t)v->row_min, in->row_b, &first) &&
+	    first <= INT64_MAX && !__builtin_add_overflow(v->lo, (int64_t)first, &v->lo))
+		return 0;
+	snprintf(why, VIEW_WHY_MAX, "gx_view.row_b %" PRIu64 ", rows up to %u: %s", in->row_b,
+		 v->row_max,
+		 v->len > VIEW_LEN_MAX ? "more than 64 GiB"
+				       : "the view spans more than 2^63 bytes");
+	return -EINVAL;
+}
+
+/* Dimensions by the length of their steps: each step goes past all that lies inside. */
+static int overlap_check(const struct gx_view *in, char *why)
+{
+	uint64_t inside = in->run_b;
+	unsigned done = 0;
+
+	for (unsigned k = 0; k < in->nr_dims; k++) {
+		unsigned best = GX_VIEW_DIMS;
+
+		for (unsigned i = 0; i < in->nr_dims; i++)
+			if (!(done >> i & 1) &&
+			    (best == GX_VIEW_DIMS ||
+			     magnitude(in->dim[i].stride_b) < magnitude(in->dim[best].stride_b)))
+				best = i;
+		done |= 1u << best;
+		if (in->dim[best].count < 2)
+			continue;
+		if (magnitude(in->dim[best].stride_b) < inside) {
+			snprintf(why, VIEW_WHY_MAX,
+				 "gx_view.dim[%u]: steps of %" PRId64
+				 " bytes, and what lies inside "
+				 "spans %" PRIu64 ": runs would overlap where they land",
+				 best, in->dim[best].stride_b, inside);
+			return -EINVAL;
+		}
+		inside += (in->dim[best].count - 1) * magnitude(in->dim[best].stride_b);
+	}
+	return 0;
+}
+
+/* Leave out dimensions of one step, and make one run of runs that lie without a gap. */
+static void view_merge(struct view *v)
+{
+	struct gx_view_dim some[GX_VIEW_DIMS];
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < GX_VIEW_DIMS; i++) {
+		if (v->dim[i].count > 1)
+			some[n++] = v->dim[i];
+		v->dim[i] = (struct gx_view_dim){.count = 1};
+	}
+	for (; n && some[n - 1].stride_b == (int64_t)v->run_b; n--)
+		v->run_b *= some[n - 1].count;
+	for (unsigned k = 0; k < n; k++)
+		v->dim[GX_VIEW_DIMS - n + k] = some[k];
+}
+
+int view_take(const struct gx_view *in, bool lands, struct view *v, char why[VIEW_WHY_MAX])
+{
+	int ret;
+
+	*v = (struct view){.run_b = in->run_b, .nr_rows = 1, .len = in->run_b, .span_b = in->run_b};
+	for (unsigned i = 0; i < GX_VIEW_DIMS; i++)
+		v->dim[i].count = 1;
+	if (!in->run_b || in->run_b > VIEW_LEN_MAX || in->nr_dims > GX_VIEW_DIMS) {
+		snprintf(why, VIEW_WHY_MAX,
+			 "gx_view.run_b %" PRIu64 ", .nr_dims %u: 1 byte to 64 GiB, and at most %u",
+			 in->run_b, in->nr_dims, GX_VIEW_DIMS);
+		return -EINVAL;
+	}
+	ret = dims_take(in, v, why);
+	if (!ret && lands)
+		ret = overlap_check(in, why);
+	if (!ret)
+		ret = rows_take(in, v, why);
+	if (ret)
+		return ret;
+	view_merge(v);
+	return 0;
+}
+
+void view_plain(struct view *v, uint64_t len)
+{
+	*v = (struct view){.nr_rows = 1, .len = len, .span_b = len};
+	for (unsigned i = 0; i < GX_VIEW_DIMS; i++)
+		v->dim[i].count = 1;
+}
+
+bool view_span(const struct view *v, uint64_t off, uint64_t room, uint64_t *first)
+{
+	*first = off + (uint64_t)v->lo;
+	if (v->lo < 0 ? off < magnitude(v->lo) : *first < off)
+		return false;
+	return *first <= room && v->span_b <= room - *first;
+}
+
+/* ---- Places ---- */
+
+void view_at_init(struct view_at *at, const struct view *v, char *base)
+{
+	*at = (struct view_at){.v = *v, .base = base};
+	if (!v->run_b) /* plain: a run */
+		at->v.run_b = v->len;
+	at->off = UINT64_MAX; /* nowhere: the first look seeks */
+}
+
+/* The rows may lie in memory that a peer writes: one that was changed is held within those that were
+ * checked. */
+static char *row_base(const struct view_at *at)
+{
+	const struct view *v = &at->v;
+	uint32_t row;
+
+	if (!v->rows)
+		return at->base;
+	row = __atomic_load_n(&v->rows[GX_MIN(at->row, v->nr_rows - 1)], __ATOMIC_RELAXED);
+	row = GX_MIN(GX_MAX(row, v->row_min), v->row_max);
+	return at->base + row * v->row_b;
+}
+
+static __attribute__((noinline)) void at_seek(struct view_at *at, uint64_t off)
+{
+	uint64_t run = at->v.run_b ? off / at->v.run_b : 0;
+
+	at->off = off;
+	at->in = off - run * at->v.run_b;
+	for (unsigned d = GX_VIEW_DIMS; d-- > 0;) {
+		uint64_t count = at->v.dim[d].count, above = count > 1 ? run / count : run;
+
+		at->i[d] = run - above * count;
+		run = above;
+	}
+	at->row = (uint32_t)run;
+	at->p = row_base(at);
+	for (unsigned d = 0; d < GX_VIEW_DIMS; d++)
+		at->p += (int64_t)at->i[d] * at->v.dim[d].stride_b;
+}
+
+/* The innermost dimension has ended: go to the next step of one outside of it, or to the next row. */
+static void at_carry(struct view_at *at)
+{
+	unsigned d = INNER;
+
+	while (d > 0 && at->i[d] == at->v.dim[d].count) {
+		at->p -= (int64_t)at->v.dim[d].count * at->v.dim[d].stride_b;
+		at->i[d] = 0;
+		d--;
+		at->i[d]++;
+		at->p += at->v.dim[d].stride_b;
+	}
+	if (at->i[0] < at->v.dim[0].count)
+		return;
+	at->i[0] = 0;
+	at->row++;
+	at->p = row_base(at);
+}
+
+static void at_step(struct view_at *at)
+{
+	at->in = 0;
+	at->p += at->v.dim[INNER].stride_b;
+	if (++at->i[INNER] == at->v.dim[INNER].count)
+		at_carry(at);
+}
+
+/* ---- Copies ---- */
+
+#define VIEW_INLINE static inline __attribute__((always_inline))
+
+/* @run_b is a constant, or 0: any. @lin: the bytes in order, read where @lands. */
+VIEW_INLINE void run_copy(char *p, char *lin, uint64_t run_b, uint64_t any_b, bool lands)
+{
+	if (run_b)
+		__builtin_memcpy(lands ? p : lin, lands ? lin : p, run_b);
+	else
+		gx_copy(lands ? p : lin, lands ? lin : p, any_b);
+}
+
+/* Whole runs, as many as the innermost dimension has, or @n. */
+VIEW_INLINE uint64_t steps_copy(struct view_at *at, char *lin, uint64_t n, uint64_t run_b,
+				bool lands)
+{
+	uint64_t any_b = at->v.run_b, step = run_b ? run_b : any_b;
+	int64_t stride = at->v.dim[INNER].stride_b;
+	char *p = at->p;
+
+	n = GX_MIN(n, at->v.dim[INNER].count - at->i[INNER]);
+	for (uint64_t k = n; k; k--) {
+		run_copy(p, lin, run_b, any_b, lands);
+		p += stride;
+		lin += step;
+	}
+	at->p = p;
+	at->i[INNER] += n;
+	if (at->i[INNER] == at->v.dim[INNER].count)
+		at_carry(at);
+	return n;
+}
+
+/* Whole runs of rows without dimensions. */
+VIEW_INLINE void rows_copy(struct view_at *at, char *lin, uint64_t n, uint64_t run_b, bool lands)
+{
+	uint64_t any_b = at->v.run_b, step = run_b ? run_b : any_b;
+
+	for (uint64_t k = n; k; k--) {
+		run_copy(at->p, lin, run_b, any_b, lands);
+		at->row++;
+		at->p = row_base(at);
+		lin += step;
+	}
+}
+
+VIEW_INLINE void runs_copy(struct view_at *at, char *lin, uint64_t n, uint64_t run_b, bool lands)
+{
+	uint64_t step = run_b ? run_b : at->v.run_b;
+
+	if (at->v.dim[INNER].count == 1) { /* the others are 1, too */
+		rows_copy(at, lin, n, run_b, lands);
+		return;
+	}
+	while (n) {
+		uint64_t done = steps_copy(at, lin, n, run_b, lands);
+
+		lin += done * step;
+		n -= done;
+	}
+}
+
+VIEW_INLINE void whole_copy(struct view_at *at, char *lin, uint64_t n, bool lands)
+{
+	switch (at->v.run_b) {
+	case 16:
+		runs_copy(at, lin, n, 16, lands);
+		break;
+	case 64:
+		runs_copy(at, lin, n, 64, lands);
+		break;
+	case 128:
+		runs_copy(at, lin, n, 128, lands);
+		break;
+	case 256:
+		runs_copy(at, lin, n, 256, lands);
+		break;
+	case 576:
+		runs_copy(at, lin, n, 576, lands);
+		break;
+	case 656:
+		runs_copy(at, lin, n, 656, lands);
+		break;
+	default:
+		runs_copy(at, lin, n, 0, lands);
+	}
+}
+
+VIEW_INLINE void view_copy(struct view_at *at, uint64_t off, uint64_t len, char *lin, bool lands)
+{
+	if (gx_unlikely(off != at->off) && len)
+		at_seek(at, off);
+	at->off += len;
+	while (len) {
+		uint64_t n = at->in ? 0 : len / at->v.run_b; /* once for a packet */
+		uint64_t part = n ? n * at->v.run_b : GX_MIN(len, at->v.run_b - at->in);
+
+		if (n) {
+			whole_copy(at, lin, n, lands);
+		} else {
+			run_copy(at->p + at->in, lin, 0, part, lands);
+			at->in += part;
+			if (at->in == at->v.run_b)
+				at_step(at);
+		}
+		lin += part;
+		len -= part;
+	}
+}
+
+void view_gather(struct view_at *at, uint64_t off, uint64_t len, char *to)
+{
+	view_copy(at, off, len, to, false);
+}
+
+void view_scatter(struct view_at *at, uint64_t off, uint64_t len, const char *from)
+{
+	view_copy(at, off, len, (char *)(uintptr_t)from, true);
+}
+
+char *view_find(struct view_at *at, uint64_t off, uint32_t *len)
+{
+	char *p;
+
+	if (off != at->off)
+		at_seek(at, off);
+	p = at->p + at->in;
+	*len = (uint32_t)GX_MIN((uint64_t)*len, at->v.run_b - at->in);
+	at->off += *len;
+	at->in += *len;
+	if (at->in == at->v.run_b)
+		at_step(at);
+	return p;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp_view.c: puts with views. On the core. Private to dataplane/.
+ */
+#ifndef GX_TCP_VIEW_H
+#define GX_TCP_VIEW_H
+
+#include "tcp/tcp.h"
+
+/* join() of a put whose source is a view. Return: 1, -EAGAIN, -errno. */
+int tcp_view_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
+		  unsigned n, struct gx_route *route);
+/* The first DATA frame of a message names a map. Return: 0, or why it is refused. */
+int tcp_view_open(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in *m);
+void tcp_view_done(struct tcp_ep *e, struct tcp_in *m); /* none of its bytes is placed any more */
+void tcp_view_free(struct tcp_ep *e, struct tcp_op *op);
+/* @n bytes of the payload under way lie at @at. */
+void tcp_view_took(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n);
+/* Payload of @o from its byte @from on, behind the @n buffers of @iov. Return: its bytes, at @at; 0: no
+ * room. */
+uint32_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from,
+			const struct iovec *iov, unsigned n, char **at);
+
+#endif

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Puts with views between two contexts over the link that the argument names: random pairs of views
+ * against a model that moves byte after byte, with all memory around compared; bounds, keys, notes,
+ * immediates; and maps that come and go.
+ */
+#include "kit/common_gx.h"
+#include "kit/common_post.h"
+#include "list/list.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEM_B  (1u << 20)
+#define POISON 0xa5
+#define WAIT_S 60
+
+static const char *link_name = "packet", *port_name = "shm";
+static struct gx *client, *server;
+static struct gx_mem *far, *near;
+static struct gx_conn *conn;
+static struct gx_ep *ep;
+static struct gx_region kv;
+static uint8_t want[MEM_B];
+static uint64_t seed = 7;
+
+static uint64_t rnd(uint64_t n)
+{
+	seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+	return (seed >> 33) % n;
+}
+
+static int setup(void **state)
+{
+	struct gx_opts o = GX_INIT(o);
+	char addr[32];
+
+	assert_int_equal(common_gx_open(o, port_name, &client), 0);
+	o.server = true;
+	o.on_conn = common_gx_on_conn;
+	assert_int_equal(common_gx_open(o, port_name, &server), 0);
+	far = common_gx_kv(server, GX_MEM_HOST, MEM_B);
+	assert_int_equal(gx_mem_alloc(client, GX_MEM_HOST, 0, MEM_B, &near), 0);
+	common_gx_listen(server, addr);
+	assert_int_equal(gx_core_start(gx_core(server, 0)), 0);
+	conn = common_gx_connect(client, addr, link_name);
+	ep = gx_conn_ep(conn, 0);
+	kv.size = sizeof(kv);
+	assert_int_equal(gx_conn_region(conn, "kv", 0, &kv), 0);
+	for (unsigned i = 0; i < MEM_B; i++)
+		near->addr[i] = (char)rnd(256);
+	memset(far->addr, POISON, MEM_B);
+	memset(want, POISON, MEM_B);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	gx_close(client);
+	gx_close(server);
+	return 0;
+}
+
+/* ---- The model ---- */
+
+static int64_t model_at(const struct gx_view *w, uint64_t i)
+{
+	uint64_t run;
+	int64_t at;
+
+	if (!w)
+		return (int64_t)i;
+	run = i / w->run_b;
+	at = (int64_t)(i % w->run_b);
+	for (unsigned d = w->nr_dims; d-- > 0;) {
+		at += (int64_t)(run % w->dim[d].count) * w->dim[d].stride_b;
+		run /= w->dim[d].count;
+	}
+	return at + (w->nr_rows ? (int64_t)(w->rows[run] * w->row_b) : 0);
+}
+
+/* A view of @len bytes, @len a multiple of 3 * 2^10: dimensions by its factors, steps with gaps in any
+ * order, or rows, none twice. */
+static struct gx_view view_any(uint64_t len, uint32_t rows[], bool lands)
+{
+	struct gx_view w = {.run_b = len};
+	unsigned nr = (unsigned)rnd(GX_VIEW_DIMS + 1), order[GX_VIEW_DIMS] = {0, 1, 2, 3};
+	int64_t step;
+
+	for (unsigned i = 0; i < nr; i++) {
+		unsigned by = w.run_b % 3 || rnd(2) ? 1u << (1 + rnd(3)) : 3;
+
+		if (w.run_b % by)
+			by = 1;
+		w.dim[i].count = by;
+		w.run_b /= by;
+	}
+	if (rnd(2) && !(w.run_b % 16)) {
+		w.nr_rows = 16;
+		w.run_b /= 16;
+		w.rows = rows;
+	}
+	w.nr_dims = nr;
+	step = (int64_t)w.run_b;
+	for (unsigned i = 0; i < nr; i++) {
+		unsigned k = i + (unsigned)rnd(nr - i), d = order[k];
+
+		order[k] = order[i];
+		order[i] = d;
+		step += (int64_t)(rnd(2) ? 0 : rnd(30));
+		w.dim[d].stride_b = rnd(3) ? step : -step;
+		if (!lands && !rnd(6))
+			w.dim[d].stride_b = (int64_t)rnd(50); /* a source may overlap */
+		step *= (int64_t)w.dim[d].count;
+	}
+	w.row_b = w.nr_rows ? (uint64_t)step + rnd(20) : 0;
+	for (unsigned i = 0; i < w.nr_rows; i++)
+		rows[i] = lands ? (i * 7 + 3) % 16 : (uint32_t)rnd(16);
+	return w;
+}
+
+/* Where the view has to begin, so that it lies in MEM_B, or @miss bytes before or behind it. */
+static uint64_t base_of(const struct gx_view *w, uint64_t len, int64_t *lo, int64_t *hi)
+{
+	*lo = INT64_MAX;
+	*hi = INT64_MIN;
+	for (uint64_t i = 0; i < len; i++) {
+		*lo = GX_MIN(*lo, model_at(w, i));
+		*hi = GX_MAX(*hi, model_at(w, i) + 1);
+	}
+	return (uint64_t) - *lo + rnd(MEM_B - (uint64_t)(*hi - *lo) + 1);
+}
+
+/* ---- Posting ---- */
+
+static struct gx_list *views_open(const struct gx_view *local, const struct gx_view *remote)
+{
+	const struct gx_views views = {local, remote};
+	struct gx_list *list;
+
+	if (gx_views_open(client, &views, &list))
+		fail_msg("%s", gx_error());
+	return list;
+}
+
+static struct gx_op put_of(struct gx_list *list, uint64_t off, uint64_t remote_off)
+{
+	return (struct gx_op){.kind = GX_OP_PUT,
+			      .user = 5,
+			      .mem = near,
+			      .off = off,
+			      .token = kv.token,
+			      .remote_off = remote_off,
+			      .list = list};
+}
+
+static void post(const struct gx_op *op)
+{
+	int ret = common_post(ep, op, 1);
+
+	if (ret < 0)
+		fail_msg("%s", gx_error());
+	assert_int_equal(ret, 1);
+}
+
+static struct gx_comp comp_next(void)
+{
+	uint64_t end = gx_now() + WAIT_S * 1000000000ull;
+	struct gx_comp comp;
+
+	while (!common_poll(gx_core(client, 0), &comp, 1)) {
+		assert_true(gx_now() < end);
+		gx_core_turn(gx_core(client, 0), gx_now());
+	}
+	return comp;
+}
+
+static void expect(int status, uint64_t len)
+{
+	struct gx_comp comp = comp_next();
+
+	assert_int_equal(comp.status, status);
+	assert_int_equal(comp.kind, GX_COMP_DONE);
+	assert_int_equal(comp.user, 5);
+	assert_int_equal(comp.len, len);
+}
+
+static void far_check(void)
+{
+	assert_memory_equal(far->addr, want, MEM_B);
+}
+
+static void model_put(const struct gx_view *l, uint64_t off, const struct gx_view *w,
+		      uint64_t remote_off, uint64_t len)
+{
+	for (uint64_t i = 0; i < len; i++)
+		want[(int64_t)remote_off + model_at(w, i)] =
+			(uint8_t)near->addr[(int64_t)off + model_at(l, i)];
+}
+
+/* ---- Tests ---- */
+
+static void view__random(void **state)
+{
+	unsigned n = getenv("GX_TEST_FULL") ? 20000 : 400;
+
+	for (unsigned k = 0; k < n; k++) {
+		uint64_t len = 3072 * (1 + rnd(rnd(4) ? 6 : 40)), off, remote_off;
+		uint32_t rows[2][16];
+		struct gx_view v[2] = {view_any(len, rows[0], false), view_any(len, rows[1], true)};
+		const struct gx_view *l = rnd(4) ? &v[0] : NULL, *w = rnd(4) || !l ? &v[1] : NULL;
+		struct gx_list *list = views_open(l, w);
+		int64_t lo, hi;
+
+		off = base_of(l, len, &lo, &hi);
+		remote_off = base_of(w, len, &lo, &hi);
+		for (unsigned again = 0; again < 1 + rnd(2); again++) {
+			struct gx_op op = put_of(list, off, remote_off);
+
+			post(&op);
+			expect(0, len);
+			model_put(l, off, w, remote_off, len);
+			far_check();
+			remote_off = base_of(w, len, &lo, &hi);
+		}
+		/* A byte before the region, and a byte behind it. */
+		if (rnd(4) == 0) {
+			uint64_t bad = rnd(2) ? (uint64_t)-lo - 1 : MEM_B - (uint64_t)hi + 1;
+			struct gx_op op = put_of(list, off, bad);
+
+			post(&op);
+			expect(-ERANGE, 0);
+			far_check();
+		}
+		gx_list_close(list);
+	}
+}
+
+/* A KV cache: 8 heads of 256 bytes, pages of 16 tokens by token, to pages of 64 tokens by head. Several
+ * layers are under way with one map. */
+static void view__pages(void **state)
+{
+	uint32_t from[] = {5, 2, 7, 0}, to[] = {0, 1, 2, 3};
+	struct gx_view l = {.run_b = 256,
+			    .dim = {{16, 2048}, {8, 256}},
+			    .nr_dims = 2,
+			    .nr_rows = 4,
+			    .rows = from,
+			    .row_b = 32768};
+	struct gx_view w = {.run_b = 256,
+			    .dim = {{16, 256}, {8, 16384}},
+			    .nr_dims = 2,
+			    .nr_rows = 4,
+			    .rows = to,
+			    .row_b = 4096};
+	uint64_t len = 4 * 16 * 2048;
+	struct gx_list *list = views_open(&l, &w);
+
+	for (unsigned i = 0; i < 5; i++) {
+		struct gx_op op = put_of(list, i * 100, i * len);
+
+		post(&op);
+		model_put(&l, i * 100, &w, i * len, len);
+	}
+	gx_list_close(list);
+	for (unsigned i = 0; i < 5; i++)
+		expect(0, len);
+	far_check();
+	for (unsigned page = 0; page < 4; page++) /* once more, by hand */
+		for (unsigned t = 0; t < 16; t++)
+			for (unsigned h = 0; h < 8; h++)
+				assert_memory_equal(
+					far->addr + h * 16384 + (page * 16 + t) * 256,
+					near->addr + from[page] * 32768 + t * 2048 + h * 256, 256);
+}
+
+/* More views than an endpoint's peer keeps, at once, and in turn: some wait for a place, and some find
+ * theirs taken. */
+static void view__many_maps(void **state)
+{
+	enum { MANY = 3 * CORE_MAPS };
+	struct gx_list *list[MANY];
+	struct gx_view w[MANY];
+
+	for (unsigned i = 0; i < MANY; i++) {
+		w[i] = (struct gx_view){
+			.run_b = 8, .dim = {{400, 20 + (int64_t)i / 2}}, .nr_dims = 1};
+		list[i] = views_open(NULL, &w[i]);
+	}
+	for (unsigned k = 0; k < 3; k++) {
+		for (unsigned i = 0; i < MANY; i++) {
+			struct gx_op op = put_of(list[i], i * 9 + k, i * 20000);
+
+			post(&op);
+			model_put(NULL, i * 9 + k, &w[i], i * 20000, 3200);
+		}
+		for (unsigned i = 0; i < MANY; i++)
+			expect(0, 3200);
+		far_check();
+	}
+	for (unsigned i = 0; i < MANY; i++)
+		gx_list_close(list[i]);
+}
+
+static const struct gx_view col = {.run_b = 64, .dim = {{50, 512}}, .nr_dims = 1};
+
+/* A map costs one message, the first time alone. */
+static void view__map_is_kept(void **state)
+{
+	struct gx_list *list = views_open(NULL, &col);
+	uint64_t before, first, later;
+
+	assert_int_equal(gx_core_stat(gx_core(client, 0), "msgs_tx", &before), 0);
+	for (unsigned i = 0; i < 11; i++) {
+		struct gx_op op = put_of(list, 0, i);
+
+		post(&op);
+		expect(0, 3200);
+		model_put(NULL, 0, &col, i, 3200);
+		if (!i)
+			assert_int_equal(gx_core_stat(gx_core(client, 0), "msgs_tx", &first), 0);
+	}
+	assert_int_equal(gx_core_stat(gx_core(client, 0), "msgs_tx", &later), 0);
+	assert_int_equal(first - before, 2);
+	assert_int_equal(later - first, 10);
+	gx_list_close(list);
+	far_check();
+}
+
+static struct gx_comp notified;
+
+static bool notify_took(void)
+{
+	return gx_poll(gx_core_queue(gx_core(server, 0)), &notified, 1);
+}
+
+/* The server's core is turned by a thread of gx's; its queue is for that one. So it is stopped. */
+static void server_takes(void)
+{
+	uint64_t end = gx_now() + WAIT_S * 1000000000ull;
+
+	while (!notify_took()) {
+		assert_true(gx_now() < end);
+		gx_core_turn(gx_core(server, 0), gx_now());
+		gx_core_turn(gx_core(client, 0), gx_now());
+	}
+}
+
+/* An immediate and a note come when all bytes are there. */
+static void view__imm_and_note(void **state)
+{
+	struct gx_list *list = views_open(&col, &col);
+	struct gx_op op = put_of(list, 7, 9);
+
+	gx_core_stop(gx_core(server, 0));
+	op.flags = GX_OP_IMM;
+	op.imm = 0x1234;
+	post(&op);
+	server_takes();
+	assert_int_equal(notified.imm, 0x1234);
+	assert_int_equal(notified.token, kv.token);
+	assert_int_equal(notified.off, 9);
+	model_put(&col, 7, &col, 9, 3200);
+	far_check();
+	op.flags = GX_OP_NOTE;
+	op.off = 8;
+	for (unsigned len = 4; len <= 40; len += 36) {
+		op.note = "this is a note of more than forty bytes, in all";
+		op.note_len = len;
+		post(&op);
+		server_takes();
+		assert_int_equal(notified.note_len, len);
+		assert_memory_equal(notified.note, op.note, len);
+		model_put(&col, op.off, &col, 9, 3200);
+		far_check();
+		op.off++;
+	}
+	assert_int_equal(gx_core_start(gx_core(server, 0)), 0);
+	for (unsigned i = 0; i < 3; i++)
+		expect(0, 3200);
+	gx_list_close(list);
+}
+
+/* Refused before a byte moves, with words. */
+static void bad(const struct gx_op *op, int err, const char *words)
+{
+	assert_int_equal(common_post(ep, op, 1), err);
+	if (!strstr(gx_error(), words))
+		fail_msg("'%s' is not in '%s'", words, gx_error());
+}
+
+static void view__refused(void **state)
+{
+	struct gx_view w = col, twice = {.run_b = 32, .dim = {{50, 512}, {3, 16}}, .nr_dims = 2};
+	struct gx_views views = {&col, &twice};
+	struct gx_list *list = views_open(&col, &col);
+	struct gx_op op = put_of(list, MEM_B - 49 * 512 - 63, 0);
+	struct gx_list *no;
+
+	bad(&op, -EINVAL, "outside of the registered memory");
+	op.off = 0;
+	op.len = 3199;
+	bad(&op, -EINVAL, "3200 bytes");
+	op.len = 3200;
+	op.kind = GX_OP_GET;
+	bad(&op, -EINVAL, "only a PUT");
+	op.kind = GX_OP_PUT;
+	op.mem = NULL;
+	bad(&op, -EINVAL, "without memory");
+	assert_int_equal(gx_views_open(client, &views, &no), -EINVAL);
+	assert_non_null(strstr(gx_error(), "remote view: gx_view.dim[1]"));
+	views.local = &twice;
+	views.remote = &col;
+	assert_int_equal(gx_views_open(client, &views, &no), -EINVAL);
+	assert_non_null(strstr(gx_error(), "4800 bytes"));
+	w.dim[0].count = 0;
+	views.local = &w;
+	assert_int_equal(gx_views_open(client, &views, &no), -EINVAL);
+	assert_non_null(strstr(gx_error(), "local view: gx_view.dim[0]"));
+	views.local = views.remote = NULL;
+	assert_int_equal(gx_views_open(client, &views, &no), -EINVAL);
+	op = put_of(list, 0, MEM_B - 49 * 512 - 63);
+	post(&op);
+	expect(-ERANGE, 0);
+	op.token ^= 1ull << 40;
+	op.remote_off = 0;
+	post(&op);
+	expect(-ESTALE, 0);
+	far_check();
+	gx_list_close(list);
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(view__pages, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__random, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__many_maps, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__map_is_kept, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__imm_and_note, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__refused, setup, teardown),
+	};
+
+	if (argc > 1)
+		link_name = argv[1];
+	if (argc > 2)
+		port_name = argv[2];
+	return cmocka_run_group_tests_name(link_name, tests, NULL, NULL);
+}
