@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Puts with views over a simulated network that loses, doubles, delays, corrupts and narrows; into
+ * memory of a GPU; and those that end early. Then a peer that writes what it likes into its maps.
+ */
+#include "sim/sim_rig.h"
+#include "list/list.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define NEAR_B (1u << 20)
+#define FAR_B  (2u << 20)
+#define ROWS   64
+
+static uint8_t near[NEAR_B], want[FAR_B];
+static uint32_t rows[2][ROWS];
+
+/* ROWS rows of @run_b bytes in 2 times 5 steps: backwards in one dimension there, with gaps everywhere. */
+static struct gx_view view_of(uint64_t run_b, unsigned there)
+{
+	int64_t stride = (int64_t)run_b + 3;
+	struct gx_view w = {
+		.run_b = run_b,
+		.dim = {{2, there ? stride : 5 * stride}, {5, there ? -2 * stride : stride}},
+		.nr_dims = 2,
+		.nr_rows = ROWS,
+		.rows = rows[there],
+		.row_b = 11 * run_b + 40};
+
+	for (unsigned i = 0; i < ROWS; i++)
+		rows[there][i] = there ? (i * 29 + 5) % ROWS : (i * 3) % 50;
+	return w;
+}
+
+static int64_t place(const struct gx_view *w, unsigned row, unsigned i, unsigned k)
+{
+	return (int64_t)(w->rows[row] * w->row_b) + (int64_t)i * w->dim[0].stride_b +
+	       (int64_t)k * w->dim[1].stride_b;
+}
+
+/* Run after run, in the order of the indices; both ends have runs of one length. */
+static void model_put(const struct gx_view v[2], uint64_t off, uint64_t remote_off)
+{
+	for (unsigned row = 0; row < ROWS; row++)
+		for (unsigned i = 0; i < 2; i++)
+			for (unsigned k = 0; k < 5; k++)
+				memcpy(want + (int64_t)remote_off + place(&v[1], row, i, k),
+				       near + (int64_t)off + place(&v[0], row, i, k), v[0].run_b);
+}
+
+static struct gx_list *list_open(struct rig *r, const struct gx_view *l, const struct gx_view *w)
+{
+	const struct gx_views views = {l, w};
+	struct gx_list *list;
+
+	assert_int_equal(gx_views_open(r->gx[0], &views, &list), 0);
+	return list;
+}
+
+static struct gx_op put_of(struct rig *r, struct gx_list *list, uint64_t off, uint64_t remote_off)
+{
+	return (struct gx_op){.kind = GX_OP_PUT,
+			      .user = 1,
+			      .addr = near + off,
+			      .token = r->peer[0].token,
+			      .remote_off = remote_off,
+			      .list = list};
+}
+
+static void put_ended(struct rig *r, int status)
+{
+	rig_comps(r, 0, 1, 10 * SECOND);
+	assert_int_equal(r->last[0][0].status, status);
+	rig_forget(r);
+}
+
+static void far_check(struct rig *r)
+{
+	assert_memory_equal(rig_mem(r, 1), want, FAR_B);
+}
+
+static void puts_run(const struct rig_cfg *cfg, uint64_t run_b)
+{
+	const struct gx_view v[] = {view_of(run_b, 0), view_of(run_b, 1)};
+	struct rig *r = rig_open(cfg);
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+
+	rig_fill(near, NEAR_B, run_b);
+	memset(want, RIG_POISON, FAR_B);
+	for (unsigned k = 0; k < 3;
+	     k++) { /* one map, or one for each that begins before it is there */
+		uint64_t there = 10 * run_b + 50 + k * (FAR_B / 3);
+		struct gx_op op = put_of(r, list, k * 5, there);
+
+		rig_post(r, 0, &op);
+		model_put(v, k * 5, there);
+	}
+	gx_list_close(list);
+	rig_comps(r, 0, 3, 10 * SECOND);
+	for (unsigned k = 0; k < 3; k++)
+		assert_int_equal(r->last[0][k].status, 0);
+	rig_forget(r);
+	far_check(r);
+	rig_done(r);
+}
+
+static struct rig_cfg cfg_of(unsigned i)
+{
+	return (struct rig_cfg){.sim = {.seed = i,
+					.loss_ppm = i % 4 ? 20000 : 0,
+					.dup_ppm = i % 3 ? 20000 : 0,
+					.corrupt_ppm = i % 2 ? 5000 : 0,
+					.reorder_ppm = i % 5 ? 50000 : 0,
+					.reorder_slots = 16,
+					.attach = i % 7 == 3},
+				.integrity = i % 2 ? 1 + i / 2 % 3 : 0,
+				.check = i % 4 == 3 ? GX_CRC_BY_COPY : GX_CRC_BY_CPU,
+				.quantum_b = i % 3 == 1 ? 1280 : 0,
+				.gpu_delay_ns = i % 6 == 5 ? 50000 : 0,
+				.mem_b = FAR_B};
+}
+
+static const uint32_t runs_b[] = {16, 64, 100, 576, 656, 7, 256};
+
+static void view__lossy(void **state)
+{
+	for (unsigned i = 0; i < 28; i++) {
+		struct rig_cfg cfg = cfg_of(i);
+
+		puts_run(&cfg, runs_b[i % 7]);
+	}
+}
+
+/* A descriptor for each run; the GPU is late. Shorter runs are refused before a byte lands. */
+static void view__gpu(void **state)
+{
+	for (unsigned i = 0; i < 12; i++) {
+		struct rig_cfg cfg = cfg_of(i);
+
+		cfg.gpu = true;
+		puts_run(&cfg, runs_b[3 + i % 2]);
+	}
+}
+
+static void view__gpu_short_runs(void **state)
+{
+	const struct gx_view v[] = {view_of(16, 0), view_of(16, 1)};
+	struct rig *r = rig_open(&(struct rig_cfg){.gpu = true, .mem_b = FAR_B});
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+	struct gx_op op = put_of(r, list, 0, 5000);
+
+	memset(want, RIG_POISON, FAR_B);
+	rig_post(r, 0, &op);
+	put_ended(r, -EOPNOTSUPP);
+	far_check(r);
+	gx_list_close(list);
+	rig_done(r);
+}
+
+/* The message begins again with smaller packets, and other steps. */
+static void view__path_narrows(void **state)
+{
+	const struct sim_path path[] = {{.at_ns = 1100000, .payload_b = 1400}};
+
+	for (unsigned i = 0; i < 8; i++) {
+		struct rig_cfg cfg = {.sim = {.seed = i,
+					      .loss_ppm = i & 2 ? 5000 : 0,
+					      .rate_bps = 1000000000,
+					      .path_payload_b = 9000,
+					      .path = path,
+					      .nr_path = 1},
+				      .integrity = i & 3,
+				      .mem_b = FAR_B};
+
+		puts_run(&cfg, 656);
+	}
+}
+
+/* It ends at each stage, with packets lost. Others with other maps follow at once: their bytes alone
+ * change places that were not of the first one. */
+static void ends(uint64_t ns, unsigned how)
+{
+	const struct gx_view v[] = {view_of(656, 0), view_of(656, 1)};
+	struct rig *r = rig_open(&(struct rig_cfg){
+		.sim = {.seed = 1 + ns, .loss_ppm = 30000, .rate_bps = 2000000000},
+		.mem_b = FAR_B});
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+	struct gx_op op = put_of(r, list, 0, 10 * 656 + 50);
+	int status;
+
+	rig_fill(near, NEAR_B, 7);
+	memset(want, RIG_POISON, FAR_B);
+	if (how == 1)
+		op.deadline_ns = r->now_ns + ns;
+	rig_post(r, 0, &op);
+	gx_list_close(list);
+	rig_pass(r, ns);
+	if (how == 0)
+		gx_cancel(gx_core_queue(r->core[0]), r->ep[0][0], 1);
+	if (how == 2)
+		assert_int_equal(gx_mem_free(r->mem[1]), 0);
+	rig_comps(r, 0, 1, SECOND);
+	status = r->last[0][0].status;
+	rig_forget(r);
+	if (status && (how < 2 || status != -ESTALE))
+		assert_int_equal(status, how == 1 ? -ETIMEDOUT : -ECANCELED);
+	for (unsigned i = 0; how < 2 && i < 2 * CORE_MAPS; i++) {
+		struct gx_view w = {.run_b = 8, .dim = {{300, 20}}, .nr_dims = 1};
+
+		w.dim[0].count += i;
+		list = list_open(r, NULL, &w);
+		op = put_of(r, list, i, FAR_B / 2 + i * 7000);
+		rig_post(r, 0, &op);
+		gx_list_close(list);
+		for (unsigned k = 0; k < 300 + i; k++)
+			memcpy(want + op.remote_off + 20ul * k, near + i + 8ul * k, 8);
+	}
+	if (how < 2) {
+		rig_comps(r, 0, 2 * CORE_MAPS, 10 * SECOND);
+		for (unsigned i = 0; i < 2 * CORE_MAPS; i++)
+			assert_int_equal(r->last[0][i].status, 0);
+		rig_forget(r);
+		rig_pass(r, 20 * MS);
+		assert_memory_equal(rig_mem(r, 1) + FAR_B / 2, want + FAR_B / 2, FAR_B / 2);
+		/* Between the runs of the first one nothing lies. */
+		for (unsigned row = 0; row < ROWS; row++)
+			for (unsigned i = 0; i < 10; i++)
+				rig_check_poison(rig_mem(r, 1) + 10 * 656 + 50 - 8 * 659 +
+							 row * (11 * 656ul + 40) + i * 659ul + 656,
+						 3);
+	}
+	rig_done(r);
+}
+
+static void view__ends_at_every_stage(void **state)
+{
+	for (unsigned how = 0; how < 3; how++)
+		for (uint64_t ns = 0; ns < 3000000; ns += 137000)
+			ends(ns, how);
+}
+
+/* ---- A peer that lies ---- */
+
+static void map_write(struct rig *r, uint64_t off, const void *b, uint64_t len)
+{
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .addr = (void *)(uintptr_t)b,
+				 .len = len,
+				 .token = CORE_TOKEN_MAPS,
+				 .remote_off = off});
+	put_ended(r, 0);
+}
+
+/* Places that are written by hand, and messages that name them. */
+static void hostile__messages(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.mem_b = FAR_B});
+	const struct gx_view v[] = {view_of(64, 0), view_of(64, 1)};
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+	struct gx_op op = put_of(r, list, 0, 5000);
+	uint8_t rec[CORE_MAP_REC_B];
+
+	rig_post(r, 0, &op);
+	put_ended(r, 0);
+	memcpy(rec, rig_ep(r, 1, 0)->ep.maps->in, sizeof(rec));
+	for (unsigned n = 0; n < 3000; n++) {
+		uint8_t bad[sizeof(rec)];
+		struct gx_op msg = {.kind = GX_OP_PUT, .addr = near};
+
+		memcpy(bad, rec, sizeof(bad));
+		for (unsigned k = rig_random(r) % 4; k; k--)
+			bad[4 + rig_random(r) % 100] ^= 1u << rig_random(r) % 8;
+		map_write(r, CORE_MAP_B * (n % CORE_MAPS), bad, sizeof(bad));
+		msg.token = core_token_map(n % CORE_MAPS, bad[0] + (n % 50 == 7));
+		msg.remote_off = rig_random(r) % 3 ? rig_random(r) % FAR_B : UINT64_MAX - 100;
+		msg.len = rig_random(r) % 3 ? ROWS * 640 : rig_random(r) % NEAR_B;
+		rig_post(r, 0, &msg);
+		rig_comps(r, 0, 1, SECOND);
+		if (n % 50 == 7)
+			assert_int_equal(r->last[0][0].status, -ESTALE);
+		rig_forget(r);
+	}
+	assert_int_equal(rig_ep(r, 1, 0)->ep.maps_busy, 0);
+	/* Beyond the places, and over two of them; no region to read. */
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .addr = near,
+				 .len = 64,
+				 .token = CORE_TOKEN_MAPS,
+				 .remote_off = CORE_MAP_B - 32});
+	put_ended(r, -EBUSY);
+	rig_post(r, 0,
+		 &(struct gx_op){.kind = GX_OP_PUT,
+				 .addr = near,
+				 .len = 64,
+				 .token = CORE_TOKEN_MAPS,
+				 .remote_off = (uint64_t)CORE_MAPS * CORE_MAP_B});
+	put_ended(r, -ERANGE);
+	rig_post(r, 0,
+		 &(struct gx_op){
+			 .kind = GX_OP_GET, .addr = near, .len = 64, .token = CORE_TOKEN_MAPS});
+	put_ended(r, -EACCES);
+	gx_list_close(list);
+	rig_done(r);
+}
+
+/* What map_open() lets through has no byte outside of the region, whatever the rows are later. */
+static void hostile__places(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.mem_b = FAR_B});
+	struct gx_ep *ep = &rig_ep(r, 1, 0)->ep;
+	const struct gx_view v[] = {view_of(64, 0), view_of(64, 1)};
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+	struct gx_op op = put_of(r, list, 0, 5000);
+	uint8_t *in = (uint8_t *)ep->maps->in, rec[CORE_MAP_REC_B];
+	uint32_t *in_rows = (uint32_t *)(in + sizeof(rec));
+	unsigned good = 0;
+
+	rig_post(r, 0, &op);
+	put_ended(r, 0);
+	memcpy(rec, in, sizeof(rec));
+	for (unsigned n = 0; n < 200000; n++) {
+		struct gx_mem *mem;
+		struct view_at at;
+		uint64_t len = 640 * ROWS;
+		int number;
+
+		memcpy(in, rec, sizeof(rec));
+		memcpy(in_rows, rows[1], sizeof(rows[1]));
+		for (unsigned k = rig_random(r) % 4; k; k--)
+			in[4 + rig_random(r) % 100] ^= 1u << rig_random(r) % 8;
+		if (n % 5 == 0)
+			in_rows[rig_random(r) % ROWS] = (uint32_t)rig_random(r) % 3000;
+		number = map_open(ep, core_token_map(0, rec[0]), rig_random(r) % FAR_B, len, &at,
+				  &mem);
+		if (number < 0)
+			continue;
+		good++;
+		for (unsigned k = 0; k < 3; k++)
+			in_rows[rig_random(r) % ROWS] = (uint32_t)rig_random(r);
+		for (uint64_t off = 0; off < len;) {
+			uint32_t part = 4096;
+			const char *p = view_find(&at, off, &part);
+
+			assert_true(p >= mem->addr && part <= mem->len &&
+				    p + part <= mem->addr + mem->len);
+			off += part;
+		}
+		map_done(ep, number);
+	}
+	assert_true(good > 10000);
+	assert_int_equal(ep->maps_busy, 0);
+	gx_list_close(list);
+	rig_done(r);
+}
+
+int main(int argc, char *argv[])
+{
+	const struct CMUnitTest tests[] = {
+		rig_test(view__lossy),
+		rig_test(view__gpu),
+		rig_test(view__gpu_short_runs),
+		rig_test(view__path_narrows),
+		rig_test(view__ends_at_every_stage),
+		rig_test(hostile__messages),
+		rig_test(hostile__places),
+	};
+
+	return rig_run("view", tests, GX_ARRAY_SIZE(tests), argc, argv);
+}
