@@ -127,7 +127,7 @@ def packaged(where):
     prefix = os.path.commonpath([os.path.dirname(f) for f in files if "/bin/" in f])[:-len("/bin")]
     for path in files:
         short = "usr/" + os.path.relpath(path, prefix) if path.startswith(prefix + "/") else os.path.relpath(path, where)
-        short = short.replace("/lib/python3/dist-packages/", "/lib/python3/x-packages/")
+        short = short.replace("usr/etc/", "etc/", 1)
         parts = short.split("/")
         found = {n for p, n in patterns.items() for i in range(len(parts)) if fnmatch.fnmatch("/".join(parts[:i + 1]), p)}
         if len(found) != 1:

@@ -132,12 +132,14 @@ class Agent:
 
 
 def enter():
-    """Into the network of the process that GX_TEST_NETNS names."""
-    pid = os.environ.get("GX_TEST_NETNS")
-    if pid:
-        with open(f"/proc/{pid}/ns/net", "rb") as f:
-            if ctypes.CDLL(None, use_errno=True).setns(f.fileno(), 0x40000000):
-                raise OSError(ctypes.get_errno(), "setns")
+    """Into the network of the process that GX_TEST_NETNS names, with its /sys."""
+    pid, libc = os.environ.get("GX_TEST_NETNS"), ctypes.CDLL(None, use_errno=True)
+    if not pid:
+        return
+    with open(f"/proc/{pid}/ns/net", "rb") as f:
+        if libc.setns(f.fileno(), 0x40000000) or libc.unshare(0x00020000) or libc.mount(b"none", b"/", None, 0x44000, None) or \
+                libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None):  # CLONE_NEWNET, CLONE_NEWNS, MS_REC | MS_PRIVATE
+            raise OSError(ctypes.get_errno(), "namespaces")
 
 
 def serve(pipe, args):
