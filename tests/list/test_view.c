@@ -114,7 +114,7 @@ static struct view taken(const struct gx_view *w, bool lands)
 
 static void view__span_is_that_of_the_model(void **state)
 {
-	for (unsigned n = 0; n < 3000; n++) {
+	for (unsigned n = 0; n < 1000; n++) {
 		struct gx_view w = view_any();
 		struct view v = taken(&w, true);
 		int64_t lo = INT64_MAX, hi = INT64_MIN;
@@ -165,7 +165,7 @@ static void pieces_move(struct view_at *at, uint64_t len, bool lands)
 
 static void view__copies_as_the_model(void **state)
 {
-	for (unsigned n = 0; n < 3000; n++) {
+	for (unsigned n = 0; n < 1000; n++) {
 		struct gx_view w = view_any();
 		struct view v = taken(&w, true);
 		char *base = (char *)mem + sizeof(mem) / 2;
