@@ -147,7 +147,7 @@ class Server:
                                      env=tools.env)
         ready, _, _ = select.select([self.proc.stdout], [], [], START_S)
         self.line = self.proc.stdout.readline() if ready else ""
-        match = re.match(r"gxperf put (\S+):(\d+) --mem (\S+|'.*')( --insecure| --key FILE)?$", self.line)
+        match = re.match(r"gxperf put (\S+):(\d+) --mem (\S+|'.*')( --insecure| --key \S+)?$", self.line)
         if not match:
             self.end()
             raise AssertionError(f"gxd said '{self.line}':\n{self.log()}")

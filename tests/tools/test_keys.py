@@ -42,7 +42,7 @@ def readme(tools, other, folder):
     with subprocess.Popen([tools.gxd_path, *serve[1:], "--cores", cli.SERVER_CPU], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           cwd=server, env=tools.env) as proc:
         try:
-            addr = re.match(r"gxperf put (\S+) --mem kv --key FILE$", proc.stdout.readline()).group(1)
+            addr = re.match(r"gxperf put (\S+) --mem kv --key \S+$", proc.stdout.readline()).group(1)
             put[put.index("10.0.0.1:7501")] = addr
             words = other.words(tools.gxperf_path, *put[1:], "--cores", CLIENT_CPU, "--format", "json")
             ran = tools.run(words[0], *words[1:], cwd=client).must(OK)

@@ -32,6 +32,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define GXD_DRAIN_NS	 10000000000ull
@@ -311,10 +312,27 @@ static void gxd_client_host(const struct gxd_opts *o, char *buf, size_t room)
 	snprintf(buf, room, "%.*s", (int)len, listen);
 }
 
+/* " --key kv.key": as the client has its copy of the first key; of a folder or a descriptor nobody knows. */
+static void gxd_client_key(const struct gxd_opts *o, char *buf, size_t room)
+{
+	const char *path = o->gx.nr_keys ? o->gx.keys[0] : "", *slash = strrchr(path, '/');
+	char name[256];
+	struct stat st;
+
+	snprintf(buf, room, "%s",
+		 o->gx.top.insecure ? " --insecure"
+		 : o->gx.nr_keys    ? " --key FILE"
+				    : "");
+	if (o->gx.top.insecure || stat(path, &st) || !S_ISREG(st.st_mode))
+		return;
+	opt_shell(slash ? slash + 1 : path, name, sizeof(name));
+	snprintf(buf, room, " --key %s", name);
+}
+
 static void gxd_describe(struct gxd *d)
 {
-	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[256], name[4 * OPT_NAME_MAX],
-	     *line, *at;
+	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[256], key[300],
+	     name[4 * OPT_NAME_MAX], *line, *at;
 
 	if (text && gx_describe(d->gx, text, GXD_DESCRIBE_MAX) >= 0)
 		for (line = strtok_r(text, "\n", &at); line; line = strtok_r(NULL, "\n", &at))
@@ -326,10 +344,8 @@ static void gxd_describe(struct gxd *d)
 	       d->opts.gx.packet.integrity ? " at least from other hosts with a key" : "");
 	gxd_client_host(&d->opts, host, sizeof(host));
 	opt_shell(d->opts.regions[0].opt.name, name, sizeof(name));
-	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, name,
-	       d->opts.gx.top.insecure ? " --insecure"
-	       : d->opts.gx.nr_keys    ? " --key FILE"
-				       : "");
+	gxd_client_key(&d->opts, key, sizeof(key));
+	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, name, key);
 	fflush(stdout);
 }
 
