@@ -411,7 +411,7 @@ def stranger_data_port(tools):
     """Datagrams of anybody at the ports of a connection under way."""
     rng = random.Random(9)
     with Server(tools, "--port", "udp") as s:
-        proc = under_load(tools, s, "-D", "3", "-c")
+        proc = under_load(tools, s, "-D", "3")
         inodes = {m.group(1) for fd in pathlib.Path(f"/proc/{s.proc.pid}/fd").iterdir()
                   if (m := re.match(r"socket:\[(\d+)\]", os.readlink(fd)))}
         ports = [int(p[1].split(":")[1], 16) for p in
