@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts with views between two contexts over the link that the argument names: random pairs of views
- * against a model that moves byte after byte, with all memory around compared; bounds, keys, notes,
- * immediates; and maps that come and go.
+ * Puts with views between two contexts over the link that the argument names, or (cuda) by packets into
+ * memory of a GPU: random pairs of views against a model that moves byte after byte, with all memory
+ * around compared; bounds, keys, notes, immediates; and maps that come and go.
  */
 #include "kit/common_gx.h"
 #include "kit/common_post.h"
@@ -22,7 +22,8 @@ static struct gx_mem *far, *near;
 static struct gx_conn *conn;
 static struct gx_ep *ep;
 static struct gx_region kv;
-static uint8_t want[MEM_B];
+static enum gx_mem_kind far_kind = GX_MEM_HOST;
+static uint8_t want[MEM_B], got[MEM_B];
 static uint64_t seed = 7;
 
 static uint64_t rnd(uint64_t n)
@@ -40,7 +41,9 @@ static int setup(void **state)
 	o.server = true;
 	o.on_conn = common_gx_on_conn;
 	assert_int_equal(common_gx_open(o, port_name, &server), 0);
-	far = common_gx_kv(server, GX_MEM_HOST, MEM_B);
+	if (far_kind == GX_MEM_CUDA)
+		assert_int_equal(gx_gpu_open(server, 0), 0);
+	far = common_gx_kv(server, far_kind, MEM_B);
 	assert_int_equal(gx_mem_alloc(client, GX_MEM_HOST, 0, MEM_B, &near), 0);
 	common_gx_listen(server, addr);
 	assert_int_equal(gx_core_start(gx_core(server, 0)), 0);
@@ -50,8 +53,8 @@ static int setup(void **state)
 	assert_int_equal(gx_conn_region(conn, "kv", 0, &kv), 0);
 	for (unsigned i = 0; i < MEM_B; i++)
 		near->addr[i] = (char)rnd(256);
-	memset(far->addr, POISON, MEM_B);
 	memset(want, POISON, MEM_B);
+	assert_int_equal(gx_mem_copy_in(far, 0, want, MEM_B), 0);
 	return 0;
 }
 
@@ -188,7 +191,14 @@ static void expect(int status, uint64_t len)
 
 static void far_check(void)
 {
-	assert_memory_equal(far->addr, want, MEM_B);
+	assert_int_equal(gx_mem_copy_out(far, 0, got, MEM_B), 0);
+	assert_memory_equal(got, want, MEM_B);
+}
+
+/* A packet of so many runs has too many descriptors: it is refused, and lands nowhere. */
+static bool far_takes(const struct gx_view *w)
+{
+	return far_kind == GX_MEM_HOST || !w || w->run_b >= 144;
 }
 
 static void model_put(const struct gx_view *l, uint64_t off, const struct gx_view *w,
@@ -217,10 +227,15 @@ static void view__random(void **state)
 		remote_off = base_of(w, len, &lo, &hi);
 		for (unsigned again = 0; again < 1 + rnd(2); again++) {
 			struct gx_op op = put_of(list, off, remote_off);
+			struct gx_comp comp;
 
 			post(&op);
-			expect(0, len);
-			model_put(l, off, w, remote_off, len);
+			comp = comp_next();
+			if (far_takes(w) || comp.status != -EOPNOTSUPP) {
+				assert_int_equal(comp.status, 0);
+				assert_int_equal(comp.len, len);
+				model_put(l, off, w, remote_off, len);
+			}
 			far_check();
 			remote_off = base_of(w, len, &lo, &hi);
 		}
@@ -271,7 +286,7 @@ static void view__pages(void **state)
 		for (unsigned t = 0; t < 16; t++)
 			for (unsigned h = 0; h < 8; h++)
 				assert_memory_equal(
-					far->addr + h * 16384 + (page * 16 + t) * 256,
+					got + h * 16384 + (page * 16 + t) * 256,
 					near->addr + from[page] * 32768 + t * 2048 + h * 256, 256);
 }
 
@@ -285,7 +300,7 @@ static void view__many_maps(void **state)
 
 	for (unsigned i = 0; i < MANY; i++) {
 		w[i] = (struct gx_view){
-			.run_b = 8, .dim = {{400, 20 + (int64_t)i / 2}}, .nr_dims = 1};
+			.run_b = 160, .dim = {{20, 180 + (int64_t)i / 2}}, .nr_dims = 1};
 		list[i] = views_open(NULL, &w[i]);
 	}
 	for (unsigned k = 0; k < 3; k++) {
@@ -303,7 +318,7 @@ static void view__many_maps(void **state)
 		gx_list_close(list[i]);
 }
 
-static const struct gx_view col = {.run_b = 64, .dim = {{50, 512}}, .nr_dims = 1};
+static const struct gx_view col = {.run_b = 160, .dim = {{20, 512}}, .nr_dims = 1};
 
 /* A map costs one message, the first time alone. */
 static void view__map_is_kept(void **state)
@@ -395,7 +410,7 @@ static void view__refused(void **state)
 	struct gx_view w = col, twice = {.run_b = 32, .dim = {{50, 512}, {3, 16}}, .nr_dims = 2};
 	struct gx_views views = {&col, &twice};
 	struct gx_list *list = views_open(&col, &col);
-	struct gx_op op = put_of(list, MEM_B - 49 * 512 - 63, 0);
+	struct gx_op op = put_of(list, MEM_B - 19 * 512 - 159, 0);
 	struct gx_list *no;
 
 	bad(&op, -EINVAL, "outside of the registered memory");
@@ -420,7 +435,7 @@ static void view__refused(void **state)
 	assert_non_null(strstr(gx_error(), "local view: gx_view.dim[0]"));
 	views.local = views.remote = NULL;
 	assert_int_equal(gx_views_open(client, &views, &no), -EINVAL);
-	op = put_of(list, 0, MEM_B - 49 * 512 - 63);
+	op = put_of(list, 0, MEM_B - 19 * 512 - 159);
 	post(&op);
 	expect(-ERANGE, 0);
 	op.token ^= 1ull << 40;
@@ -442,8 +457,13 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(view__refused, setup, teardown),
 	};
 
-	if (argc > 1)
+	if (argc > 1 && !strcmp(argv[1], "cuda")) {
+		far_kind = GX_MEM_CUDA;
+		if (!common_gpu_there())
+			return 77;
+	} else if (argc > 1) {
 		link_name = argv[1];
+	}
 	if (argc > 2)
 		port_name = argv[2];
 	return cmocka_run_group_tests_name(link_name, tests, NULL, NULL);
