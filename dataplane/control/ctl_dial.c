@@ -167,9 +167,9 @@ void ctl_dial_late(struct ctl_conn *cc)
 
 static bool try_is_bad(const struct ctl_conn *cc, unsigned i)
 {
-	int err = i < cc->dial.nr_begun ? cc->dial.tries[i].err : 0;
+	const struct ctl_try *t = &cc->dial.tries[i];
 
-	return err && err != -ECANCELED;
+	return i < cc->dial.nr_begun && (t->reason || (t->err && t->err != -ECANCELED));
 }
 
 static unsigned dial_left(const struct ctl_conn *cc)
@@ -185,7 +185,7 @@ bool ctl_dial_bad(struct ctl_conn *cc, enum gx_reason reason, int err)
 {
 	struct ctl_try *t = &cc->dial.tries[cc->dial.addr];
 
-	t->reason = reason;
+	t->reason = reason ?: GX_REASON_PROTOCOL; /* both are the peer's, and so may be anything */
 	t->err = err;
 	return dial_left(cc);
 }
@@ -218,7 +218,7 @@ static void dial_share(struct ctl_conn *cc)
 
 	cc->dial.end_ns = cc->due_ns;
 	if (cc->due_ns > now_ns)
-		cc->due_ns = now_ns + (cc->due_ns - now_ns) / dial_left(cc);
+		cc->due_ns = now_ns + (cc->due_ns - now_ns) / (dial_left(cc) > 1 ? 2 : 1);
 }
 
 /* The first that answers. */

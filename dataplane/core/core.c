@@ -207,7 +207,7 @@ void core_denied(struct gx_ep *ep)
 /* Does a message read a place of which the peer writes bytes? */
 static bool map_is_busy(const struct gx_ep *ep, uint64_t off, uint64_t len)
 {
-	uint64_t first = off / CORE_MAP_B, last = (off + len) / CORE_MAP_B;
+	uint64_t first = off / CORE_MAP_B, last = (off + len - !!len) / CORE_MAP_B;
 
 	return first != last || ep->maps_busy >> first & 1;
 }

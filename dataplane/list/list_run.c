@@ -129,12 +129,13 @@ static bool view_part_end(const struct list_part *p, int *status)
 	struct list_run *run = p->run;
 	bool again = *status == -EBUSY, map = p->is == PART_MAP;
 
-	if (!run->views)
+	if (!run->views || p->is == PART_NOTE)
 		return false;
 	if (map && map_part_end(run->ep, run->map, *status) == -EBUSY)
 		again = true;
 	if (map && (*status == -ENOENT || *status == -EIO))
 		*status = -EOPNOTSUPP; /* the peer has no room for maps, or does not know them */
+	again = again && !run->err && !run->ep->failed;
 	if (again && !map) {
 		run->at = 0;
 		run->due |= p->bits;
@@ -338,7 +339,7 @@ static unsigned map_send(struct list_run *run, struct map_out *o)
 	struct gx_op op;
 	unsigned n = 0;
 
-	while (map_part(run->ep, run->map, run->views, &op)) {
+	while (!run->err && map_part(run->ep, run->map, run->views, &op)) {
 		o->sent++;
 		o->parts++;
 		if (part_post(run, &op, 0, 0, 0, PART_MAP) < 0) {

@@ -92,6 +92,29 @@ static int rec_get(const uint8_t *b, const char *place, struct gx_view *w)
 	return 0;
 }
 
+/* The region that @token names: no view of a view. */
+static int map_region(struct gx_ep *ep, uint64_t token, uint64_t off, uint64_t len,
+		      struct gx_mem **mem)
+{
+	int ret = token == CORE_TOKEN_MAPS || token == CORE_TOKEN_NOTES
+			  ? -EACCES
+			  : core_region(ep, token, GX_ACCESS_PUT, off, len, mem);
+
+	return ret == -EXDEV ? -EACCES : ret;
+}
+
+/* Has the view @len bytes? Asked before its rows are looked at: a message of few bytes costs as few. */
+static bool view_is_of(const struct gx_view *w, uint64_t len)
+{
+	uint64_t sum = w->run_b;
+	bool over = false;
+
+	for (unsigned d = 0; d < w->nr_dims; d++)
+		over |= __builtin_mul_overflow(sum, w->dim[d].count, &sum);
+	over |= w->nr_rows && __builtin_mul_overflow(sum, (uint64_t)w->nr_rows, &sum);
+	return !over && sum == len;
+}
+
 int map_open(struct gx_ep *ep, uint64_t token, uint64_t off, uint64_t len, struct view_at *at,
 	     struct gx_mem **mem)
 {
@@ -109,20 +132,19 @@ int map_open(struct gx_ep *ep, uint64_t token, uint64_t off, uint64_t len, struc
 	memcpy(own, place, sizeof(own));
 	if (le32_get(own + REC_GEN) != core_map_gen(token))
 		return -ESTALE;
-	ret = rec_get(own, place, &w);
-	if (!ret && w.run_b)
+	ret = rec_get(own, place, &w) ?: map_region(ep, le64_get(own + REC_TOKEN), 0, 0, mem);
+	if (!ret && w.run_b && !view_is_of(&w, len))
+		ret = -EMSGSIZE;
+	else if (!ret && w.run_b)
 		ret = view_take(&w, true, &v, why);
 	else if (!ret)
 		view_plain(&v, len);
+	if (!ret && !view_span(&v, off, INT64_MAX, &first))
+		ret = -ERANGE;
+	if (!ret)
+		ret = map_region(ep, le64_get(own + REC_TOKEN), first, v.span_b, mem);
 	if (ret)
 		return ret;
-	if (v.len != len)
-		return -EMSGSIZE;
-	if (!view_span(&v, off, INT64_MAX, &first))
-		return -ERANGE;
-	ret = core_region(ep, le64_get(own + REC_TOKEN), GX_ACCESS_PUT, first, v.span_b, mem);
-	if (ret || *mem == ep->maps_mem || *mem == ep->notes_mem) /* no view of a view */
-		return ret && ret != -EXDEV ? ret : -EACCES;
 	view_at_init(at, &v, (*mem)->addr + off);
 	ep->maps->users[i]++;
 	ep->maps_busy |= 1u << i;

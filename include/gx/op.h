@@ -137,8 +137,9 @@ int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct g
  * each with memory and places of its own: .mem and .off, or .addr; .token and .remote_off. gx copies the views, rows
  * too. Any thread.
  * The peer keeps the remote view: the first put to a region on an endpoint sends it ahead, which costs a
- * round trip, and later ones cost what a plain PUT of as many bytes costs. Of an endpoint it keeps 16, the
- * latest ones. So prepare views once, and put each layer of a cache with them.
+ * round trip, and later ones cost what a plain PUT of as many bytes costs: a deadline or gx_cancel() of the
+ * first one ends when that is over. Of an endpoint it keeps 16, the latest ones. So prepare views once,
+ * and put each layer of a cache with them.
  * A put with views is one PUT: .len is 0, or the bytes of the views; its completion has them. An
  * immediate comes when all bytes are visible, with .len 0 at .remote_off. The put fails before a byte
  * lands with -ERANGE if a byte of the remote view lies outside of the region, or of the key. A .stream is
@@ -146,7 +147,7 @@ int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct g
  * Packets carry it, also on links "local" and "verbs"; and link "tcp" does. Memory of a GPU is its source
  * in a plain range alone; to land there it takes packets and runs of at least 1/62 of
  * gx_conn_info.quantum_b. Else it fails with -EOPNOTSUPP; so it does to a peer of a version without views,
- * and over sockets whose bytes a NIC places.
+ * over sockets whose bytes a NIC places, and to a port with its bounce buffers in a GPU.
  * Return: 0; -EINVAL (a dimension or row, by its number, that is empty, too large, or overlaps where
  * it lands; views of different length; both NULL), -ENOMEM.
  */

@@ -201,6 +201,25 @@ static void dial__useless_is_left(void **state)
 	close(fd);
 }
 
+/* What it says of itself is no reason to ask it again. */
+static void dial__useless_says_canceled(void **state)
+{
+	const struct gx_hello_error e = {.err = -ECANCELED, .text = "not now"};
+	uint8_t b[GX_HELLO_FRAME_MAX];
+	char addr[32], other[32], list[80];
+	int fd = listen_at(3, other), peer;
+
+	server_listen(addr);
+	snprintf(list, sizeof(list), "%s,%s", other, addr);
+	client_connect(list, NULL);
+	peer = raw_accept(fd);
+	assert_true(raw_send(peer, b, gx_hello_error_put(b, &e)));
+	wait_up(client, 1);
+	assert_int_equal(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0), 0);
+	close(peer);
+	close(fd);
+}
+
 /* Its time is over now. */
 static int expire_run(void *arg)
 {
@@ -665,6 +684,7 @@ int main(void)
 		TEST(dial__names_each),
 		TEST(dial__close),
 		TEST(dial__useless_is_left),
+		TEST(dial__useless_says_canceled),
 		TEST(dial__silent_answer_is_left),
 		TEST(dial__other_key_is_left),
 		TEST(dial__useless_all),

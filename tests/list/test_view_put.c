@@ -318,6 +318,31 @@ static void view__many_maps(void **state)
 		gx_list_close(list[i]);
 }
 
+/* As many rows as may be: the map fills its place at the peer. */
+static void view__most_rows(void **state)
+{
+	static uint32_t rows[GX_VIEW_ROWS_MAX];
+	const struct gx_view w = {
+		.run_b = 1, .rows = rows, .nr_rows = GX_VIEW_ROWS_MAX, .row_b = 1};
+	struct gx_list *list;
+	struct gx_op op;
+
+	_Static_assert(GX_VIEW_ROWS_MAX == MEM_B, "each byte is a row");
+	if (far_kind != GX_MEM_HOST)
+		skip();
+	for (unsigned i = 0; i < GX_VIEW_ROWS_MAX; i++)
+		rows[i] = (i * 5 + 11) % GX_VIEW_ROWS_MAX;
+	list = views_open(NULL, &w);
+	op = put_of(list, 0, 0);
+	for (unsigned again = 0; again < 2; again++) {
+		post(&op);
+		expect(0, MEM_B);
+		model_put(NULL, 0, &w, 0, MEM_B);
+		far_check();
+	}
+	gx_list_close(list);
+}
+
 static const struct gx_view col = {.run_b = 160, .dim = {{20, 512}}, .nr_dims = 1};
 
 /* A map costs one message, the first time alone. */
@@ -452,6 +477,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(view__pages, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__random, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__many_maps, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__most_rows, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__map_is_kept, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__imm_and_note, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__refused, setup, teardown),

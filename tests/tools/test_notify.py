@@ -173,7 +173,7 @@ def check(tools, folder):
     key.chmod(0o644)
     tools.gxd("check", "--config", conf).must(FAILED, "a.key", "0644")
     for lines, rc, word in (("mem kv=host:1M", USAGE, "a.conf:1: no option"), ("--mem kv=host:1M\n--nonsense 5", USAGE, "--nonsense"),
-                            ("--mem kv=host:1M\n--config x", USAGE, "a.conf:2: a file names no other"), ("--listen 127.0.0.1:1", USAGE, "--mem"),
+                            ("--mem kv=host:1M\n--config x", USAGE, "a.conf:2: a file names no other"),
                             ("--mem kv=host:1M\n--key %d/a.key", USAGE, "a.conf:2: %d: there is no CREDENTIALS_DIRECTORY"),
                             ("--mem kv=host:1M\n--listen 203.0.113.77:1", FAILED, "no interface of this host has that address"),
                             ("--mem kv=host:1M\n--user nobody-here", FAILED, "no such user"), ("--mem kv=host:900T", FAILED, "are free"),
