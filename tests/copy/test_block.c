@@ -572,10 +572,11 @@ static void block_flush__refused_by_a_failed_gpu(void **state)
 /* Sources anywhere: what 32 bits from a block's base do not reach goes into another one. */
 static void block_open__a_base_for_each_block(void **state)
 {
-	const uint64_t at[] = {
-		5ull << 40, (5ull << 40) + (1u << 30), (5ull << 40) - (1u << 30), 4096,
-		7ull << 32, (5ull << 40) + 64};
-	const unsigned block_of[] = {0, 0, 0, 1, 2, 3};
+	const uint64_t at[] = {5ull << 40, (5ull << 40) + (1u << 30), (5ull << 40) - (1u << 30),
+			       4096, 7ull << 32, (5ull << 40) + 64,
+			       /* the last that 32 bits reach with all its bytes, and the next */
+			       (5ull << 40) + (1ull << 31) - 1, (5ull << 40) + (1ull << 31)};
+	const unsigned block_of[] = {0, 0, 0, 1, 2, 3, 3, 4};
 	struct rig r;
 
 	rig_open(&r, true, 0);
@@ -594,16 +595,44 @@ static void block_open__a_base_for_each_block(void **state)
 					       .ref = i},
 			  0);
 	}
-	assert_int_equal(block_room(r.q), BLOCK_DEPTH - 4); /* were each too far from the last */
-	assert_int_equal(block_flush(r.q, true, 0), 4);
+	assert_int_equal(block_room(r.q), BLOCK_DEPTH - 5); /* were each too far from the last */
+	assert_int_equal(block_flush(r.q, true, 0), 5);
 	for (unsigned i = 0, k = 0; i < GX_ARRAY_SIZE(at); i++) {
 		const struct gx_block *b = r.fake.out[block_of[i]];
 
 		k = i && block_of[i] == block_of[i - 1] ? k + 1 : 0;
 		assert_true(b->src_base + b->desc[k].src_off == at[i]);
 	}
-	fake_finish(&r.fake, 4, GX_BLOCK_OK);
-	assert_int_equal(reap_all(&r, 0, true, 0), 6);
+	fake_finish(&r.fake, 5, GX_BLOCK_OK);
+	assert_int_equal(reap_all(&r, 0, true, 0), 8);
+	rig_close(&r);
+}
+
+/* Memory that begins where another one does and is longer: each has its own bounds. */
+static void block_add__bounds_of_each(void **state)
+{
+	struct rig r;
+
+	rig_open(&r, true, 0);
+	for (unsigned i = 0; i < 4; i++) {
+		r.next_buf++;
+		block_add(r.q,
+			  &(struct block_frag){.src = r.src + i * 100,
+					       .len = 64,
+					       .dst_base = 4096,
+					       .dst_len = 1000 << i % 2,
+					       .dst_off = i * 64,
+					       .buf = i,
+					       .ref = i},
+			  0);
+	}
+	assert_int_equal(block_flush(r.q, true, 0), 1);
+	assert_int_equal(r.fake.out[0]->nr_seg, 2);
+	for (unsigned i = 0; i < 4; i++)
+		assert_int_equal(r.fake.out[0]->seg[r.fake.out[0]->aux[i].seg].dst_len,
+				 1000 << i % 2);
+	fake_finish(&r.fake, 1, GX_BLOCK_OK);
+	assert_int_equal(reap_all(&r, 0, true, 0), 4);
 	rig_close(&r);
 }
 
@@ -612,6 +641,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(block_flush__refused_by_a_failed_gpu),
 		cmocka_unit_test(block_open__a_base_for_each_block),
+		cmocka_unit_test(block_add__bounds_of_each),
 		cmocka_unit_test(block_flush__copies),
 		cmocka_unit_test(block_add__merges_neighbours),
 		cmocka_unit_test(block_flush__hints),

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define SEGS  3000
 #define BLOCK 512u
@@ -360,7 +361,36 @@ static void list__bad(void **state)
 	assert_int_equal(post(r, &op), -EINVAL);
 	assert_int_equal(gx_list_open(r->gx[0], segs, 0, &list), -EINVAL);
 	gx_list_close(NULL);
+	segs[0] = (struct gx_seg){.off = (uintptr_t)src, .len = 8};
+	op = (struct gx_op){.kind = GX_OP_PUT};
+	assert_int_equal(gx_list_open(r->gx[1], segs, 1, &op.list), 0);
+	assert_int_equal(post(r, &op), -EINVAL);
+	assert_non_null(strstr(gx_error(), "another context"));
+	gx_list_close(op.list);
 	list_done(r);
+}
+
+/* A get may not write memory that this process may only read; a put may read it. */
+static void list__read_only(void **state)
+{
+	struct rig *r = list_rig(false);
+	char *at = mmap(NULL, BLOCK, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct gx_op op = put_of(0, 1);
+	struct gx_mem *mem;
+
+	assert_true(at != MAP_FAILED);
+	assert_int_equal(gx_mem_reg(r->gx[0], GX_MEM_HOST, 0, at, BLOCK, &mem), 0);
+	segs[0].mem = mem;
+	segs[0].off = 0;
+	op.kind = GX_OP_GET;
+	assert_int_equal(post(r, &op), -EFAULT);
+	assert_non_null(strstr(gx_error(), "cannot be written"));
+	op.kind = GX_OP_PUT;
+	assert_int_equal(post(r, &op), 1);
+	expect(r, 0, segs[0].len);
+	assert_int_equal(gx_mem_free(mem), 0);
+	list_done(r);
+	munmap(at, BLOCK);
 }
 
 /* A prepared list whose memory was freed, and after that has become other memory. */
@@ -722,7 +752,7 @@ static void striped__flush_and_many(void **state)
 	list_done(r);
 }
 
-int main(void)
+int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(striped__put),
@@ -745,6 +775,7 @@ int main(void)
 		cmocka_unit_test(list__mem_free_of_next),
 		cmocka_unit_test(list__queue_close),
 		cmocka_unit_test(list__bad),
+		cmocka_unit_test(list__read_only),
 		cmocka_unit_test(list__prepared_dead),
 		cmocka_unit_test(list__gets_beside_puts),
 		cmocka_unit_test(list__parts_run_out),
@@ -752,5 +783,5 @@ int main(void)
 		cmocka_unit_test(list__room_is_kept),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return rig_run("list", tests, GX_ARRAY_SIZE(tests), argc, argv);
 }
