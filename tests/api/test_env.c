@@ -166,6 +166,7 @@ static void key_file__address_without_a_key(void **state)
 	assert_int_equal(lines, 0);
 	setenv("GX_ADDR", "10.0.0.0/8", 1);
 	assert_null(gx_env_key_file());
+	assert_int_equal(lines, 1);
 	assert_null(gx_env_key_file());
 	assert_int_equal(lines, 1);
 	unsetenv("GX_ADDR");

@@ -195,6 +195,11 @@ static void key__bad_options(void **state)
 	assert_int_equal(gx_mem_key(own.mem, &o, &key), -ERANGE);
 	o.len = UINT64_MAX;
 	assert_int_equal(gx_mem_key(own.mem, &o, &key), -ERANGE);
+	o.len = 1;
+	o.conn = r->conn[0][0];
+	assert_int_equal(gx_mem_key(own.mem, &o, &key), -EINVAL);
+	assert_non_null(strstr(gx_error(), "another context"));
+	o.conn = NULL;
 	assert_int_equal(gx_mem_free(own.mem), 0);
 	o.off = o.len = 0;
 	assert_int_equal(gx_mem_key(own.mem, &o, &key), -EINVAL);

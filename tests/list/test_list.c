@@ -401,7 +401,7 @@ static void list__prepared_dead(void **state)
 	struct gx_mem *mem, *other;
 	unsigned i;
 
-	assert_int_equal(gx_mem_alloc(r->gx[0], GX_MEM_HOST, 0, BLOCK, &mem), 0);
+	assert_int_equal(gx_mem_reg(r->gx[0], GX_MEM_HOST, 0, src + BLOCK, BLOCK, &mem), 0);
 	segs[1].mem = mem;
 	segs[1].off = 0;
 	assert_int_equal(gx_list_open(r->gx[0], segs, 3, &op.list), 0);

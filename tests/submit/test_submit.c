@@ -386,6 +386,59 @@ static void cancel__wherever_it_is(void **state)
 	submit_done(r);
 }
 
+/* The last of those that wait ends: later ones wait behind the others. */
+static void cancel__last_that_waits(void **state)
+{
+	struct rig *r = submit_rig_of(&(struct rig_cfg){.sim = {.seed = 1}}, 2048);
+	struct gx_op op = op_of(r, GX_OP_SEND, 1, 64);
+
+	for (unsigned i = 0; i < PKT_OPS; i++)
+		submit(r, &op);
+	op = op_of(r, GX_OP_PUT, 2, 64);
+	submit(r, &op);
+	op.user = 3;
+	submit(r, &op);
+	rig_pass(r, MS);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 3), 1);
+	until_comps(r, 1, MS);
+	expect(3, -ECANCELED);
+	op.user = 4;
+	submit(r, &op);
+	rig_pass(r, MS);
+	assert_int_equal(gx_cancel(queue, r->ep[0][0], 1), PKT_OPS);
+	until_comps(r, 3 + PKT_OPS, 10 * MS);
+	expect(2, 0);
+	expect(4, 0);
+	submit_done(r);
+}
+
+static int submit_looks(struct rig *r)
+{
+	struct gx_look look = {.until_ns = UINT64_MAX};
+	const struct gx_loop *loop = &r->core[0]->loop;
+
+	for (unsigned i = 0; i < loop->nr_pollers; i++)
+		if (!strcmp(loop->poller[i].name, "submit"))
+			return loop->poller[i].look(loop->poller[i].arg, &look);
+	fail_msg("no poller of requests");
+	return 0;
+}
+
+/* A core that is about to sleep sees what lies in a ring. */
+static void core_look__ring(void **state)
+{
+	struct rig *r = submit_rig();
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 64);
+
+	rig_pass(r, MS);
+	assert_int_equal(submit_looks(r), 0);
+	submit(r, &op);
+	assert_int_equal(submit_looks(r), 1);
+	until_comps(r, 1, SECOND);
+	assert_int_equal(submit_looks(r), 0);
+	submit_done(r);
+}
+
 /* ---- connections that end ---- */
 
 struct listed {
@@ -642,6 +695,27 @@ static void stream__peers_stand_still(void **state)
 }
 
 /* The bytes that go are those that the stream left there, and a get writes only then. */
+/* The stream got there, and the link has room for a put but for no get: the put stays behind. */
+static void stream__none_overtakes(void **state)
+{
+	struct rig *r = stream_rig();
+	struct gx_op op = op_of(r, GX_OP_GET, 1, 64);
+
+	r->still[1] = true;
+	for (unsigned i = 0; i < PKT_GETS_MAX; i++)
+		rig_post(r, 0, &op);
+	op.user = 2;
+	op.stream = STREAM_A;
+	rig_post(r, 0, &op);
+	post_stream(r, 3, STREAM_A);
+	stream_reach(STREAM_A);
+	rig_pass(r, MS);
+	assert_int_equal(r->ep[0][0]->nr_waits, 2);
+	r->still[1] = false;
+	rig_comps(r, 0, PKT_GETS_MAX + 2, SECOND);
+	submit_done(r);
+}
+
 static void stream__bytes_of_then(void **state)
 {
 	struct rig *r = stream_rig();
@@ -872,6 +946,7 @@ static void striped__first_error_wins(void **state)
 	until_comps(r, 2, SECOND);
 	comp_of(1, GX_COMP_LOCAL);
 	expect(1, -ERANGE);
+	assert_int_equal(comp_of(1, GX_COMP_DONE)->len, 0);
 	op.remote_off = 0;
 	op.flags = GX_OP_SILENT;
 	stripe(r, &op);
@@ -1262,6 +1337,50 @@ static void striped__cancel_and_deadline(void **state)
 	}
 }
 
+/* A part that waits ends with another one that fails, whose peer stands still. */
+static void striped__others_end(void **state)
+{
+	struct rig *r = submit_rig_of(
+		&(struct rig_cfg){.sim = {.seed = 1}, .nr_cores = 2, .chunk_b = 65536}, 2048);
+	struct gx_op op = op_of(r, GX_OP_SEND, 1, 64);
+
+	for (unsigned i = 0; i < PKT_OPS; i++)
+		assert_int_equal(gx_post(queue, gx_conn_ep(r->conn[0][0], 1), &op, 1), 1);
+	op = op_of(r, GX_OP_PUT, 2, 2 * 65536);
+	op.token ^= 1ull << 40;
+	stripe(r, &op);
+	until_comps(r, 1, 100 * MS);
+	expect(2, -ESTALE);
+	assert_int_equal(gx_cancel(queue, gx_conn_ep(r->conn[0][0], 1), 1), PKT_OPS);
+	until_comps(r, 1 + PKT_OPS, SECOND);
+	submit_done(r);
+}
+
+/* The note of one that fails holds up none. */
+static void striped__note_of_one_that_fails(void **state)
+{
+	struct rig *r = lanes_rig(2);
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 2 * 65536);
+
+	r->on_comp = note_keep;
+	notes_b = 0;
+	op.flags = GX_OP_NOTE;
+	op.note = "one ";
+	op.note_len = 4;
+	op.token ^= 1ull << 40;
+	stripe(r, &op);
+	op.user = 2;
+	op.note = "two ";
+	op.token ^= 1ull << 40;
+	stripe(r, &op);
+	until_comps(r, 2, SECOND);
+	expect(1, -ESTALE);
+	expect(2, 0);
+	submit_done(r);
+	assert_int_equal(notes_b, 4);
+	assert_memory_equal(notes, "two ", 4);
+}
+
 static void striped__connection_ends(void **state)
 {
 	static const uint64_t at_ns[] = {0, 1000, 30000, 60000, 100000, 150000};
@@ -1361,6 +1480,8 @@ int main(int argc, char *argv[])
 		rig_test(submit__deadlines),
 		rig_test(cancel__wherever_it_is),
 		rig_test(cancel__where_it_was_posted),
+		rig_test(cancel__last_that_waits),
+		rig_test(core_look__ring),
 		rig_test(core_queue__refused),
 		rig_test(conn_close__operations_in_every_state),
 		rig_test(conn_close__posting_after_it),
@@ -1368,6 +1489,7 @@ int main(int argc, char *argv[])
 		rig_test(gx_close__with_queues_left),
 		rig_test(stream__waits_and_others_pass),
 		rig_test(stream__peers_stand_still),
+		rig_test(stream__none_overtakes),
 		rig_test(stream__bytes_of_then),
 		rig_test(stream__refused),
 		rig_test(stream__cancel_and_deadline),
@@ -1388,6 +1510,8 @@ int main(int argc, char *argv[])
 		rig_test(striped__immediate_is_last),
 		rig_test(striped__first_error_wins),
 		rig_test(striped__cancel_and_deadline),
+		rig_test(striped__others_end),
+		rig_test(striped__note_of_one_that_fails),
 		rig_test(striped__connection_ends),
 		rig_test(striped__more_than_the_queue_holds),
 		rig_test(striped__waits_for_a_stream_on_all_lanes),
