@@ -253,6 +253,58 @@ static void map_write(struct rig *r, uint64_t off, const void *b, uint64_t len)
 	put_ended(r, 0);
 }
 
+/* The completion of @user at the sender; NULL: none yet. */
+static const struct gx_comp *comp_of(const struct rig *r, uint64_t user)
+{
+	for (unsigned i = 0; i < r->nr_last[0]; i++)
+		if (r->last[0][i].user == user)
+			return &r->last[0][i];
+	return NULL;
+}
+
+static void comp_await(struct rig *r, uint64_t user, int status)
+{
+	while (!comp_of(r, user))
+		rig_comps(r, 0, r->nr_last[0] + 1, 10 * SECOND);
+	assert_int_equal(comp_of(r, user)->status, status);
+}
+
+/* While a message reads its map, nobody writes that. */
+static void hostile__map_is_held(void **state)
+{
+	struct rig *r =
+		rig_open(&(struct rig_cfg){.sim = {.rate_bps = 1000000000}, .mem_b = FAR_B});
+	const struct gx_view v[] = {view_of(656, 0), view_of(656, 1)};
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+	struct gx_op op = put_of(r, list, 0, 10 * 656 + 50);
+	const uint64_t word = ~0ull;
+
+	rig_fill(near, NEAR_B, 3);
+	memset(want, RIG_POISON, FAR_B);
+	model_put(v, 0, op.remote_off);
+	rig_post(r, 0, &op);
+	while (!rig_ep(r, 1, 0)->ep.maps_busy) {
+		assert_int_equal(r->nr_last[0], 0);
+		rig_pass(r, 10000);
+	}
+	for (unsigned i = 0; i < CORE_MAPS; i++) {
+		rig_post(r, 0,
+			 &(struct gx_op){.kind = GX_OP_PUT,
+					 .user = 2 + i,
+					 .addr = (void *)(uintptr_t)&word,
+					 .len = 8,
+					 .token = CORE_TOKEN_MAPS,
+					 .remote_off = i * CORE_MAP_B + CORE_MAP_REC_B});
+		comp_await(r, 2 + i, i ? 0 : -EBUSY);
+	}
+	comp_await(r, op.user, 0);
+	rig_forget(r);
+	far_check(r);
+	map_write(r, CORE_MAP_REC_B, &word, 8);
+	gx_list_close(list);
+	rig_done(r);
+}
+
 /* Places that are written by hand, and messages that name them. */
 static void hostile__messages(void **state)
 {
@@ -364,6 +416,7 @@ int main(int argc, char *argv[])
 		rig_test(view__gpu_short_runs),
 		rig_test(view__path_narrows),
 		rig_test(view__ends_at_every_stage),
+		rig_test(hostile__map_is_held),
 		rig_test(hostile__messages),
 		rig_test(hostile__places),
 	};
