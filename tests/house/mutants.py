@@ -1885,8 +1885,10 @@ MUTANTS = {
 }
 
 
-# CMocka's word, also where cleaning up crashes afterwards, and those of the NCCL harness and of Python's.
-ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:|^seed \d+: step \d+, |^(?:FAIL|ERROR): test_", re.M)
+# CMocka's word, also where cleaning up crashes afterwards, and those of the NCCL harness, of Python's and of test_fail.
+ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:|^seed \d+: step \d+, |^(?:FAIL|ERROR): test_|"
+                      r"^\w+ call \d+: .*: (?:an error without a reason|a wrong byte|descriptors or threads were left|it hung|it died) ", re.M)
+PASSED = re.compile(r"PASSED  \] [1-9]|\"failed\": 0,|^Ran [1-9].*\n\nOK|: [1-9]\d* of \d+ calls failed, one at a time", re.M)
 
 
 def failed_in(text):
@@ -1955,7 +1957,7 @@ class Tree:
             return (failed_in(text) or test, "assertion") if ASSERTED.search(text) else (test, "time-out")
         text = ran.stdout + ran.stderr
         if ran.returncode == 0:
-            if not re.search(r"PASSED  \] [1-9]|\"failed\": 0,|^Ran [1-9].*\n\nOK", text, re.M):
+            if not PASSED.search(text):
                 return test, "no such test"
             return "", "nothing"
         if ASSERTED.search(text):
