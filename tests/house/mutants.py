@@ -1832,7 +1832,7 @@ MUTANTS = {
             ["cc core__*"]),
     "CC62": ("a full window is due at the pacer's time",
             [("dataplane/flow/cc.c", "return c->held && cc_is_open(c) ?", "return c->held ?")],
-            ["cc"]),
+            ["cc core__starved_at_both_ends"]),
     "CC63": ("credit that is short is told as the path's limit",
             [("dataplane/flow/cc.c", "\tc->asked_ns = 0;\n\tif (c->in_flight_b < c->window_b)\n\t\tcc_limited(c);", "\tc->asked_ns = 0;")],
             ["cc credit*"]),
