@@ -130,7 +130,8 @@ void match_offer(struct pkt_ep *e, const struct gx_wire_rec *rec)
 				.len = rec->offer.len,
 				.rsn = rec->rsn,
 				.used = true,
-				.early = (int32_t)(rec->rsn - e->rx.rsn_floor) >= 0,
+				.early = e->match.nr_early ||
+					 (int32_t)(rec->rsn - e->rx.rsn_floor) >= 0,
 				.gpu = rec->flags & GX_REC_GPU};
 	e->match.nr_offers++;
 	e->match.nr_early += o->early;

@@ -218,7 +218,7 @@ struct pkt_offer {
 	uint64_t token, tag, mask, len;
 	uint32_t rsn; /* order of posting */
 	bool used;    /* a send may take it */
-	bool early;   /* records before it are missing, so it must wait */
+	bool early;   /* records before it are missing, or one before it is early: it must wait */
 	bool revoked; /* the peer took the receive back */
 	bool gpu;
 };

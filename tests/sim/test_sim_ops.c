@@ -168,6 +168,39 @@ static void match__order(void **state)
 	}
 }
 
+static bool offer_waits(struct rig *r)
+{
+	return rig_ep(r, 0, 0)->match.nr_early;
+}
+
+/* Of three records the second comes alone: it is an offer that has to wait. Then they come in one
+ * packet. The first ends the wait, and the third, an offer too, must not overtake the second. */
+static void match__offer_behind_one_that_waited(void **state)
+{
+	struct gx_wire_rec nothing = {.type = GX_REC_REVOKE};
+	struct rig *r = ops_plain();
+	struct pkt_ep *e = rig_ep(r, 1, 0);
+	uint32_t first = e->rec.next;
+
+	post_tag(r, 0, GX_OP_SEND, 1, 10, 9, 0);
+	post_tag(r, 0, GX_OP_SEND, 2, 20, 9, 0);
+	rig_set(r, &(struct sim_cfg){.loss_ppm = 1000000});
+	rec_add(e, &nothing, PKT_NONE);
+	post_tag(r, 1, GX_OP_RECV, 1, 100, 9, 0);
+	post_tag(r, 1, GX_OP_RECV, 2, 100, 9, 0);
+	rig_pass(r, 1000);
+	assert_int_equal(e->rec.queued, 0); /* all have left, and are lost */
+	rig_set(r, &(struct sim_cfg){0});
+	rec_requeue(e, first + 1, 1);
+	assert_true(rig_until(r, offer_waits, MS));
+	rec_requeue(e, first, 3);
+	assert_int_equal(e->rec.queued, 3); /* no ACK has come yet */
+	rig_comps(r, 1, 2, SECOND);
+	assert_int_equal(comp_of(r, 1, 1)->len, 10);
+	assert_int_equal(comp_of(r, 1, 2)->len, 20);
+	rig_done(r);
+}
+
 static void match__too_long_leaves_the_receive(void **state)
 {
 	struct rig *r = ops_plain();
@@ -1380,6 +1413,7 @@ int main(int argc, char *argv[])
 		rig_test(match__send_before_receive),
 		rig_test(match__masks),
 		rig_test(match__order),
+		rig_test(match__offer_behind_one_that_waited),
 		rig_test(match__too_long_leaves_the_receive),
 		rig_test(match__too_long_when_it_waited),
 		rig_test(match__sender_who_makes_the_room_larger),
