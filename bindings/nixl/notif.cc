@@ -35,12 +35,12 @@ std::string notif_cut(const std::string &text, uint64_t number)
 /* A sender that ends in the midst leaves a half, for good: so the oldest ones go. */
 void Sender::half_open(uint64_t number, uint64_t len)
 {
-	size_t held_b = 0, nr = 0;
+	size_t held_b = len, nr = 0; /* with what is still to come */
 
 	for (const Half &h : halves)
-		held_b += h.text.size();
+		held_b += h.len;
 	for (; halves.size() - nr >= HALVES_MAX || held_b > HALVES_MAX_B; nr++)
-		held_b -= halves[nr].text.size();
+		held_b -= halves[nr].len;
 	if (nr)
 		gx_log(GX_LOG_WARN,
 		       "nixl: %zu notifications of %.64s that came in part are dropped", nr,

@@ -15,7 +15,7 @@
 
 #include <gx/auth.h>
 
-static const char INFO[] = "gx1 "; /* begins connection info */
+static const char INFO[] = "gx2 "; /* begins connection info; 1 cut no notifications */
 static constexpr uint64_t DIAL_NS = 5000000000;
 static constexpr size_t SENDERS_MAX = 65536; /* that strangers may leave here */
 

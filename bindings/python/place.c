@@ -197,7 +197,7 @@ static int place_tuple(PyObject *obj, struct place *p)
 /* By gx/_place.py. The error that is raised, if any, holds where it has nothing. */
 static int place_other(PyObject *obj, struct place *p)
 {
-	PyObject *type, *error, *trace, *m, *t;
+	PyObject *type, *error, *trace, *m, *t, *owner;
 	int readonly = 0, ret = -1;
 
 	PyErr_Fetch(&type, &error, &trace);
@@ -212,10 +212,10 @@ static int place_other(PyObject *obj, struct place *p)
 			     "memory is an object with the buffer protocol, DLPack or an array "
 			     "interface, or a tuple (pointer, bytes, device), not %R",
 			     Py_TYPE(obj));
-	} else if (t && PyArg_ParseTuple(t, "O&O&ip", u64_of, &p->addr, u64_of, &p->len, &p->device,
-					 &readonly)) {
+	} else if (t && PyArg_ParseTuple(t, "O&O&ipO", u64_of, &p->addr, u64_of, &p->len,
+					 &p->device, &readonly, &owner)) {
 		p->readonly = readonly;
-		p->owner = Py_NewRef(obj);
+		p->owner = Py_NewRef(owner);
 		ret = 0;
 	}
 	Py_XDECREF(t);

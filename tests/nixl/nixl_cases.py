@@ -256,7 +256,7 @@ def case_params():
     left.add(right.meta())
     right.add(left.meta())
     same((left.send("right", b"a"), right.notes(1)), ("DONE", [("left", b"a")]))
-    for host, told in (("localhost", rb"gx1 (127\.0\.0\.1|\[::1\]):\d+"), ("127.0.0.3", rb"gx1 127\.0\.0\.3:\d+"), ("::1", rb"gx1 \[::1\]:\d+")):
+    for host, told in (("localhost", rb"gx2 (127\.0\.0\.1|\[::1\]):\d+"), ("127.0.0.3", rb"gx2 127\.0\.0\.3:\d+"), ("::1", rb"gx2 \[::1\]:\d+")):
         meta = Agent("named", {"port": f"tcp@{host}", "insecure": "yes"}).meta()
         same(bool(re.search(told, meta)), True, f"the address that others are told for {host}: {meta[-200:]}")
 

@@ -1058,6 +1058,36 @@ class Pair(Bounded):
             with self.assertRaisesRegex(BufferError, words):
                 self.conn.put(Torch(**bad), self.region)
 
+    def test_tensor_gets_other_memory(self):
+        """What is kept is the memory that a tensor has now: x.data = y, and half() of its module, give it another one."""
+        kept = []
+
+        class Own:
+            nbytes, device = 64, types.SimpleNamespace(type="cpu", index=None)
+            is_neg = is_conj = lambda self: False
+            is_contiguous = lambda self: True  # noqa: E731
+
+            def __init__(self, data):
+                self.data = data
+
+            def data_ptr(self):
+                return ctypes.addressof(ctypes.c_char.from_buffer(self.data))
+
+            def detach(self):
+                own = Own(self.data)
+                kept.append(weakref.ref(own))
+                return own
+
+        tensor = Own(bytearray(64))
+        memory = self.near.register(tensor)
+        tensor.data = bytearray(64)
+        gc.collect()
+        self.assertIsNotNone(kept[0]())
+        memory.free()
+        del memory
+        gc.collect()
+        self.assertIsNone(kept[0]())
+
     def test_index_arrays(self):
         """As numpy's and torch's: all numbers at once; what they may not be."""
         class Indices:

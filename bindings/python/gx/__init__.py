@@ -128,7 +128,14 @@ class Context(_gx.Context):
     async def aaccept(self) -> Connection:
         """The next peer that has connected. The loop sleeps until there is one."""
         from ._aio import first
-        return await first(self, lambda: self.accept(0) if self._came or self._closed else None, lambda: self._came)
+
+        def take() -> Connection | None:
+            try:
+                return self.accept(0) if self._came or self._closed else None
+            except Timeout:  # another thread has taken it
+                return None
+
+        return await first(self, take, lambda: self._came)
 
     async def anotifications(self) -> list[tuple[Connection, bytes]]:
         """Those that came, as notifications(). The loop sleeps until there is one."""

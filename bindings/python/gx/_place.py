@@ -10,16 +10,18 @@ from typing import Any
 GAPS = "gx moves contiguous memory, and this has gaps or another order: make a contiguous copy, or use put_many() with its rows"
 
 
-def _tensor(t: Any) -> tuple[int, int, int, bool]:
+def _tensor(t: Any) -> tuple[int, int, int, bool, Any]:
     if t.device.type not in ("cpu", "cuda") or t.is_conj() or t.is_neg():
         raise BufferError(f"gx moves memory of the host and of CUDA as it lies there, and this is a tensor on {t.device}"
                           + ", conjugated or negated when it is read" * (t.is_conj() or t.is_neg()))
     if not t.is_contiguous():
         raise BufferError(GAPS)
-    return t.data_ptr(), t.nbytes, -1 if t.device.type == "cpu" else t.device.index, False
+    # Its memory as it is now: t itself may get other memory, by t.data = x, or half() of its module.
+    own = t.detach() if hasattr(t, "detach") else t
+    return own.data_ptr(), t.nbytes, -1 if t.device.type == "cpu" else t.device.index, False, own
 
 
-def _array(face: dict[str, Any], device: int) -> tuple[int, int, int, bool]:
+def _array(face: dict[str, Any], device: int, obj: Any) -> tuple[int, int, int, bool, Any] | None:
     if re.search(r"'\|O\d*'", str([face["typestr"], face.get("descr")])):
         raise BufferError("gx moves bytes, and these are references to objects of this process: pickle them")
     kind, size = re.findall(r"^.(\w)(\d*)", face["typestr"])[0]
@@ -31,12 +33,12 @@ def _array(face: dict[str, Any], device: int) -> tuple[int, int, int, bool]:
     strides = face.get("strides")
     if strides is not None and any(s != w for s, w, d in zip(strides, want, face["shape"]) if d > 1):
         raise BufferError(GAPS)
-    pointer, readonly = face["data"]
-    return pointer, n, device, bool(readonly)
+    data = face.get("data")
+    return (data[0], n, device, bool(data[1]), obj) if data else None
 
 
-def place(obj: Any) -> tuple[int, int, int, bool] | None:
-    """(pointer, bytes, device, read only)"""
+def place(obj: Any) -> tuple[int, int, int, bool, Any] | None:
+    """(pointer, bytes, device, read only, what holds the memory)"""
     if hasattr(obj, "data_ptr") and hasattr(obj, "is_neg"):
         return _tensor(obj)
     face = getattr(obj, "__cuda_array_interface__", None)
@@ -44,6 +46,6 @@ def place(obj: Any) -> tuple[int, int, int, bool] | None:
         device = getattr(obj, "device", 0)
         for name in ("index", "id"):  # as torch and as cupy have it
             device = getattr(device, name, device)
-        return _array(face, device if isinstance(device, int) else 0)
+        return _array(face, device if isinstance(device, int) else 0, obj)
     face = getattr(obj, "__array_interface__", None)
-    return None if face is None else _array(face, -1)
+    return None if face is None else _array(face, -1, obj)

@@ -235,7 +235,7 @@ static const struct argp_option traffic_options[] = {
 	 "Messages of a connection and core (blocks: lists); default by size", 3},
 	{"warmup", 'w', "N", OPT_MORE, "Messages before the clock starts", 3},
 	{"duration", 'D', "SECONDS", 0,
-	 "Run for so long at each size, default 2; in a sweep: -n, by size", 3},
+	 "Run for so long at each size; put, get, send, lat: default 2, but a sweep goes by -n", 3},
 	{"interval", 'i', "SECONDS", 0,
 	 "put, get, send: a line each SECONDS of a row that is under way; in JSON intervals", 3},
 	{"no-check", KEY_NO_CHECK, NULL, 0, "Do not check payload", 3},

@@ -368,7 +368,9 @@ static void demo_say_rows(const struct demo *d)
 			snprintf(p99, sizeof(p99), "%.2f", r->p99_us);
 		printf("%-7s %-5s %6s %9s %10.2f %10s %6llu%s\n", demo_way(r->step),
 		       r->step->command, size, gb_s, r->p50_us, p99, (unsigned long long)r->wrong,
-		       r->step->file ? "  file, SHA-256 equal" : "");
+		       !r->step->file ? ""
+		       : r->wrong     ? "  file, SHA-256 DIFFERS"
+				      : "  file, SHA-256 equal");
 	}
 }
 
