@@ -203,6 +203,7 @@ def draw(plot, base, force):
 
 def options(argv):
     p = argparse.ArgumentParser(prog="gxperf plot", description=__doc__, allow_abbrev=False)
+    p.add_argument("--help-all", action="help", help=argparse.SUPPRESS)  # as the other commands
     p.add_argument("files", metavar="FILE", nargs="*")
     p.add_argument("--out", metavar="PATH", help="Write PATH.svg and PATH.png; default: the first FILE without .json")
     p.add_argument("--force", action="store_true", help="They may exist")
