@@ -7,7 +7,7 @@
  * seed.
  *
  * all_world.c turns and ends, all_link.c connects, all_mem.c is the model of memory, all_post.c
- * posts, all_comp.c judges completions, all_step.c has the steps of the load, all_rest.c looks for
+ * posts, all_view.c draws views, all_comp.c judges completions, all_step.c has the steps of the load, all_rest.c looks for
  * what is left, all_run.c runs many seeds.
  */
 #ifndef SIM_ALL_H
@@ -24,10 +24,15 @@
 #define ALL_LIVES  64 /* links of a run, in all */
 #define ALL_QUEUES 3  /* of a node, beside those of its cores */
 #define ALL_CORES  3
+#define ALL_PORTS  2 /* of the simulated network, of a node */
 #define ALL_LANES  4
 #define ALL_KEYS   24
 #define ALL_OPS	   4096
 #define ALL_SEGS   24
+#define ALL_RUNS   40 /* of a view */
+#define ALL_PARTS  80 /* cells of an operation at an end */
+#define ALL_VIEWS  24
+#define ALL_WIDE   1000000 /* seeds from here on: views, keys and ports, too */
 #define ALL_STEPS  1200
 #define ALL_AREA_B 98304u
 #define ALL_POISON 0xa5
@@ -124,6 +129,29 @@ struct key {
 	struct gx_key key;
 };
 
+/* Runs of a view, from its base. */
+struct shape {
+	unsigned nr;
+	uint32_t run_b;
+	int32_t at[ALL_RUNS], lo, hi;
+};
+
+/* Prepared views of a node. */
+struct aview {
+	struct gx_list *list; /* NULL: none */
+	unsigned node;
+	uint32_t len;
+	struct shape near, far;
+};
+
+/* The peer's memory for a put or get: token, bounds. */
+struct far {
+	enum area_id area;
+	uint32_t lo, hi;
+	uint64_t token;
+	int must;
+};
+
 enum op_state { OPS_NEW, OPS_OPEN, OPS_ENDED };
 
 struct aop {
@@ -134,11 +162,12 @@ struct aop {
 	uint8_t link; /* index */
 	uint8_t lane;
 	uint8_t queue; /* index; ALL_QUEUES: the core's */
-	bool striped, is_list;
+	bool striped, is_list, is_view;
 	uint32_t life, queue_life; /* of its link, of its queue */
 	uint64_t len;
 	unsigned nr_segs;
-	struct cell *from[ALL_SEGS], *to[ALL_SEGS]; /* NULL: let go */
+	struct cell *from[ALL_PARTS], *to[ALL_PARTS]; /* NULL: let go */
+	uint64_t remote_off;			      /* of views */
 	uint64_t tag, mask;
 	int key; /* -1: region "mem" */
 	uint64_t deadline_ns, posted_ns, ended_ns;
@@ -171,7 +200,8 @@ struct world {
 	struct all_cfg cfg;
 	struct sim_cfg net_cfg;
 	struct sim_net *net;
-	unsigned nr_nodes, nr_cores;
+	unsigned nr_nodes, nr_cores, nr_ports;
+	bool wide; /* by its seed */
 	int integrity;
 	enum link_kind other; /* that some connections take */
 	uint32_t chunk_b, window, quantum_b, slots;
@@ -183,6 +213,7 @@ struct world {
 	struct life life[ALL_LIVES];
 	uint32_t nr_lives, nr_queue_lives;
 	struct key key[ALL_KEYS];
+	struct aview view[ALL_VIEWS];
 	struct aop op[ALL_OPS];
 	uint32_t nr_ops, nr_open;
 	struct cell cell[ALL_CELLS];
@@ -197,6 +228,10 @@ struct world {
 };
 
 extern struct world *world; /* the one that runs */
+
+/* The ports of a node or connection: the simulated ones, whose arguments are written to @net. */
+struct gx_port_name;
+unsigned world_ports(struct gx_port_name ports[ALL_PORTS + 1], char net[32]);
 
 /* ---- small things: all_world.c ---- */
 
@@ -256,6 +291,12 @@ void post_storm(void);		  /* long lists, which are cancelled while they are unde
 void post_beside(unsigned index); /* a connection that is new: what is posted there ends soon */
 void cancel_waiting(void);	  /* sends and receives, at the end */
 struct gx_queue *aop_queue(const struct aop *op);
+
+/* ---- all_view.c ---- */
+
+/* A put with views: cells at both ends, and what the post says. False: no place. */
+bool view_place(struct aop *op, struct far *f, enum area_id own, struct gx_op *gx);
+void views_close(unsigned node);
 
 /* ---- all_comp.c ---- */
 

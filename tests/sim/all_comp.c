@@ -314,7 +314,7 @@ static void check_note(const struct aop *op, const struct gx_comp *comp)
 static void check_imm(const struct aop *op, const struct gx_comp *comp)
 {
 	const struct cell *last = op->nr_segs ? op->to[op->nr_segs - 1] : NULL;
-	bool whole = !op->is_list && !op->striped;
+	bool whole = !op->is_list && !op->is_view && !op->striped;
 
 	if (!(op->flags & GX_OP_IMM))
 		wrong("an immediate of operation %u, which has none", id_of(op));
@@ -323,6 +323,9 @@ static void check_imm(const struct aop *op, const struct gx_comp *comp)
 		      (unsigned long long)comp->len, (unsigned long long)op->len);
 	if (whole && last && comp->off != last->off - (op->key < 0 ? 0 : world->key[op->key].off))
 		wrong("immediate %u says it is at %llu", id_of(op), (unsigned long long)comp->off);
+	if (op->is_view && (comp->len || comp->off != op->remote_off))
+		wrong("immediate %u of views says %llu bytes at %llu", id_of(op),
+		      (unsigned long long)comp->len, (unsigned long long)comp->off);
 }
 
 static void notified(unsigned node, unsigned queue, const struct gx_comp *comp)

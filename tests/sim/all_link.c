@@ -79,6 +79,13 @@ static void link_regions(struct alink *l)
 			wrong("gx_conn_region: %s", gx_error());
 		if (gx_conn_info(l->conn[s], &info))
 			wrong("gx_conn_info: %s", gx_error());
+		if (l->kind == KIND_PACKET &&
+		    info.integrity !=
+			    (enum gx_integrity_mode)(GX_INTEGRITY_MODE_NONE + world->integrity))
+			wrong("connection %u has integrity %d, not %d", l->life, info.integrity,
+			      GX_INTEGRITY_MODE_NONE + world->integrity);
+		if (l->kind == KIND_TCP && !l->conn[s]->secret != !world->integrity)
+			wrong("connection %u is sealed, or should be", l->life);
 		l->nr_lanes = info.lanes;
 		for (unsigned k = 0; k < l->nr_lanes; k++) {
 			l->ep[s][k] = gx_conn_ep(l->conn[s], k);
@@ -94,6 +101,8 @@ void link_open(unsigned index, unsigned a, unsigned b)
 {
 	struct alink *l = &world->link[index];
 	struct gx_connect_opts opts = GX_INIT(opts);
+	struct gx_port_name ports[ALL_PORTS + 1];
+	char net[32];
 	enum link_kind kind;
 	struct gx_conn *conn;
 	uint32_t life;
@@ -109,6 +118,10 @@ void link_open(unsigned index, unsigned a, unsigned b)
 	opts.timeout_ns = WAIT_S * ALL_S;
 	kind = chance(60) ? world->other : KIND_PACKET;
 	opts.link = link_names[kind];
+	if (world->nr_ports > 1 && kind == KIND_PACKET) {
+		opts.ports = ports;
+		opts.nr_ports = world_ports(ports, net);
+	}
 	if (gx_connect(world->node[a].gx, world->node[b].addr, &opts, &conn) ||
 	    gx_conn_wait(conn, WAIT_S * ALL_S))
 		wrong("gx_connect: %s", gx_error());

@@ -72,14 +72,6 @@ static enum area_id own_area(unsigned node)
 	return world->node[node].area[area].mem || area == AREA_RAW ? area : AREA_RAW;
 }
 
-/* The peer's memory for a put or get: token, bounds. */
-struct far {
-	enum area_id area;
-	uint32_t lo, hi;
-	uint64_t token;
-	int must;
-};
-
 static bool far_key(struct post *p, struct far *f)
 {
 	unsigned need = p->op->kind == GX_OP_PUT ? GX_ACCESS_PUT : GX_ACCESS_GET;
@@ -174,6 +166,8 @@ static bool post_move(struct post *p)
 
 	far_draw(p, &f);
 	op->must = f.must;
+	if (world->wide && op->kind == GX_OP_PUT && chance(30))
+		return view_place(op, &f, own, &p->gx);
 	op->is_list = !f.must && (only_lists || chance(40));
 	op->nr_segs = op->is_list ? 1 + (unsigned)rnd_len(ALL_SEGS - 1) : 1;
 	if (op->is_list && only_lists)

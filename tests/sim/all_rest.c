@@ -60,8 +60,9 @@ static const char *world_out(void)
 bool ports_hold(unsigned node)
 {
 	for (unsigned k = 0; k < world->node[node].nr_cores; k++)
-		if (pkt_link(gx_core(world->node[node].gx, k), 0)->refs)
-			return true;
+		for (unsigned p = 0; p < world->nr_ports; p++)
+			if (pkt_link(gx_core(world->node[node].gx, k), p)->refs)
+				return true;
 	return false;
 }
 
@@ -147,22 +148,26 @@ static void check_pair(const struct pkt_ep *tx, const struct pkt_ep *rx)
 		wrong("at rest: %u credits are out", flow_granted(rx->flow));
 }
 
-static void check_core(struct gx_core *core)
+static void check_port(const struct link_pkt *l)
 {
-	const struct link_pkt *l = pkt_link(core, 0);
-
 	same("held buffers", l->held_bufs, 0);
 	same("packets of ours in the port", l->refs, 0);
 	same("buffers to release", l->nr_release, 0);
 	same("scattered", l->nr_scattered, 0);
 	same("blocks", block_held(l->bq_host), 0);
+	if (!l->nr_live) /* what came for peers that are gone may lie there */
+		return;
+	same("free bounce buffers", sim_queue_free_bufs(l->q), l->port->caps.rx_slots);
+}
+
+static void check_core(struct gx_core *core)
+{
 	same("completions due", core->comps_due, 0);
 	for (unsigned i = 1; i <= CORE_USES; i++)
 		if (core->uses[i])
 			wrong("at rest: memory %u is in use %u times", i, core->uses[i]);
-	if (!l->nr_live) /* what came for peers that are gone may lie there */
-		return;
-	same("free bounce buffers", sim_queue_free_bufs(l->q), l->port->caps.rx_slots);
+	for (unsigned p = 0; p < world->nr_ports; p++)
+		check_port(pkt_link(core, p));
 }
 
 void rest_check(void)

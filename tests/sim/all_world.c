@@ -4,6 +4,7 @@
  */
 #include "sim/all.h"
 
+#include "kit/common_key.h"
 #include "packet/link_pkt.h"
 #include "packet/op.h"
 
@@ -116,29 +117,55 @@ static void node_listen(struct node *n)
 	snprintf(n->addr + len, sizeof(n->addr) - (size_t)len, "%d", ret);
 }
 
+unsigned world_ports(struct gx_port_name ports[ALL_PORTS + 1], char net[32])
+{
+	unsigned n = 0;
+
+	snprintf(net, 32, "net=%u", sim_net_id(world->net));
+	while (n < world->nr_ports)
+		ports[n++] = (struct gx_port_name){.name = "sim", .args = net};
+	return n;
+}
+
+/* With a key link tcp seals without a mode, and port shm takes none that seals. */
+static enum gx_integrity_mode node_integrity(void)
+{
+	if (world->other != KIND_PACKET && world->integrity == GX_INTEGRITY_GCM)
+		return GX_INTEGRITY_MODE_AUTO;
+	return GX_INTEGRITY_MODE_NONE + world->integrity;
+}
+
 void node_open(unsigned index)
 {
 	struct node *n = &world->node[index];
 	struct gx_opts opts = GX_INIT(opts);
+	struct gx_port_name ports[ALL_PORTS + 1];
+	struct common_key key;
 	char net[32];
-	const struct gx_port_name port[] = {{.name = "sim", .args = net}, {.name = "shm"}};
 	int ret;
 
-	snprintf(net, sizeof(net), "net=%u", sim_net_id(world->net));
-	opts.ports = port;
-	opts.nr_ports = world->other == KIND_LOCAL ? 2 : 1;
+	opts.ports = ports;
+	opts.nr_ports = world_ports(ports, net);
+	if (world->other == KIND_LOCAL)
+		ports[opts.nr_ports++] = (struct gx_port_name){.name = "shm"};
 	opts.nr_cores = n->nr_cores = world->nr_cores;
 	opts.packet = GX_WITH(gx_packet_opts, .chunk_b = world->chunk_b, .window = world->window,
 			      .slots = world->slots, .quantum_b = world->quantum_b,
-			      .integrity = GX_INTEGRITY_MODE_NONE + world->integrity);
+			      .integrity = node_integrity());
 	opts.host = GX_WITH(gx_host_opts, .huge = GX_OFF, .pull = GX_PULL_OFF);
 	opts.peer_timeout_ns = world->peer_timeout_ns;
 	opts.server = true;
 	opts.on_conn = link_on_conn;
 	opts.arg = (void *)(uintptr_t)index;
+	if (world->integrity > GX_INTEGRITY_CRC) {
+		opts.auth = common_key_open(&key, false);
+		key.auth.find = common_key_find;
+	}
 	ret = gx_open(&opts, &n->gx);
 	if (ret)
 		wrong("gx_open: %s", gx_error());
+	if (opts.auth)
+		common_key_close(&key);
 	node_memory(index);
 	node_listen(n);
 }
@@ -147,6 +174,7 @@ void node_close(unsigned index)
 {
 	struct node *n = &world->node[index];
 
+	views_close(index);
 	gx_close(n->gx);
 	n->gx = NULL;
 	for (unsigned i = 0; i < ALL_QUEUES; i++)
@@ -210,23 +238,40 @@ static void world_draw(void)
 	world_draw_net();
 }
 
+/* What only newer seeds have. */
+static void world_draw_wide(void)
+{
+	world->nr_ports += chance(15);
+	if (!chance(12))
+		return;
+	world->integrity =
+		world->other != KIND_PACKET || chance(70) ? GX_INTEGRITY_GCM : GX_INTEGRITY_MAC;
+	if (chance(50))
+		world->net_cfg.corrupt_ppm = (uint32_t)rnd(20000);
+}
+
 void world_open(const struct all_cfg *cfg)
 {
 	world = calloc(1, sizeof(*world));
 	world->cfg = *cfg;
 	world->random = mix(cfg->seed);
+	world->wide = cfg->seed >= ALL_WIDE;
 	pthread_mutex_init(&world->lock, NULL);
 	pthread_cond_init(&world->cond, NULL);
 	gx_port_add(&port_sim_ops);
 	world_draw();
+	world->nr_ports = 1;
+	if (world->wide)
+		world_draw_wide();
 	if (sim_net_open(&world->net_cfg, &world->net))
 		wrong("no network");
 	world->now_ns = sim_net_now(world->net);
 	for (unsigned i = 0; i < world->nr_nodes; i++)
 		node_open(i);
-	trace("%u nodes of %u cores, integrity %d, chunk %u, window %u, quantum %u, slots %u",
-	      world->nr_nodes, world->nr_cores, world->integrity, world->chunk_b, world->window,
-	      world->quantum_b, world->slots);
+	trace("%u nodes of %u cores and %u ports, integrity %d, chunk %u, window %u, quantum %u, slots "
+	      "%u",
+	      world->nr_nodes, world->nr_cores, world->nr_ports, world->integrity, world->chunk_b,
+	      world->window, world->quantum_b, world->slots);
 	trace("rate %.0f Gb/s, delay %.1f us, lost %u ppm, doubled %u, late %u by %u, damaged %u",
 	      world->net_cfg.rate_bps / 1e9, world->net_cfg.delay_ns / 1e3, world->net_cfg.loss_ppm,
 	      world->net_cfg.dup_ppm, world->net_cfg.reorder_ppm, world->net_cfg.reorder_slots,
@@ -298,9 +343,8 @@ static bool world_turn(void)
 	return worked;
 }
 
-static uint64_t core_next(struct gx_core *core, uint64_t next)
+static uint64_t port_next(const struct link_pkt *l, uint64_t next)
 {
-	const struct link_pkt *l = pkt_link(core, 0);
 	uint64_t now_ns = world->now_ns;
 
 	if (l->look_ns > now_ns)
@@ -329,7 +373,8 @@ static uint64_t world_next(void)
 		if (node_is_still(n))
 			next = GX_MIN(next, n->still_ns);
 		for (unsigned k = 0; k < n->nr_cores && n->gx && !node_is_still(n); k++)
-			next = core_next(gx_core(n->gx, k), next);
+			for (unsigned p = 0; p < world->nr_ports; p++)
+				next = port_next(pkt_link(gx_core(n->gx, k), p), next);
 	}
 	return GX_MAX(next, world->now_ns);
 }
