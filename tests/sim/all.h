@@ -7,7 +7,7 @@
  * seed.
  *
  * all_world.c turns and ends, all_link.c connects, all_mem.c is the model of memory, all_post.c
- * posts, all_view.c draws views, all_comp.c judges completions, all_step.c has the steps of the load, all_rest.c looks for
+ * posts, all_view.c draws views, all_gpu.c has GPUs, all_comp.c judges completions, all_step.c has the steps of the load, all_rest.c looks for
  * what is left, all_run.c runs many seeds.
  */
 #ifndef SIM_ALL_H
@@ -32,6 +32,7 @@
 #define ALL_RUNS   40 /* of a view */
 #define ALL_PARTS  80 /* cells of an operation at an end */
 #define ALL_VIEWS  24
+#define ALL_GPUS   2000000 /* seeds from here on: GPUs, too */
 #define ALL_WIDE   1000000 /* seeds from here on: views, keys and ports, too */
 #define ALL_STEPS  1200
 #define ALL_AREA_B 98304u
@@ -181,6 +182,7 @@ struct aop {
 	bool stale_full; /* ... when all bytes were there */
 	bool read_over;	 /* ... and has written it anew */
 	int must;	 /* it must fail with this; 0: not */
+	bool may_refuse; /* ... or may with -EOPNOTSUPP */
 	bool dropped;	 /* its queue or context was closed: no completion comes */
 };
 
@@ -201,7 +203,9 @@ struct world {
 	struct sim_cfg net_cfg;
 	struct sim_net *net;
 	unsigned nr_nodes, nr_cores, nr_ports;
-	bool wide; /* by its seed */
+	bool wide;	 /* by its seed */
+	bool gpu;	 /* AREA_MEM is memory of a GPU ... */
+	uint64_t gpu_ns; /* ... whose work is done so much later */
 	int integrity;
 	enum link_kind other; /* that some connections take */
 	uint32_t chunk_b, window, quantum_b, slots;
@@ -298,6 +302,13 @@ struct gx_queue *aop_queue(const struct aop *op);
 bool view_place(struct aop *op, struct far *f, enum area_id own, struct gx_op *gx);
 void views_close(unsigned node);
 
+/* ---- all_gpu.c ---- */
+
+void gpu_open(unsigned node);
+void gpu_close(unsigned node);
+uint64_t gpu_marks(uint64_t next); /* streams go on. Return: when one does next, or @next */
+void gpu_stream(struct aop *op, struct gx_op *gx);
+
 /* ---- all_comp.c ---- */
 
 void comp_take(unsigned node, unsigned queue, const struct gx_comp *comp);
@@ -324,7 +335,7 @@ const char *steps_name(unsigned kind);
 void rest_check(void);
 bool rest_is(void);
 void rest_ask(void); /* for credit that the end of the load has not brought */
-/* Do packets that have not left refer to memory of the node? */
+/* Do packets that have not left, or copies of a GPU, refer to memory of the node? */
 bool ports_hold(unsigned node);
 
 /* ---- all_run.c ---- */

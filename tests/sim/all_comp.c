@@ -104,6 +104,8 @@ static bool status_may_be(const struct aop *op, int status)
 	case -ETIMEDOUT:
 		return (op->deadline_ns && world->now_ns >= op->deadline_ns) ||
 		       (is_message(op) && *messages_fail(op));
+	case -EOPNOTSUPP:
+		return op->may_refuse;
 	case -ESTALE:
 		return op->stale || (k && k->until_ns && world->now_ns >= k->until_ns);
 	case -EMSGSIZE:

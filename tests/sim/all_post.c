@@ -17,6 +17,7 @@
 
 static int only_link = -1; /* where posts go; -1: anywhere */
 static bool only_lists;	   /* all posts are puts of lists */
+static bool only_views;	   /* all are puts with views, by one lane of one side */
 
 struct post {
 	struct aop *op;
@@ -166,7 +167,7 @@ static bool post_move(struct post *p)
 
 	far_draw(p, &f);
 	op->must = f.must;
-	if (world->wide && op->kind == GX_OP_PUT && chance(30))
+	if (only_views || (world->wide && op->kind == GX_OP_PUT && chance(30)))
 		return view_place(op, &f, own, &p->gx);
 	op->is_list = !f.must && (only_lists || chance(40));
 	op->nr_segs = op->is_list ? 1 + (unsigned)rnd_len(ALL_SEGS - 1) : 1;
@@ -266,6 +267,7 @@ static void post_flags(struct post *p)
 	p->gx.imm = (uint64_t)(op - world->op);
 	if (op->flags & GX_OP_NOTE)
 		post_note(p);
+	gpu_stream(op, &p->gx);
 }
 
 /* ---- who posts ---- */
@@ -277,13 +279,13 @@ static bool post_where(struct post *p)
 
 	op->link = (uint8_t)(only_link < 0 ? (int)rnd(ALL_LINKS) : only_link);
 	p->l = &world->link[op->link];
-	op->side = (uint8_t)rnd(2);
+	op->side = (uint8_t)(only_views ? 0 : rnd(2));
 	if (p->l->state != LINK_UP || !p->l->conn[op->side])
 		return false;
 	op->node = (uint8_t)p->l->node[op->side];
 	op->peer = (uint8_t)p->l->node[!op->side];
 	op->life = p->l->life;
-	op->lane = (uint8_t)rnd(p->l->nr_lanes);
+	op->lane = (uint8_t)(only_views ? 0 : rnd(p->l->nr_lanes));
 	op->queue = (uint8_t)(chance(50) || only_link >= 0 ? ALL_QUEUES : rnd(ALL_QUEUES));
 	if (op->queue < ALL_QUEUES && !world->node[op->node].queue[op->queue].q)
 		op->queue = ALL_QUEUES;
@@ -299,7 +301,7 @@ static enum gx_op_kind post_kind(void)
 {
 	unsigned n = (unsigned)rnd(100);
 
-	if (n < 40 || only_lists)
+	if (n < 40 || only_lists || only_views)
 		return GX_OP_PUT;
 	if (n < 58)
 		return GX_OP_GET;
@@ -450,11 +452,13 @@ void post_storm(void)
 {
 	uint32_t first = world->nr_ops + 1;
 
-	only_lists = true;
-	only_link = (int)rnd(ALL_LINKS);
-	for (unsigned i = 0; i < 6; i++)
+	/* The peer keeps 16 views of an endpoint. */
+	only_views = world->cfg.seed >= ALL_GPUS && chance(50);
+	only_lists = !only_views;
+	only_link = (int)rnd(only_views ? 2 : ALL_LINKS);
+	for (unsigned i = 0; i < (only_views ? 40 : 6); i++)
 		post_one();
-	only_lists = false;
+	only_lists = only_views = false;
 	only_link = -1;
 	world_pass(rnd_len(100 * ALL_US));
 	for (uint32_t i = first; i <= world->nr_ops; i++)

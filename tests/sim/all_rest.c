@@ -38,6 +38,9 @@ static const char *ep_out(const struct pkt_ep *e)
 		return "resends";
 	if (e->asks.head != e->asks.tail || e->asks.pkts || e->rx.nr_bad)
 		return "packets asked for again";
+	if (e->fetch.nr_staged || e->fetch.asked.stage.first != e->fetch.asked.stage.next ||
+	    e->fetch.lost.stage.first != e->fetch.lost.stage.next)
+		return "pinned buffers of a GPU's payload";
 	for (unsigned i = 0; i < PIECES_USES; i++)
 		if (e->pieces.used[i])
 			return "messages in pieces";
@@ -59,11 +62,17 @@ static const char *world_out(void)
 
 bool ports_hold(unsigned node)
 {
+	bool held = false;
+
 	for (unsigned k = 0; k < world->node[node].nr_cores; k++)
-		for (unsigned p = 0; p < world->nr_ports; p++)
-			if (pkt_link(gx_core(world->node[node].gx, k), p)->refs)
-				return true;
-	return false;
+		for (unsigned p = 0; p < world->nr_ports; p++) {
+			const struct link_pkt *l = pkt_link(gx_core(world->node[node].gx, k), p);
+
+			held |= l->refs || (l->bq_gpu[0] && block_held(l->bq_gpu[0]));
+			for (unsigned i = 0; i < l->nr_live; i++)
+				held |= l->live[i]->fetch.nr_staged > 0;
+		}
+	return held;
 }
 
 /* The last grant has an ACK of its own, which does not go again when it is lost: each later ACK says how
@@ -155,6 +164,7 @@ static void check_port(const struct link_pkt *l)
 	same("buffers to release", l->nr_release, 0);
 	same("scattered", l->nr_scattered, 0);
 	same("blocks", block_held(l->bq_host), 0);
+	same("blocks of a GPU", l->bq_gpu[0] ? block_held(l->bq_gpu[0]) : 0, 0);
 	if (!l->nr_live) /* what came for peers that are gone may lie there */
 		return;
 	same("free bounce buffers", sim_queue_free_bufs(l->q), l->port->caps.rx_slots);

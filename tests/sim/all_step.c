@@ -86,14 +86,28 @@ static bool port_lets_go(unsigned node)
 	return !ports_hold(node);
 }
 
+/* Copies of a GPU may still be at @what. */
+static void let_go_wait(uint64_t *end, const char *what)
+{
+	if (!*end)
+		*end = world->now_ns + QUEUE_END_NS;
+	if (world->now_ns > *end)
+		wrong("%s is not let go of", what);
+	world_pass(10 * ALL_US);
+}
+
 static void key_withdraw(void)
 {
 	int index = (int)rnd(ALL_KEYS), ret;
 	struct key *k = &world->key[index];
+	uint64_t end = 0;
 
 	if (!k->used || !port_lets_go(k->node))
 		return;
-	ret = gx_key_withdraw(world->node[k->node].gx, &k->key);
+	while ((ret = gx_key_withdraw(world->node[k->node].gx, &k->key)) == -EAGAIN && world->gpu) {
+		k->until_ns = world->now_ns; /* from now on it may be of no use */
+		let_go_wait(&end, "a key");
+	}
 	trace("key %d is withdrawn: %d", index, ret);
 	if (ret)
 		wrong("gx_key_withdraw: %d, %s", ret, gx_error());
@@ -159,16 +173,37 @@ static void own_freed(struct aop *op, unsigned area)
 	}
 }
 
+/* Before all is let go of, some may have ended. */
+static void mem_goes(unsigned node)
+{
+	for (int i = 0; i < ALL_KEYS; i++)
+		if (world->key[i].used && world->key[i].node == node)
+			world->key[i].until_ns = world->now_ns;
+	for (uint32_t i = 1; i <= world->nr_ops; i++) {
+		struct aop *op = &world->op[i];
+
+		if (op->state != OPS_OPEN || op->node != node || !op_is_in(op, AREA_REG))
+			continue;
+		op->freed = true;
+		if (is_message(op))
+			*messages_fail(op) = true;
+	}
+}
+
 static void mem_again(void)
 {
 	unsigned index = (unsigned)rnd(world->nr_nodes);
 	struct area *a = &world->node[index].area[AREA_REG];
+	uint64_t end = 0;
 	int ret = 0;
 
 	if (a->mem) {
 		if (!port_lets_go(index))
 			return;
-		ret = gx_mem_free(a->mem);
+		while ((ret = gx_mem_free(a->mem)) == -EAGAIN && world->gpu) {
+			mem_goes(index);
+			let_go_wait(&end, "memory");
+		}
 		trace("node %u frees its memory: %d", index, ret);
 		if (ret)
 			wrong("gx_mem_free: %d, %s", ret, gx_error());

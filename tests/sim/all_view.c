@@ -178,7 +178,7 @@ static struct aview *views_take(unsigned node)
 		v = &world->view[rnd(ALL_VIEWS)];
 	if (v->list && v->node != node)
 		return NULL;
-	if (v->list && chance(80))
+	if (v->list && chance(world->cfg.seed >= ALL_GPUS ? 60 : 80))
 		return v;
 	gx_list_close(v->list);
 	v->list = NULL;
@@ -282,6 +282,11 @@ bool view_place(struct aop *op, struct far *f, enum area_id own, struct gx_op *g
 
 	if (!v)
 		return false;
+	/* A source in memory of a GPU is a plain range; what lands there has runs that are long enough. */
+	if (world->gpu && own == AREA_MEM && v->near.nr > 1)
+		own = AREA_RAW;
+	op->may_refuse =
+		world->gpu && f->area == AREA_MEM && v->far.run_b < world->quantum_b / 62 + 1;
 	if (!f->must && chance(3))
 		f->must = -ERANGE;
 	op->must = f->must;

@@ -87,6 +87,8 @@ static void node_memory(unsigned index)
 
 	if (gx_mem_alloc(n->gx, GX_MEM_HOST, 0, ALL_AREA_B, &n->area[AREA_MEM].mem))
 		wrong("gx_mem_alloc: %s", gx_error());
+	if (world->gpu)
+		gpu_open(index);
 	n->area[AREA_MEM].b = gx_mem_addr(n->area[AREA_MEM].mem);
 	for (unsigned k = 0; k < AREAS; k++) {
 		if (!n->area[k].b)
@@ -176,6 +178,7 @@ void node_close(unsigned index)
 
 	views_close(index);
 	gx_close(n->gx);
+	gpu_close(index);
 	n->gx = NULL;
 	for (unsigned i = 0; i < ALL_QUEUES; i++)
 		n->queue[i] = (struct all_queue){0};
@@ -250,6 +253,12 @@ static void world_draw_wide(void)
 		world->net_cfg.corrupt_ppm = (uint32_t)rnd(20000);
 }
 
+static void world_draw_gpu(void)
+{
+	world->gpu = world->other == KIND_PACKET && chance(30);
+	world->gpu_ns = chance(30) ? 0 : rnd_len(30 * ALL_US);
+}
+
 void world_open(const struct all_cfg *cfg)
 {
 	world = calloc(1, sizeof(*world));
@@ -263,6 +272,8 @@ void world_open(const struct all_cfg *cfg)
 	world->nr_ports = 1;
 	if (world->wide)
 		world_draw_wide();
+	if (cfg->seed >= ALL_GPUS)
+		world_draw_gpu();
 	if (sim_net_open(&world->net_cfg, &world->net))
 		wrong("no network");
 	world->now_ns = sim_net_now(world->net);
@@ -327,6 +338,7 @@ static bool world_turn(void)
 	bool worked = false;
 
 	sim_net_advance(world->net, world->now_ns);
+	gpu_marks(0);
 	for (unsigned i = 0; i < world->nr_nodes; i++) {
 		struct node *n = &world->node[i];
 
@@ -354,7 +366,7 @@ static uint64_t port_next(const struct link_pkt *l, uint64_t next)
 
 		next = GX_MIN(next, GX_MIN(flow_due(e->flow), flow_ack_due_ns(e->flow)));
 		next = GX_MIN(next, e->timer.tick_ns);
-		if (e->rx.held_bufs)
+		if (e->rx.held_bufs || e->fetch.nr_staged)
 			next = GX_MIN(next, now_ns + 1000);
 		if (e->pace.cc && tx_has_first(e))
 			next = GX_MIN(next, cc_due(e->pace.cc));
@@ -366,6 +378,8 @@ static uint64_t port_next(const struct link_pkt *l, uint64_t next)
 static uint64_t world_next(void)
 {
 	uint64_t next = GX_MIN(sim_net_next(world->net), world->now_ns + JUMP_NS);
+
+	next = gpu_marks(next);
 
 	for (unsigned i = 0; i < world->nr_nodes; i++) {
 		struct node *n = &world->node[i];

@@ -9,7 +9,8 @@
  *						on where it was, and adds up over runs; with
  *						--first the first failure ends it
  *	test_sim_all --seed N --shrink		fewer steps that still fail
- *	Seeds from 1000000 on also have views, keys of peers and several ports
+ *	Seeds from 1000000 on also have views, keys of peers and several ports,
+ *	from 2000000 on GPUs and streams
  *	--steps N, --only A,B-C, --without KIND	which steps run: of a number, no others, none of a kind
  *
  * Exit status: 0, or 1 where a seed failed.
