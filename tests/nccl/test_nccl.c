@@ -195,12 +195,23 @@ static bool case_run(const struct nccl_case *c, const char *port)
 	return good;
 }
 
-/* Over memif a connection takes some MiB of DPDK's, so strangers of the same user can use them up. */
+/* Of these the link is no part: they run over udp, for the sanitizers, and over local, for the release build. */
+static const char *const cases_once[] = {"versions", "misuse", "listener", "context", "unproven",
+					 "reload",   "init",   "cpus",	   "fork"};
+
+/* Over memif a connection takes some MiB of DPDK's, so strangers of the same user can use them up; and DPDK starts once in a process. */
 static bool case_is_for(const struct nccl_case *c, const char *port)
 {
+	bool is_memif = !strcmp(port, "memif");
+
 	if (!strcmp(c->name, "hosts")) /* the plugin chooses the link: once is enough */
 		return !strcmp(port, "tcp");
-	return strcmp(port, "memif") != 0 || strcmp(c->name, "strangers") != 0;
+	if (is_memif && !strcmp(c->name, "reload"))
+		return true;
+	for (unsigned i = 0; i < sizeof(cases_once) / sizeof(cases_once[0]); i++)
+		if (!strcmp(c->name, cases_once[i]))
+			return !strcmp(port, "udp") || !strcmp(port, "local");
+	return !is_memif || strcmp(c->name, "strangers") != 0;
 }
 
 static unsigned cases_run(const struct nccl_case cases[], unsigned nr, const char *port)

@@ -372,7 +372,7 @@ def unix_names(pid):
 
 def babble_at(family, address, data, linger=0.05):
     with socket.socket(family) as sock:
-        sock.settimeout(2)
+        sock.settimeout(10)
         try:
             sock.connect(address)
             sock.sendall(data)
