@@ -788,7 +788,9 @@ int ctl_connect(struct gx_conn *c, const char *addr, const struct gx_connect_opt
 	if (!ret)
 		return 0;
 	if (ret == -ENOSPC)
-		gx_fail(ret, "there are %u connections, the most that a context has",
+		gx_fail(ret,
+			"there are %u connections, the most that a context has: close some, or open "
+			"another context",
 			CTL_CONNS_MAX);
 	else
 		gx_fail(ret, "the context is being closed");

@@ -258,6 +258,7 @@ struct ctl {
 	unsigned next_core;	  /* first core of the next client */
 	unsigned inside;	  /* callbacks on the stack; they keep the tick from freeing */
 	uint64_t tick_ns;	  /* time of the last tick; 0: none yet */
+	uint64_t starved_ns;	  /* when no descriptor was left for who came; 0: never */
 	bool closing;
 	/* ctl_fd.c calls these when it is done; frozen. */
 	void (*shown)(struct ctl_conn *cc); /* client: cc->proven: the server knows our user */

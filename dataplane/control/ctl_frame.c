@@ -476,8 +476,14 @@ void ctl_frame_turn_away(struct ctl *ctl, int fd)
 static int conn_timed_out(const struct ctl_conn *cc)
 {
 	bool is_ours = cc->server && cc->state == CTL_LINKED && !cc->own_up;
+	bool starved = cc->ctl->starved_ns && cc->ctl->starved_ns + CTL_STEP_NS > cc->due_ns;
 	double s = (double)cc->dial.timeout_ns / 1e9;
 
+	if (cc->server && starved)
+		return gx_refuse(
+			GX_REASON_FULL, -EMFILE,
+			"the server had no descriptor left for all sockets of its clients: "
+			"raise its ulimit -n");
 	if (cc->server && !is_ours)
 		ctl_bad(cc->ctl, "peer %s went silent during set-up", ctl_conn_peer(cc));
 	if (ctl_data_waits(cc))

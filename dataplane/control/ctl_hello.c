@@ -519,9 +519,11 @@ static int server_conn_new(struct ctl_conn *cc)
 	int ret;
 
 	if (conns_up(cc->ctl) >= CTL_CONNS_MAX)
-		return gx_refuse(GX_REASON_FULL, -ENOSPC,
-				 "the server has %u connections, the most that a context has",
-				 CTL_CONNS_MAX);
+		return gx_refuse(
+			GX_REASON_FULL, -ENOSPC,
+			"the server has %u connections, the most that a context has: a second "
+			"server takes more",
+			CTL_CONNS_MAX);
 	cc->conn = conn_new(cc->ctl->gx, true);
 	if (!cc->conn)
 		return gx_refuse(GX_REASON_NO_MEMORY, -ENOMEM, "the server is out of memory");

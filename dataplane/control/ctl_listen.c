@@ -56,6 +56,7 @@ static void listener_starved(struct gx_listener *l, int err)
 {
 	int fd;
 
+	l->ctl->starved_ns = gx_now_ns();
 	if (ctl_may_log(&l->ctl->fds_rate))
 		gx_warn("a client cannot be let in: %s: raise ulimit -n, which is for %s",
 			strerror(-err), err == -ENFILE ? "all processes" : "this process");

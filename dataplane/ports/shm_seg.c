@@ -71,13 +71,16 @@ int shm_seg_make(struct shm_port *p, struct shm_peer *peer)
 	shm_seg_layout(s, NULL, p->nr_slots, p->slot_b, p->pool);
 	peer->fd = gx_memfd("gx-shm", s->len, &huge);
 	if (peer->fd < 0) {
-		gx_port_why_set("port shm: no memfd of %zu bytes: %s", s->len, strerror(-peer->fd));
+		gx_port_why_set("port shm: no memfd of %zu bytes: %s%s", s->len,
+				strerror(-peer->fd),
+				peer->fd == -EMFILE ? ": raise ulimit -n" : "");
 		return peer->fd;
 	}
 	ret = gx_arena_map(p->arena, peer->fd, s->len, &base);
 	if (ret) {
 		gx_port_why_set(
-			"port shm: %zu bytes for a peer do not fit the arena: %s; give fewer slots",
+			"port shm: %zu bytes for a peer do not fit the arena: %s: take fewer "
+			"gx_packet_opts.slots",
 			s->len, strerror(-ret));
 		close(peer->fd);
 		return ret;

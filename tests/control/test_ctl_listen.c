@@ -171,6 +171,38 @@ static void listen__out_of_descriptors(void **state)
 	both_up_check(addr);
 }
 
+/* It is too late for who waits for a socket more. */
+static int starved_run(void *arg)
+{
+	struct fake *f = arg;
+
+	for (struct ctl_conn *cc = f->gx.ctl->conns; cc; cc = cc->next)
+		cc->due_ns = gx_now_ns();
+	return 0;
+}
+
+static void listen__starved_sockets(void **state)
+{
+	struct rlimit old;
+	char addr[32];
+	int port, first, again, fds[256];
+	unsigned n = fds_take(fds, GX_ARRAY_SIZE(fds), GX_ARRAY_SIZE(fds) / 2, &old);
+
+	port = server_listen(addr);
+	first = raw_connect(port);
+	wait_conns(server, 1);
+	while ((fds[n] = fcntl(0, F_DUPFD_CLOEXEC, 0)) >= 0)
+		n++;
+	close(fds[--n]);
+	again = raw_connect(port);
+	raw_recv_error(again, -EMFILE, GX_REASON_FULL, "ulimit -n");
+	gx_uring_run_wait(server->gx.uring, starved_run, server);
+	raw_recv_error(first, -EMFILE, GX_REASON_FULL, "no descriptor left");
+	fds_give(fds, n, &old);
+	close(again);
+	close(first);
+}
+
 static void listen__not_loopback(void **state)
 {
 	char host[64], addr[96];
@@ -261,6 +293,7 @@ int main(void)
 		TEST(listen__half_open_proven_stays),
 		TEST(listen__few_descriptors),
 		TEST(listen__out_of_descriptors),
+		TEST(listen__starved_sockets),
 		TEST(listen__not_loopback),
 		TEST(fork__child_has_no_sockets),
 	};
