@@ -4,13 +4,15 @@
  * counters where GX_RUN_DIR says, the clients' process does not. It says "ready" when all are up, and
  * ends with its stdin.
  *
- * usage: crowd CONNECTIONS [packet|local|tcp|udp] [turns]     udp: link packet over port udp
+ * usage: crowd CONNECTIONS [packet|local|tcp|udp] [turns|tell]     udp: link packet over port udp
  *
+ * With tell it says what the connections took: time, and memory and descriptors of both processes.
  * With turns the main thread turns the core, and tells at each line on stdin what turns took of its CPU time
  * since the last one: how many, ns of the longest one, and how many took 10, 20, 50 and 100 us or longer.
  */
 #include <gx/gx.h>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -32,7 +34,7 @@ static void must(int ret, const char *what)
 	exit(1);
 }
 
-static struct gx *open_one(const char *link)
+static struct gx *open_one(const char *link, unsigned n)
 {
 	const struct gx_port_name ports[] = {{.name = strcmp(link, "udp") ? "shm" : "udp"}};
 	struct gx_opts opts = GX_INIT(opts);
@@ -41,6 +43,9 @@ static struct gx *open_one(const char *link)
 	opts.ports = ports;
 	opts.nr_ports = 1;
 	opts.peer_timeout_ns = WAIT_NS;
+	/* By default a peer over shm has 10 MiB of the 4 GiB arena. */
+	opts.packet =
+		GX_WITH(gx_packet_opts, .slots = n > 400 && !strcmp(ports[0].name, "shm") ? 64 : 0);
 	must(gx_open(&opts, &gx), "open");
 	return gx;
 }
@@ -58,7 +63,7 @@ static void clients(unsigned n, const char *link, int ports, int ready)
 	setenv("GX_RUN_DIR", "", 1);
 	if (!conns || read(ports, &port, sizeof(port)) != sizeof(port))
 		exit(1);
-	gx = open_one(link);
+	gx = open_one(link, n);
 	must(gx_core_start(gx_core(gx, 0)), "start");
 	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
 	o.link = strcmp(link, "udp") ? link : "packet";
@@ -70,6 +75,43 @@ static void clients(unsigned n, const char *link, int ports, int ready)
 	if (write(ready, "", 1) == 1)
 		pause();
 	exit(1);
+}
+
+/* ---- What they take ---- */
+
+struct taken {
+	double rss_kib;
+	unsigned fds;
+};
+
+static struct taken taken_by(pid_t pid)
+{
+	struct taken t = {0};
+	char path[64], line[256];
+	DIR *dir;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, "VmRSS:", 6))
+			t.rss_kib = atof(line + 6);
+	if (f)
+		fclose(f);
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	dir = opendir(path);
+	while (dir && readdir(dir))
+		t.fds++;
+	if (dir)
+		closedir(dir);
+	return t;
+}
+
+static void tell(const struct taken *before, const struct taken *after, unsigned n, const char *who)
+{
+	printf("; %s: %.0f KiB at first, and of each %.1f KiB and %.2f descriptors", who,
+	       before->rss_kib, (after->rss_kib - before->rss_kib) / n,
+	       (double)(after->fds - before->fds) / n);
 }
 
 /* ---- Turns ---- */
@@ -121,7 +163,10 @@ int main(int argc, char *argv[])
 	bool turns = argc > 3 && !strcmp(argv[3], "turns");
 	unsigned n = argc > 1 ? (unsigned)atoi(argv[1]) : 1000;
 	const char *link = argc > 2 ? argv[2] : "packet";
+	bool tells = argc > 3 && !strcmp(argv[3], "tell");
+	struct taken before, after;
 	int ports[2], ready[2], port;
+	uint64_t began_ns;
 	struct gx *gx;
 	pid_t child;
 	char byte;
@@ -132,14 +177,24 @@ int main(int argc, char *argv[])
 	if (!child)
 		clients(n, link, ports[0], ready[1]);
 	close(ready[1]);
-	gx = open_one(link);
+	gx = open_one(link, n);
 	if (!turns)
 		must(gx_core_start(gx_core(gx, 0)), "start");
 	port = gx_listen(gx, "127.0.0.1:0");
 	must(port, "listen");
+	before = taken_by(getpid());
+	began_ns = gx_now();
 	if (write(ports[1], &port, sizeof(port)) != sizeof(port) ||
 	    (turns ? !turn_until(gx_core(gx, 0), ready[0], false) : read(ready[0], &byte, 1) != 1))
 		return 1;
+	if (tells) {
+		printf("%u connections by %s in %.2f s", n, link, (gx_now() - began_ns) / 1e9);
+		after = taken_by(getpid());
+		tell(&before, &after, n, "server");
+		after = taken_by(child); /* which began as the server did */
+		tell(&before, &after, n, "clients");
+		printf("\n");
+	}
 	puts("ready");
 	fflush(stdout);
 	while (turns ? turn_until(gx_core(gx, 0), 0, true) : read(0, &byte, 1) > 0)
