@@ -4,18 +4,25 @@
 tree, which is built, and a few tests that ought to fail. Prints who caught it, by an assertion or by a time-out. Not a test of ./run:
 it builds some forty times.
 
-usage: tests/house/mutants.py [-j JOBS] [-k] [NAME...]      -k: keep the copy. Without names: all, after a run without a mutant.
+usage: tests/house/mutants.py [-j JOBS] [-k] [-p I/N] [NAME...]
+
+Without names: all, after a run without a mutant; -p 2/3: the second third of them. JOBS copies of the tree work beside each other (as
+many as the machine has CPUs); a mutant that no assertion has seen there is tried once more, alone. -k: keep the copies. Rows whose
+tests are not built here, or skipped, are left out, and named.
 
 Exit status: 0 when each mutant was caught by an assertion, 1 when one was not, 2 when one does not apply any more (the line that it
 changes has changed: then change it here) or does not build.
 """
 import argparse
+import concurrent.futures
 import os
+import queue
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 LIMIT_S = 120  # of one test's run: several times what it needs
@@ -54,6 +61,8 @@ MUTANTS = {
             [("dataplane/submit/queue.c", "\tif (l->free) /* lane_close() reads them */\n", "\tif (true)\n"),
              ("dataplane/submit/queue.c", "\tif (!l->reqs)\n", "\tif (!l->reqs || !l->free)\n")],
             ["fail shm all"]),
+    "FD1": ("a client whose sockets find no descriptor at the server hears that it was silent",
+            [("dataplane/control/ctl_frame.c", "\tif (cc->server && starved)", "\tif (false && starved)")], ["ctl_listen listen__starved*"]),
     "FC2": ("the descriptor of notifications that cannot be mapped stays open",
             [("dataplane/local/local_conn.c", "\tl->fds[l->nr_fds++] = l->rings_fd; /* closed with them */\n", ""),
              ("dataplane/local/local_conn.c", "\tl->rx->hdr.nr_lanes = l->nr_lanes;\n\treturn 0;",
@@ -1887,7 +1896,7 @@ MUTANTS = {
 
 # CMocka's word, also where cleaning up crashes afterwards, and those of the NCCL harness, of Python's and of test_fail.
 ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:|^seed \d+: step \d+, |^(?:FAIL|ERROR): test_|"
-                      r"^\w+ call \d+: .*: (?:an error without a reason|a wrong byte|descriptors or threads were left|it hung|it died) ", re.M)
+                      r"^[\w-]+ call \d+: .*: (?:an error without a reason|a wrong byte|descriptors or threads were left|it hung|it died) ", re.M)
 PASSED = re.compile(r"PASSED  \] [1-9]|\"failed\": 0,|^Ran [1-9].*\n\nOK|: [1-9]\d* of \d+ calls failed, one at a time", re.M)
 
 
@@ -1900,21 +1909,33 @@ def failed_in(text):
 
 
 class Tree:
-    """A copy of the tree, and its build."""
+    """A copy of the tree, and its build: of another one's where that is given."""
 
-    def __init__(self, jobs):
+    def __init__(self, jobs, like=None):
         self.jobs = jobs
         self.top = tempfile.mkdtemp(prefix="gx-mutants-")
+        if like:  # ninja has paths that begin at the build, and the times of files
+            subprocess.run(["cp", "-a", "--reflink=auto", like.top + "/.", self.top], check=True)
+        else:
+            self.copy()
+        self.build = os.path.join(self.top, "build")
+        # Tests with the argument cuda have the fake driver; without nvcc they cannot run.
+        self.fake_gpu = {"LD_LIBRARY_PATH": os.path.join(self.build, "tests"), "GX_FAKE_CUDA": "1", "GX_FAKE_CUDA_DEVICES": "2"}
+        if not like:
+            subprocess.run(["meson", "setup", self.build, "-Dbuildtype=debugoptimized", "-Dtests=enabled", "-Dtests_shared=true",
+                            "-Dwerror=false"], cwd=self.top, check=True, stdout=subprocess.DEVNULL)
+
+    def copy(self):
         names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True, capture_output=True).stdout
         for name in filter(None, names.decode().split("\0")):
             if os.path.exists(os.path.join(ROOT, name)):
                 os.makedirs(os.path.dirname(os.path.join(self.top, name)), exist_ok=True)
                 shutil.copy2(os.path.join(ROOT, name), os.path.join(self.top, name))
-        self.build = os.path.join(self.top, "build")
-        # Tests with the argument cuda have the fake driver; without nvcc they cannot run.
-        self.fake_gpu = {"LD_LIBRARY_PATH": os.path.join(self.build, "tests"), "GX_FAKE_CUDA": "1", "GX_FAKE_CUDA_DEVICES": "2"}
-        subprocess.run(["meson", "setup", self.build, "-Dbuildtype=debugoptimized", "-Dtests=enabled", "-Dtests_shared=true"],
-                       cwd=self.top, check=True, stdout=subprocess.DEVNULL)
+
+    def targets(self):
+        """What can be built here."""
+        out = subprocess.run(["ninja", "-C", self.build, "-t", "targets", "all"], check=True, capture_output=True, text=True).stdout
+        return {line.split(":")[0] for line in out.splitlines()}
 
     def change(self, changes):
         """Return: the files as they were; None when a line is not there once."""
@@ -1956,6 +1977,8 @@ class Tree:
             text = b"".join(filter(None, (e.stdout, e.stderr))).decode(errors="replace")
             return (failed_in(text) or test, "assertion") if ASSERTED.search(text) else (test, "time-out")
         text = ran.stdout + ran.stderr
+        if ran.returncode == 77:
+            return text.strip().splitlines()[-1][:120] if text.strip() else test, "skipped"
         if ran.returncode == 0:
             if not PASSED.search(text):
                 return test, "no such test"
@@ -1978,57 +2001,125 @@ def targets_of(tests):
     return sorted(fake | python | {path_of(t.split()[0]) for t in tests if not t.startswith("python ")})
 
 
+class Run:
+    """The mutants, by as many copies of the tree as work at the same time."""
+
+    def __init__(self, chosen, jobs):
+        self.chosen, self.jobs, self.trees, self.bad, self.lock = chosen, jobs, [Tree(jobs)], 0, threading.Lock()
+        self.again = []  # not seen beside others: once more, alone
+
+    def each(self, what, items):
+        """what(tree, item) of each, by all trees."""
+        left = queue.SimpleQueue()
+        for item in items:
+            left.put(item)
+
+        def work(tree):
+            try:
+                while True:
+                    what(tree, left.get_nowait())
+            except queue.Empty:
+                pass
+
+        with concurrent.futures.ThreadPoolExecutor(len(self.trees)) as pool:
+            for future in [pool.submit(work, tree) for tree in self.trees]:
+                future.result()
+
+    def begin(self):
+        """Return: whether all tests that run here pass without a mutant. Rows of others are left out, aloud."""
+        first = self.trees[0]
+        there, tests = first.targets(), sorted({t for _, _, tests in self.chosen.values() for t in tests})
+        missing = {t: "is not built here" for t in tests if not set(targets_of([t])) <= there}
+        why = first.compile(targets_of([t for t in tests if t not in missing]))
+        if why:
+            print(why)
+            return False
+        first.jobs = 1
+        self.trees += [Tree(1, first) for _ in range(self.jobs - 1)]
+        failed = []
+
+        def one(tree, test):
+            seen, how = tree.test(test)
+            if how == "skipped":
+                missing[test] = f"is skipped here: {seen}"
+            elif how != "nothing":
+                failed.append((test, seen, how))
+
+        self.each(one, [t for t in tests if t not in missing])
+        for test, seen, how in failed:
+            seen, how = first.test(test)
+            if how != "nothing":
+                print(f"without a mutant: {test}: {seen}: {how}", flush=True)
+                missing[test] = "fails here without a mutant"
+                self.bad = 2
+        for name, (_, _, tests) in list(self.chosen.items()):
+            able = [t for t in tests if t not in missing]
+            if not able:
+                print(f"{name:7}left out: {tests[0]} {missing[tests[0]]}", flush=True)
+                del self.chosen[name]
+            else:
+                self.chosen[name] = (*self.chosen[name][:2], able)
+        return True
+
+    def say(self, name, how, seen, more="", bad=0):
+        with self.lock:
+            self.bad = max(self.bad, bad)
+            print(f"{name:7}{how:24}{seen:52}{MUTANTS[name][0]}{more}", flush=True)
+
+    def one(self, tree, name):
+        _, changes, tests = self.chosen[name]
+        before = tree.change(changes)
+        if before is None:
+            self.say(name, "DOES NOT APPLY", "", bad=2)
+            return
+        why = tree.compile(targets_of(tests))
+        seen, how = "", "nothing"
+        for test in tests if not why else []:
+            seen, how = tree.test(test)
+            seen = f"{test.split()[0]}: {seen}" if seen else ""
+            if how.startswith("assertion"):
+                break
+        tree.restore(before)
+        if why:
+            self.say(name, "DOES NOT BUILD", "", "\n" + why, bad=2)
+        elif how.startswith("assertion") or len(self.trees) == 1:
+            self.say(name, how if how != "nothing" else "SURVIVES", seen, bad=0 if how.startswith("assertion") else 1)
+        else:
+            self.again.append(name)
+
+    def all(self):
+        print(f"{'mutant':7}{'caught by':24}{'test':52}what", flush=True)
+        self.each(self.one, self.chosen)
+        others, self.trees = self.trees[1:], self.trees[:1]
+        self.each(self.one, self.again)
+        self.trees += others
+        return self.bad
+
+    def end(self, keep):
+        for tree in self.trees:
+            if keep:
+                print(tree.top)
+            else:
+                shutil.rmtree(tree.top)
+
+
 def main():
     parser = argparse.ArgumentParser(description="Which planted mistakes do the tests see?")
     parser.add_argument("-j", type=int, default=os.cpu_count(), metavar="JOBS")
-    parser.add_argument("-k", action="store_true", help="keep the copy")
+    parser.add_argument("-k", action="store_true", help="keep the copies")
+    parser.add_argument("-p", default="1/1", metavar="I/N", help="part I of N")
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
     unknown = [n for n in args.names if n not in MUTANTS]
     if unknown:
         parser.error(f"no mutant {unknown[0]}; there are {' '.join(MUTANTS)}")
-    chosen = {n: m for n, m in MUTANTS.items() if not args.names or n in args.names}
-    tree = Tree(args.j)
-    bad = 0
+    part, parts = map(int, args.p.split("/"))
+    names = (args.names or list(MUTANTS))[part - 1::parts]
+    run = Run({n: MUTANTS[n] for n in names}, args.j)
     try:
-        all_tests = sorted({t for _, _, tests in chosen.values() for t in tests})
-        why = tree.compile(targets_of(all_tests))
-        if why:
-            print(why)
-            return 2
-        for test in all_tests:
-            seen, how = tree.test(test)
-            if how != "nothing":
-                print(f"without a mutant: {test}: {seen}: {how}")
-                return 2
-        print(f"{'mutant':7}{'caught by':24}{'test':52}what", flush=True)
-        for name, (what, changes, tests) in chosen.items():
-            before = tree.change(changes)
-            if before is None:
-                print(f"{name:7}{'DOES NOT APPLY':24}{'':52}{what}", flush=True)
-                bad = 2
-                continue
-            why = tree.compile(targets_of(tests))
-            if why:
-                print(f"{name:7}{'DOES NOT BUILD':24}{'':52}{what}\n{why}", flush=True)
-                bad = 2
-            else:
-                seen, how = "", "nothing"
-                for test in tests:
-                    seen, how = tree.test(test)
-                    seen = f"{test.split()[0]}: {seen}" if seen else ""
-                    if how.startswith("assertion"):
-                        break
-                if not how.startswith("assertion"):
-                    bad = max(bad, 1)
-                print(f"{name:7}{how if how != 'nothing' else 'SURVIVES':24}{seen:52}{what}", flush=True)
-            tree.restore(before)
+        return run.all() if run.begin() else 2
     finally:
-        if args.k:
-            print(tree.top)
-        else:
-            shutil.rmtree(tree.top)
-    return bad
+        run.end(args.k)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <malloc.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -413,6 +414,7 @@ int main(int argc, char **argv)
 		      0);
 	if (shared == MAP_FAILED)
 		return 1;
+	mallopt(M_PERTURB, 0x5a); /* memory that nobody has zeroed is not zero */
 	if (only)
 		return sweep(kind, only, 0, true) > 0;
 	return sweep(kind, all ? 1 : 1 + (unsigned)getpid() % SOME, all ? 1 : SOME, argc > 2) > 0;
