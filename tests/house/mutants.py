@@ -1908,6 +1908,16 @@ def failed_in(text):
     return failed[0] if failed else begun[-1] if begun else ""
 
 
+def sources():
+    """Files of the tree: git's, or where it is a bare copy, all but builds."""
+    if os.path.exists(os.path.join(ROOT, ".git")):
+        names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True, capture_output=True).stdout
+        return list(filter(None, names.decode().split("\0")))
+    tops = [d for d in os.listdir(ROOT) if not d.startswith((".", "build"))]
+    return [os.path.relpath(os.path.join(at, name), ROOT) for d in tops for at, _, files in os.walk(os.path.join(ROOT, d)) for name in files] \
+        + [d for d in os.listdir(ROOT) if os.path.isfile(os.path.join(ROOT, d))]
+
+
 class Tree:
     """A copy of the tree, and its build: of another one's where that is given."""
 
@@ -1926,8 +1936,7 @@ class Tree:
                             "-Dwerror=false"], cwd=self.top, check=True, stdout=subprocess.DEVNULL)
 
     def copy(self):
-        names = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], check=True, capture_output=True).stdout
-        for name in filter(None, names.decode().split("\0")):
+        for name in sources():
             if os.path.exists(os.path.join(ROOT, name)):
                 os.makedirs(os.path.dirname(os.path.join(self.top, name)), exist_ok=True)
                 shutil.copy2(os.path.join(ROOT, name), os.path.join(self.top, name))

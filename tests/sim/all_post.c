@@ -14,6 +14,7 @@
 #define TAG_ANY	  (1ull << 63)
 #define CLASSES	  3
 #define BESIDE_NS (20 * ALL_MS)
+#define STAGED_NS (20 * ALL_MS) /* so long a peer that says nothing keeps pinned buffers of a GPU */
 
 static int only_link = -1; /* where posts go; -1: anywhere */
 static bool only_lists;	   /* all posts are puts of lists */
@@ -386,7 +387,7 @@ static void post_one(void)
 /* @index is a new connection: a put, a list, a note. */
 void post_beside(unsigned index)
 {
-	uint64_t end = world->now_ns + BESIDE_NS;
+	uint64_t end = world->now_ns + BESIDE_NS + (world->gpu ? STAGED_NS : 0);
 	uint32_t first = world->nr_ops + 1;
 
 	only_link = (int)index;
