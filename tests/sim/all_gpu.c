@@ -110,10 +110,8 @@ void gpu_open(unsigned index)
 		if (submit_gpu(core, gpu))
 			wrong("no streams for a core");
 		submit_take(core, gpu);
+		atomic_store(&core->gpus, 1); /* it has taken it */
 	}
-	n->area[AREA_MEM].mem->gpu = gpu;
-	n->area[AREA_MEM].mem->kind = GX_MEM_CUDA;
-	n->area[AREA_MEM].mem->device = 0;
 }
 
 /* All streams of the node have gone their way: their flags end with its context. */

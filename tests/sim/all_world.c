@@ -85,10 +85,11 @@ static void node_memory(unsigned index)
 {
 	struct node *n = &world->node[index];
 
-	if (gx_mem_alloc(n->gx, GX_MEM_HOST, 0, ALL_AREA_B, &n->area[AREA_MEM].mem))
-		wrong("gx_mem_alloc: %s", gx_error());
 	if (world->gpu)
 		gpu_open(index);
+	if (gx_mem_alloc(n->gx, world->gpu ? GX_MEM_CUDA : GX_MEM_HOST, 0, ALL_AREA_B,
+			 &n->area[AREA_MEM].mem))
+		wrong("gx_mem_alloc: %s", gx_error());
 	n->area[AREA_MEM].b = gx_mem_addr(n->area[AREA_MEM].mem);
 	for (unsigned k = 0; k < AREAS; k++) {
 		if (!n->area[k].b)
