@@ -249,14 +249,17 @@ static PyMethodDef conn_methods[] = {
 	 "What was agreed, and why, as a dict: state, link, port, why, peer, auth, lanes, pid, same_host,\n"
 	 "and of one that is down reason and text."},
 	{"put", KW(op_put),
-	 "put($self, /, block, region, offset=0, notify=None)\n--\n\n"
+	 "put($self, /, block, region, offset=0, notify=None, *, rows=None, into=None)\n--\n\n"
 	 "Write a block into the peer's region; return the gx.Op at once.\n\n"
-	 "block: see docs/python.md, Memory; it is read until the Op is done. offset: in the region, in\n"
-	 "bytes. notify: bytes that the peer gets behind the data."},
+	 "block: see docs/python.md, Memory; it is read until the Op is done, as it lies, with gaps too.\n"
+	 "offset: in the region, in bytes. notify: bytes that the peer gets behind the data. rows: an index\n"
+	 "array; then block[rows] is written. into: a gx.view, how the bytes lie there; None: one after\n"
+	 "the other."},
 	{"get", KW(op_get),
-	 "get($self, /, block, region, offset=0, notify=None)\n--\n\n"
+	 "get($self, /, block, region, offset=0, notify=None, *, rows=None, out_of=None)\n--\n\n"
 	 "Read a part of the peer's region, as long as the block is, into it; return the gx.Op at once.\n\n"
-	 "block: memory that may be written. notify: bytes that the peer gets when the block has come."},
+	 "block: memory that may be written. notify: bytes that the peer gets when the block has come. rows:\n"
+	 "block[rows] is read into. out_of: a gx.view, how the bytes lie there; None: one after the other."},
 	{"put_many", KW(op_put_many),
 	 "put_many($self, /, blocks, region, offsets, notify=None)\n--\n\n"
 	 "Many puts as one operation, with one end and one notification.\n\n"

@@ -367,6 +367,7 @@ static void context_end(struct context *c)
 		eventfd_write(c->lost_fd, LOST_END);
 	while (c->ops)
 		op_end(c->ops, -ECANCELED);
+	views_drop(c);
 	while (c->nr_mems) { /* an owner's end may run code of Python, and with it memory goes */
 		struct memory *m = c->mems[c->nr_mems - 1];
 

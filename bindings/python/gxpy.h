@@ -59,6 +59,26 @@ struct place {
 	PyObject *owner; /* of the other ways: the object, or its DLPack capsule */
 };
 
+/* How an array lies there: as its shape, and strides in bytes. */
+#define LAYOUT_DIMS 64 /* as numpy and torch have */
+struct layout {
+	int ndim;
+	uint64_t item_b;
+	char kind; /* 'i', 'u': integers of this machine, up to 8 bytes; else 0 */
+	int64_t shape[LAYOUT_DIMS], strides[LAYOUT_DIMS];
+};
+
+/* A layout as gx has it. .w.rows is its own. */
+struct strided {
+	struct gx_view w;
+	uint64_t len, span; /* bytes of it; and from its least byte to its last one */
+	int64_t lo;	    /* its least byte, from the first element on */
+	int axis[GX_VIEW_DIMS];
+};
+
+#define VIEWS_KEPT 16 /* prepared ones of a context: as many as a peer keeps of an endpoint */
+struct prepared;
+
 struct context {
 	PyObject_HEAD struct gx *gx; /* NULL: closed */
 	struct gx_queue *queue;
@@ -71,6 +91,8 @@ struct context {
 	PyObject *notes;      /* list of (Connection, bytes) not taken yet */
 	struct memory **mems; /* by address */
 	size_t nr_mems, room_mems;
+	struct prepared *views[VIEWS_KEPT];
+	uint64_t views_used;
 	struct op *ops;	     /* under way */
 	unsigned nr_sending; /* notes of conn_notify() under way */
 	unsigned nr_due;     /* of these, those whose .note_due */
@@ -129,15 +151,17 @@ struct op {
 	bool note_due, noting; /* a get's note shall be posted; is under way */
 	struct place *places;
 	Py_ssize_t nr_places;
-	Py_ssize_t bad; /* index of the block that failed first, -1 */
+	struct prepared *views; /* while it is posted; NULL: it moves lists */
+	uint64_t skip;		/* from the least byte of these to their first element */
+	Py_ssize_t bad;		/* index of the block that failed first, -1 */
 	int status;
 	bool done;
 	uint64_t bytes;
 	struct op *next, **prev; /* of the context's, while under way */
 };
 
-extern PyTypeObject *context_type, *memory_type, *conn_type, *region_type, *op_type;
-extern PyType_Spec context_spec, memory_spec, conn_spec, region_spec, op_spec;
+extern PyTypeObject *context_type, *memory_type, *conn_type, *region_type, *op_type, *view_type;
+extern PyType_Spec context_spec, memory_spec, conn_spec, region_spec, op_spec, view_spec;
 
 /* A call of gx without the GIL, behind which no other thread has closed the context @c. */
 #define WITHOUT_GIL(c, call)                                                                       \
@@ -186,10 +210,24 @@ int u64_of(PyObject *o, void *out);
 int u32_of(PyObject *o, void *out);
 /** ns_of() - As these: seconds go to the uint64_t at @out. None: without an end. */
 int ns_of(PyObject *o, void *out);
-int place_open(PyObject *obj, struct place *p); /* -1: raised */
+/** place_open() - Where @obj lies. @l: and how; NULL: it must have no gaps. -1: raised. */
+int place_open(PyObject *obj, struct place *p, struct layout *l);
 void place_close(struct place *p);
+/** layout_of() - That of numbers of Python; @strides None: without gaps. -1: raised. */
+int layout_of(struct layout *l, uint64_t item_b, PyObject *shape, PyObject *strides);
+bool layout_is_plain(const struct layout *l);
+
+/* view.c */
+/** views_open() - @how: rows of the block, and the view of the peer. Where it is no plain range, prepare the
+ * views of both ends, or find those of an earlier post, and have @g move its only block @seg, whose layout
+ * is @l, by them. -1: raised. views_put() takes what o->views has, NULL too. */
+int views_open(struct op *o, const struct layout *l, PyObject *const how[2], struct gx_op *g,
+	       struct gx_seg *seg);
+void views_put(struct prepared *p);
+void views_drop(struct context *c); /* all that are kept */
 
 /* op.c */
+PyObject *list_of_numbers(PyObject *o); /* of an index array, or any sequence */
 void op_end(struct op *o, int status);
 int op_poll(struct context *c);	   /* take completions. -1: raised */
 void op_linger(struct context *c); /* before a close: notes of conn_notify() go out */

@@ -140,7 +140,7 @@ PyObject *memory_make(struct context *c, PyObject *obj, uint64_t len, int device
 	m->device = device;
 	m->ours = !obj;
 	if (obj) {
-		if (place_open(obj, &m->place)) {
+		if (place_open(obj, &m->place, NULL)) {
 			Py_DECREF(m);
 			return NULL;
 		}

@@ -31,11 +31,13 @@ static const struct gx_name names[] = {
 	{"gx_opts.insecure", "insecure=True"},
 	{"gx_opts.nr_cores", "cores"},
 	{"gx_opts.ports", "port"},
+	{"gx_view.row_b", "rows, with a first stride of"},
+	{"gx_view.run_b", "itemsize"},
 	{"gx_opts.verbs names no device", "Context() takes no device"},
 	{NULL, NULL},
 };
 
-PyTypeObject *context_type, *memory_type, *conn_type, *region_type, *op_type;
+PyTypeObject *context_type, *memory_type, *conn_type, *region_type, *op_type, *view_type;
 
 PyObject *fail(int ret, const char *text, enum gx_reason reason)
 {
@@ -150,6 +152,7 @@ __attribute__((visibility("default"))) PyMODINIT_FUNC PyInit__gx(void)
 	    (conn_type = type_add(m, "Connection", &conn_spec)) &&
 	    (region_type = type_add(m, "Region", &region_spec)) &&
 	    (op_type = type_add(m, "Op", &op_spec)) &&
+	    (view_type = type_add(m, "view", &view_spec)) &&
 	    !PyModule_AddStringConstant(m, "__version__", gx_version()))
 		return m;
 	Py_XDECREF(m);

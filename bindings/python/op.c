@@ -185,7 +185,7 @@ static struct op *op_make(struct conn *k, Py_ssize_t n, PyObject *note)
 
 /* May run code of Python, which may close or free anything. */
 static int op_open(struct op *o, struct gx_seg *segs, PyObject *bufs, PyObject *regions,
-		   PyObject *offs, bool get)
+		   PyObject *offs, bool get, struct layout *l)
 {
 	PyObject *region = regions;
 
@@ -199,7 +199,7 @@ static int op_open(struct op *o, struct gx_seg *segs, PyObject *bufs, PyObject *
 					"region is a gx.Region: Connection.region()");
 			return -1;
 		}
-		if (place_open(PyList_GetItem(bufs, i), p))
+		if (place_open(PyList_GetItem(bufs, i), p, l))
 			return -1;
 		o->nr_places = i + 1;
 		if (get && p->readonly) {
@@ -235,7 +235,7 @@ static int op_fill(struct op *o, struct gx_seg *segs)
 }
 
 /* Gives way while the queue is full, and then memory may come and go. -1: raised. */
-static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
+static int op_post(struct op *o, struct gx_op *g, struct gx_seg *segs)
 {
 	uint64_t from = gx_now();
 
@@ -244,6 +244,11 @@ static int op_post(struct op *o, const struct gx_op *g, struct gx_seg *segs)
 
 		if (context_check(o->ctx) || op_fill(o, segs))
 			return -1;
+		if (o->views) {
+			g->mem = segs->mem;
+			g->off = segs->off + o->skip;
+			g->addr = (void *)(uintptr_t)g->off;
+		}
 		ret = op_post_once(o->conn, g);
 		if (ret < 0) {
 			fail_post(o->conn, ret);
@@ -292,12 +297,13 @@ static int many_check(PyObject *bufs, PyObject *regions, PyObject *offs)
 	return -1;
 }
 
-/* @regions: a region, or a list of them. */
+/* @regions: a region, or a list of them. @how: of views_open(), for a block alone; NULL: blocks have no gaps. */
 static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *regions, PyObject *offs,
-			   PyObject *note, enum gx_op_kind kind)
+			   PyObject *note, enum gx_op_kind kind, PyObject *const how[2])
 {
 	struct gx_op g = {.kind = kind};
 	struct gx_seg *segs;
+	struct layout l;
 	struct op *o;
 
 	if (conn_check(k) || many_check(bufs, regions, offs))
@@ -314,15 +320,19 @@ static PyObject *conn_many(struct conn *k, PyObject *bufs, PyObject *regions, Py
 	g.nr_segs = (uint32_t)PyList_Size(bufs);
 	if (!segs)
 		PyErr_NoMemory();
-	if (!segs || op_open(o, segs, bufs, regions, offs, kind == GX_OP_GET) ||
-	    op_post(o, &g, segs))
+	if (!segs || op_open(o, segs, bufs, regions, offs, kind == GX_OP_GET, how ? &l : NULL) ||
+	    (how && views_open(o, &l, how, &g, segs)) || op_post(o, &g, segs))
 		Py_CLEAR(o);
+	if (o) {
+		views_put(o->views); /* the post has the list */
+		o->views = NULL;
+	}
 	free(segs);
 	return (PyObject *)o;
 }
 
 /* Index arrays of numpy and torch make ints of all at once, many times faster than one by one. */
-static PyObject *list_of_numbers(PyObject *o)
+PyObject *list_of_numbers(PyObject *o)
 {
 	PyObject *all, *list;
 
@@ -346,24 +356,28 @@ static PyObject *many_args(PyObject *self, PyObject *args, PyObject *kw, enum gx
 	regions =
 		offs && PySequence_Check(regions) ? PySequence_List(regions) : Py_XNewRef(regions);
 	if (bufs && offs && regions)
-		ret = conn_many((struct conn *)self, bufs, regions, offs, note, kind);
+		ret = conn_many((struct conn *)self, bufs, regions, offs, note, kind, NULL);
 	Py_XDECREF(regions);
 	Py_XDECREF(bufs);
 	Py_XDECREF(offs);
 	return ret;
 }
 
-static PyObject *one_args(PyObject *self, PyObject *args, PyObject *kw, enum gx_op_kind kind)
+static PyObject *one_args(PyObject *self, PyObject *args, PyObject *kw, bool get)
 {
-	static char *names[] = {"block", "region", "offset", "notify", NULL};
+	char *names[] = {"block", "region", "offset", "notify", "rows", get ? "out_of" : "into",
+			 NULL};
 	PyObject *buf, *region, *off = Py_False, *note = NULL, *bufs, *offs, *ret = NULL;
+	PyObject *how[2] = {Py_None, Py_None};
 
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|OO", names, &buf, &region, &off, &note))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "OO|OO$OO", names, &buf, &region, &off, &note,
+					 &how[0], &how[1]))
 		return NULL;
 	bufs = Py_BuildValue("[O]", buf);
 	offs = Py_BuildValue("[O]", off);
 	if (bufs && offs)
-		ret = conn_many((struct conn *)self, bufs, region, offs, note, kind);
+		ret = conn_many((struct conn *)self, bufs, region, offs, note,
+				get ? GX_OP_GET : GX_OP_PUT, how);
 	Py_XDECREF(bufs);
 	Py_XDECREF(offs);
 	return ret;
@@ -371,12 +385,12 @@ static PyObject *one_args(PyObject *self, PyObject *args, PyObject *kw, enum gx_
 
 PyObject *op_put(PyObject *self, PyObject *args, PyObject *kw)
 {
-	return one_args(self, args, kw, GX_OP_PUT);
+	return one_args(self, args, kw, false);
 }
 
 PyObject *op_get(PyObject *self, PyObject *args, PyObject *kw)
 {
-	return one_args(self, args, kw, GX_OP_GET);
+	return one_args(self, args, kw, true);
 }
 
 PyObject *op_put_many(PyObject *self, PyObject *args, PyObject *kw)
@@ -471,6 +485,8 @@ static int op_clear(PyObject *self)
 	struct op *o = (struct op *)self;
 
 	op_let_go(o);
+	views_put(o->views);
+	o->views = NULL;
 	Py_CLEAR(o->conn);
 	Py_CLEAR(o->ctx);
 	Py_CLEAR(o->note);

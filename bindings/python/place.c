@@ -68,14 +68,82 @@ static int refuse_objects(void)
 
 static int refuse_strides(void)
 {
-	return refuse("gx moves contiguous memory, and this has gaps or another order: make a "
-		      "contiguous copy, or use put_many() with its rows");
+	return refuse(
+		"this call takes contiguous memory, and this has gaps or another order: make a "
+		"contiguous copy; put() and get() take it as it lies");
 }
 
-static int place_tensor(const struct dl_tensor *t, struct place *p)
+bool layout_is_plain(const struct layout *l)
 {
-	uint64_t n = 1;
-	bool bad = false;
+	int64_t n = (int64_t)l->item_b;
+	bool gaps = false;
+
+	for (int i = l->ndim; i-- > 0; n *= l->shape[i]) {
+		if (!l->shape[i])
+			return true;
+		gaps |= l->shape[i] > 1 && l->strides[i] != n;
+	}
+	return !gaps;
+}
+
+/* @strides NULL: without gaps; in bytes, if @unit_b is 1. */
+static int layout_set(struct layout *l, uint64_t item_b, int ndim, const int64_t *shape,
+		      const int64_t *strides, int64_t unit_b)
+{
+	int64_t n = (int64_t)item_b;
+	bool bad = ndim < 0 || ndim > LAYOUT_DIMS || n < 0;
+
+	*l = (struct layout){.ndim = ndim, .item_b = item_b};
+	for (int i = ndim; !bad && i-- > 0;) {
+		l->shape[i] = shape[i];
+		l->strides[i] = n;
+		bad = shape[i] < 0 || __builtin_mul_overflow(n, shape[i], &n) ||
+		      (strides && __builtin_mul_overflow(strides[i], unit_b, &l->strides[i]));
+	}
+	return bad ? refuse("this shape has no size, or more than 64 axes") : 0;
+}
+
+/* At most LAYOUT_DIMS numbers of Python. -1: raised */
+static int numbers_take(PyObject *o, int64_t *out)
+{
+	PyObject *list = PySequence_List(o);
+	Py_ssize_t n = list ? PyList_Size(list) : -1;
+
+	if (n > LAYOUT_DIMS)
+		n = refuse("more than 64 axes");
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *v = PyNumber_Index(PyList_GetItem(list, i));
+
+		out[i] = v ? PyLong_AsLongLong(v) : -1;
+		Py_XDECREF(v);
+		if (PyErr_Occurred())
+			n = -1;
+	}
+	Py_XDECREF(list);
+	return (int)n;
+}
+
+int layout_of(struct layout *l, uint64_t item_b, PyObject *shape, PyObject *strides)
+{
+	int64_t n[LAYOUT_DIMS], s[LAYOUT_DIMS];
+	int ndim = numbers_take(shape, n),
+	    nr = strides == Py_None ? ndim : numbers_take(strides, s);
+
+	if (ndim < 0 || nr < 0)
+		return -1;
+	if (nr == ndim && item_b &&
+	    !layout_set(l, item_b, ndim, n, strides == Py_None ? NULL : s, 1))
+		return 0;
+	PyErr_Format(PyExc_ValueError,
+		     "a shape of %d axes with %d strides, itemsize %llu, or of too many bytes",
+		     ndim, nr, (unsigned long long)item_b);
+	return -1;
+}
+
+static int place_tensor(const struct dl_tensor *t, struct place *p, struct layout *l)
+{
+	uint64_t bits = (uint64_t)t->lanes * t->bits, n = bits;
+	struct layout plain;
 
 	if (t->device_type != DL_CPU && t->device_type != DL_CUDA &&
 	    t->device_type != DL_CUDA_HOST) {
@@ -85,17 +153,22 @@ static int place_tensor(const struct dl_tensor *t, struct place *p)
 	}
 	if (t->code == DL_HANDLE)
 		return refuse_objects();
-	for (int i = t->ndim; i-- > 0;) {
-		if (t->strides && t->shape[i] > 1 && t->strides[i] != (int64_t)n)
-			return refuse_strides();
-		bad |= t->shape[i] < 0 || __builtin_mul_overflow(n, (uint64_t)t->shape[i], &n);
-	}
-	bad |= __builtin_mul_overflow(n, (uint64_t)t->lanes * t->bits, &n);
-	if (bad || (t->device_type == DL_CUDA && t->device_id < 0))
-		return refuse("this DLPack tensor has no size, or no device");
+	if (layout_set(&plain, bits, t->ndim, t->shape, t->strides, (int64_t)bits))
+		return -1;
+	for (int i = 0; i < t->ndim; i++)
+		n *= (uint64_t)t->shape[i];
+	if (t->device_type == DL_CUDA && t->device_id < 0)
+		return refuse("this DLPack tensor has no device");
 	p->addr = (uint64_t)(uintptr_t)t->data + t->byte_offset;
 	p->len = n / 8;
 	p->device = t->device_type == DL_CUDA ? t->device_id : -1;
+	if (bits % 8 && !layout_is_plain(&plain)) /* elements of less than a byte */
+		return refuse_strides();
+	if (bits % 8)
+		return layout_set(l, 1, 1, &(int64_t){(int64_t)p->len}, NULL, 1);
+	if (layout_set(l, bits / 8, t->ndim, t->shape, t->strides, (int64_t)bits / 8))
+		return -1;
+	l->kind = t->lanes > 1 || bits > 64 ? 0 : t->code == 0 ? 'i' : t->code == 1 ? 'u' : 0;
 	return 0;
 }
 
@@ -123,7 +196,7 @@ static PyObject *dlpack_ask(PyObject *obj, int type)
 }
 
 /* The capsule stays with the place; its destructor gives the tensor back. 1: there is none, and raised. */
-static int place_dlpack(PyObject *obj, struct place *p)
+static int place_dlpack(PyObject *obj, struct place *p, struct layout *l)
 {
 	PyObject *where = PyObject_CallMethod(obj, "__dlpack_device__", NULL), *cap;
 	int type, id, ret;
@@ -147,10 +220,10 @@ static int place_dlpack(PyObject *obj, struct place *p)
 			return -1;
 		}
 		p->readonly = v->flags & 1;
-		return place_tensor(&v->t, p);
+		return place_tensor(&v->t, p, l);
 	}
 	if (PyCapsule_IsValid(cap, "dltensor"))
-		return place_tensor(PyCapsule_GetPointer(cap, "dltensor"), p);
+		return place_tensor(PyCapsule_GetPointer(cap, "dltensor"), p, l);
 	return refuse("__dlpack__ gave no capsule of a tensor");
 }
 
@@ -167,38 +240,55 @@ static bool has_objects(const char *format)
 	return false;
 }
 
-static int place_view(PyObject *obj, struct place *p)
+/* Of integers as this machine has them; else 0. */
+static char int_kind(const char *format, uint64_t item_b)
 {
+	format += format && strchr("@=<", *format) && *format;
+	if (!format || !*format || format[1] || item_b > 8)
+		return 0;
+	return strchr("bhilqn", *format) ? 'i' : strchr("BHILQN", *format) ? 'u' : 0;
+}
+
+static int place_view(PyObject *obj, struct place *p, struct layout *l)
+{
+	const Py_buffer *v = &p->view;
+
 	if (PyObject_GetBuffer(obj, &p->view, PyBUF_FULL_RO))
 		return 1;
 	p->viewed = true;
-	if (has_objects(p->view.format))
+	if (has_objects(v->format))
 		return refuse_objects();
-	if (!PyBuffer_IsContiguous(&p->view, 'C'))
-		return refuse_strides();
-	p->addr = (uint64_t)(uintptr_t)p->view.buf;
-	p->len = (uint64_t)p->view.len;
-	p->readonly = p->view.readonly;
+	for (int i = 0; v->suboffsets && i < v->ndim; i++)
+		if (v->suboffsets[i] >= 0)
+			return refuse_strides();
+	p->addr = (uint64_t)(uintptr_t)v->buf;
+	p->len = (uint64_t)v->len;
+	p->readonly = v->readonly;
+	if (layout_set(l, (uint64_t)v->itemsize, v->ndim, (const int64_t *)v->shape,
+		       (const int64_t *)v->strides, 1))
+		return -1;
+	l->kind = int_kind(v->format, l->item_b);
 	return 0;
 }
 
 /* (pointer, bytes[, device]): nothing is kept alive by it. */
-static int place_tuple(PyObject *obj, struct place *p)
+static int place_tuple(PyObject *obj, struct place *p, struct layout *l)
 {
 	if (!PyArg_ParseTuple(obj, "O&O&|i;memory as a tuple is (pointer, bytes, device)", u64_of,
 			      &p->addr, u64_of, &p->len, &p->device))
 		return -1;
 	if (p->device >= -1)
-		return 0;
+		return layout_set(l, 1, 1, (const int64_t *)&p->len, NULL, 1);
 	PyErr_SetString(PyExc_ValueError, "the device of a tuple is -1 (host) or a CUDA ordinal");
 	return -1;
 }
 
 /* By gx/_place.py. The error that is raised, if any, holds where it has nothing. */
-static int place_other(PyObject *obj, struct place *p)
+static int place_other(PyObject *obj, struct place *p, struct layout *l)
 {
-	PyObject *type, *error, *trace, *m, *t, *owner;
+	PyObject *type, *error, *trace, *m, *t, *owner, *shape, *strides;
 	int readonly = 0, ret = -1;
+	uint64_t item_b;
 
 	PyErr_Fetch(&type, &error, &trace);
 	m = PyImport_ImportModule("gx._place");
@@ -212,11 +302,12 @@ static int place_other(PyObject *obj, struct place *p)
 			     "memory is an object with the buffer protocol, DLPack or an array "
 			     "interface, or a tuple (pointer, bytes, device), not %R",
 			     Py_TYPE(obj));
-	} else if (t && PyArg_ParseTuple(t, "O&O&ipO", u64_of, &p->addr, u64_of, &p->len,
-					 &p->device, &readonly, &owner)) {
+	} else if (t &&
+		   PyArg_ParseTuple(t, "O&O&ipOO&OO", u64_of, &p->addr, u64_of, &p->len, &p->device,
+				    &readonly, &owner, u64_of, &item_b, &shape, &strides)) {
 		p->readonly = readonly;
 		p->owner = Py_NewRef(owner);
-		ret = 0;
+		ret = layout_of(l, item_b, shape, strides);
 	}
 	Py_XDECREF(t);
 	Py_XDECREF(type);
@@ -225,32 +316,38 @@ static int place_other(PyObject *obj, struct place *p)
 	return ret;
 }
 
-static int place_any(PyObject *obj, struct place *p)
+static int place_any(PyObject *obj, struct place *p, struct layout *l)
 {
 	int ret = 1;
 
 	if (PyTuple_Check(obj))
-		return place_tuple(obj, p);
+		return place_tuple(obj, p, l);
 	if (PyObject_CheckBuffer(obj))
-		ret = place_view(obj, p);
+		ret = place_view(obj, p, l);
 	else if (PyObject_HasAttrString(obj, "__dlpack_device__"))
-		ret = place_dlpack(obj, p);
+		ret = place_dlpack(obj, p, l);
 	if (ret > 0 && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_Exception)))
-		ret = place_other(obj, p);
+		ret = place_other(obj, p, l);
 	return ret ? -1 : 0;
 }
 
-int place_open(PyObject *obj, struct place *p)
+int place_open(PyObject *obj, struct place *p, struct layout *l)
 {
+	struct layout own;
+	int ret;
+
 	memset(p, 0, sizeof(*p));
 	p->device = -1;
-	if (!place_any(obj, p)) {
-		if (p->addr + p->len >= p->addr)
-			return 0;
+	ret = place_any(obj, p, l ? l : &own);
+	if (!ret && !l && !layout_is_plain(&own))
+		ret = refuse_strides();
+	if (!ret && p->addr + p->len < p->addr) {
 		PyErr_SetString(PyExc_ValueError, "memory ends at 2**64");
+		ret = -1;
 	}
-	place_close(p);
-	return -1;
+	if (ret)
+		place_close(p);
+	return ret;
 }
 
 void place_close(struct place *p)

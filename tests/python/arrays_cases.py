@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays and tensors as numpy, ml_dtypes and, where it is there, torch make them. Run by test_arrays.py."""
 import gc
+import os
 import unittest
 
 import gx
@@ -19,7 +20,8 @@ class Arrays(unittest.TestCase):
     def setUp(self):
         self.far, self.near = gx.Context([]), gx.Context([])
         self.pages = self.far.alloc(1 << 22)
-        self.conn = self.near.connect(f"127.0.0.1:{self.far.listen('127.0.0.1:0')}")
+        self.address = f"127.0.0.1:{self.far.listen('127.0.0.1:0')}"
+        self.conn = self.near.connect(self.address)
         self.region = self.conn.region(self.pages.key())
         self.seen = numpy.asarray(self.pages)
 
@@ -57,9 +59,41 @@ class Arrays(unittest.TestCase):
         square = numpy.zeros((4, 4))
         for bad, words in ((square.T, "gaps or another order"), (square[:, ::2], "gaps"), (square.astype(ml_dtypes.bfloat16).T, "gaps"),
                            (numpy.array([None]), "references"), (numpy.array([(1, None)], [("a", ml_dtypes.bfloat16), ("b", object)]), "references")):
-            for call in (lambda o: self.conn.put(o, self.region), self.near.register):
+            for call in (lambda o: self.conn.put_many([o], self.region, [0]), self.near.register):
                 with self.assertRaisesRegex(BufferError, words):
                     call(bad)
+
+    def strided(self, random, array):
+        """@array with its axes in another order, parts of them, some backwards."""
+        array = array.transpose(random.permutation(array.ndim))
+        return array[tuple(slice(None, None, int(random.choice([1, 1, 2, -1, -2]))) for _ in array.shape)]
+
+    def test_views(self):
+        """Arrays with strides into arrays with strides, at random, beside numpy: every byte of the peer's memory is compared."""
+        random, seen = numpy.random.default_rng(int(os.environ.get("GX_TEST_SEED", 1))), self.seen[:1 << 18]
+        for link in ("local", "packet", "tcp"):
+            conn = self.near.connect(self.address, link=link)
+            region, moved = conn.region(self.pages.key()), 0
+            for kind in ["u1", "f4", "c16", ml_dtypes.bfloat16, "V24"] * 12:
+                item, shape = numpy.dtype(kind).itemsize, random.integers(2, 6, 4)
+                block = self.strided(random, numpy.frombuffer(random.bytes(int(shape.prod()) * item), kind).reshape(shape))
+                whole = [int(n) * int(random.integers(1, 3)) for n in block.shape]
+                seen[:] = random.integers(256)
+                wanted = seen.copy()
+                order = random.permutation(4)  # of the axes in memory
+                there = wanted[AT:AT + numpy.prod(whole) * item].view(kind).reshape([whole[i] for i in order]).transpose(numpy.argsort(order))
+                there = there[tuple(slice(0, n) for n in block.shape)]
+                rows, at = None, there.ctypes.data - wanted.ctypes.data
+                if block.strides[0] > 0 and random.integers(2):
+                    rows, here = random.permutation(there.shape[0]), random.integers(0, block.shape[0], there.shape[0]).astype(random.choice(["i8", "u4", "i2"]))
+                    there[rows] = block[here]
+                    op = conn.put(block, region, rows=here, into=gx.view(there.shape, there.strides, at, item, rows))
+                else:
+                    there[...] = block
+                    op = conn.put(block, region, into=gx.view(there.shape, there.strides, at, item))
+                moved += op.wait(30)
+                self.assertTrue(numpy.array_equal(seen, wanted), f"{link} {kind} {block.shape} {block.strides} {there.shape} {there.strides} {rows}")
+            self.assertGreater(moved, 10000)
 
     def test_index_arrays(self):
         places = numpy.arange(0, 1 << 20, 64)[::-1]
@@ -101,7 +135,14 @@ class Arrays(unittest.TestCase):
                 mem.free()
         for bad in (first.view(8, 8).t(), torch.nn.Parameter(first.view(8, 8).t()), first.to(torch.complex64).conj(), first.to("meta"), first.to_sparse()):
             with self.assertRaises(BufferError, msg=f"{bad}"):
-                self.conn.put(bad, self.region)
+                self.near.register(bad)
+        kv = torch.arange(4 * 8 * 6 * 2).view(4, 8, 6, 2).bfloat16()
+        for block in (kv[:, :, 3:5], kv.transpose(1, 2), torch.nn.Parameter(kv).permute(3, 2, 1, 0)):
+            self.conn.put(block, self.region).wait(30)
+            self.assertEqual(self.seen[:block.nbytes].tobytes(), block.detach().contiguous().view(torch.uint8).numpy().tobytes())
+        rows = torch.tensor([3, 0, 3])
+        self.conn.put(kv, self.region, rows=rows, into=gx.view((9, 96), (200, 2), 0, 2, rows=rows + 2)).wait(30)
+        self.assertEqual(self.seen[1000:1192].tobytes(), kv[3].view(torch.uint8).numpy().tobytes())
         places = torch.arange(0, 1 << 16, 64)
         rows = torch.arange(places.numel() * 8).view(-1, 8)
         self.conn.put_many(rows, self.region, places.flip(0)).wait(torch.tensor(30.0))

@@ -17,7 +17,7 @@ import wheels
 PACKAGES = ["numpy", "ml_dtypes", "mypy"]
 EXAMPLES = ["blocks.py", "kv_cache.py", "weights.py"]  # that of Ray uses arguments that Ray's own types have not
 WRONG = {"gx.Context(corse=[])": 'did you mean "cores"?', "gx.Context(copy='cpu')": "has incompatible type", "gx.Context([]).accept('1')": "has incompatible type",
-         "gx.Context([]).connect('a:1').put(b'', b'')": 'expected "Region"', "async def f(g: gx.Context) -> int: return await g.aaccept()": "Incompatible return"}
+         "gx.Context([]).connect('a:1').put(b'', b'')": 'expected "Region"', "gx.view(4)": 'expected "Iterable', "async def f(g: gx.Context) -> int: return await g.aaccept()": "Incompatible return"}
 HERE = pathlib.Path(__file__).resolve().parent
 
 

@@ -119,9 +119,11 @@ class Tensor:
                     ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
                     ("offset", ctypes.c_uint64)]
 
-    def __init__(self, addr, *shape, device=(1, 0), readonly=False, major=1, code=1, bits=8):
+    def __init__(self, addr, *shape, device=(1, 0), readonly=False, major=1, code=1, bits=8, strides=None):
         self.device, self.shape = device, (ctypes.c_int64 * len(shape))(*shape)
-        self.dl = self.DL((major, 0), None, None, int(readonly), addr, device, len(shape), code, bits, 1, ctypes.addressof(self.shape), None, 0)
+        self.strides = strides and (ctypes.c_int64 * len(shape))(*strides)
+        self.dl = self.DL((major, 0), None, None, int(readonly), addr, device, len(shape), code, bits, 1, ctypes.addressof(self.shape),
+                          self.strides and ctypes.addressof(self.strides), 0)
 
     def __dlpack_device__(self):
         return self.device
@@ -892,10 +894,100 @@ class Pair(Bounded):
             self.conn.put(Tensor(4096, 8, device=(2, -1)), self.region)
 
     def test_strides(self):
-        with self.assertRaisesRegex(BufferError, "gaps or another order"):
-            self.conn.put(memoryview(bytearray(64))[::2], self.region)
+        """put() takes memory as it lies: by each way that an object says so. Other calls do not."""
+        data = bytearray(os.urandom(512))
+        addr = ctypes.addressof(ctypes.c_char.from_buffer(data))
+        whole, other = self.near.register(data), bytearray(data)
+        for block, bytes_ in ((memoryview(data)[::2], data[::2]), (memoryview(other)[::-3], data[::-3]), (memoryview(data).cast("Q")[::4], b"".join(data[i:i + 8] for i in range(0, 512, 32))),
+                              (Tensor(addr, 2, 16, bits=16, strides=(128, 4)), b"".join(data[y * 256 + x * 8:][:2] for y in range(2) for x in range(16))),
+                              (Tensor(addr + 510, 16, bits=16, strides=(-8,)), b"".join(data[510 - x * 16:][:2] for x in range(16))),
+                              (types.SimpleNamespace(__array_interface__={"typestr": "<V2", "shape": (3, 5), "strides": (64, 4), "data": (addr, False)}),
+                               b"".join(data[y * 64 + x * 4:][:2] for y in range(3) for x in range(5)))):
+            memoryview(self.pages)[:512] = bytes(512)
+            self.assertEqual(self.conn.put(block, self.region, 3).wait(10), len(bytes_))
+            self.assertEqual(bytes(self.pages)[3:512], bytes_ + bytes(509 - len(bytes_)))
+        for call in (self.near.register, lambda o: self.conn.put_many([o], self.region, [0])):
+            with self.assertRaisesRegex(BufferError, "gaps or another order"):
+                call(memoryview(data)[::2])
+        with self.assertRaisesRegex(BufferError, "gaps or another order"):  # elements of less than a byte
+            self.conn.put(Tensor(addr, 8, 8, bits=4, strides=(16, 1)), self.region)
         with self.assertRaises(BufferError):
             self.conn.get(b"readonly", self.region)
+        whole.free()
+
+    def test_view(self):
+        """The peer's layout, and rows at both ends, by lists and by index arrays of every kind; no bytes at all."""
+        data = os.urandom(64 * 16)
+        here, there = (3, 0, 63, 7, 7), array.array("H", (9, 1, 20, 0, 2))
+        for rows in (here, list(here), iter(here), array.array("b", here), array.array("Q", here), memoryview(array.array("i", (*here, 1)))[:5]):
+            memoryview(self.pages)[:] = bytes(SIZE)
+            block = memoryview(data).cast("B", (64, 16))
+            self.assertEqual(self.conn.put(block, self.region, 100, rows=rows, into=gx.view((64, 4, 4), (48, 12, 3), 7, rows=there)).wait(10), 80)
+            wanted = bytearray(SIZE)
+            for a, b in zip(here, there):
+                for i in range(4):
+                    for k in range(4):
+                        wanted[107 + b * 48 + i * 12 + k * 3] = data[a * 16 + i * 4 + k]
+            self.assertEqual(bytes(self.pages), wanted)
+        self.assertEqual(gx.view((3, 4), itemsize=2).nbytes, 24)
+        for into in (None, gx.view((0, 9)), gx.view((9,), rows=[])):
+            self.assertEqual(self.conn.put(memoryview(data).cast("B", (64, 16)), self.region, rows=[], into=into).wait(10), 0)
+
+    def test_view_refused(self):
+        block = memoryview(bytearray(64)).cast("B", (4, 16))
+        for call, error, words in (
+                (lambda: self.conn.put(block, self.region, rows=[4]), IndexError, "row 4: the first axis has 4"),
+                (lambda: self.conn.put(block, self.region, rows=array.array("q", (0, -1))), IndexError, "row -1: the first axis has 4"),
+                (lambda: self.conn.put(block, self.region, rows=array.array("Q", (2**63,))), IndexError, "row"),
+                (lambda: self.conn.put(block, self.region, rows=array.array("d", (1,))), TypeError, "integer"),
+                (lambda: self.conn.put(block, self.region, rows=[True, False, True, True]), TypeError, "nonzero"),
+                (lambda: self.conn.put(block, self.region, rows=3), TypeError, "iterable"),
+                (lambda: self.conn.put(block, self.region, rows=bytes(2**20 + 1)), ValueError, "1,048,576 rows"),
+                (lambda: self.conn.put(memoryview(bytearray(8))[::-1], self.region, rows=[0]), ValueError, "first axis"),
+                (lambda: self.conn.put(block, self.region, into=(4, 16)), TypeError, "gx.view"),
+                (lambda: self.conn.put(block, self.region, into=gx.view((65,))), ValueError, "block has 64 bytes, and the view 65"),
+                (lambda: self.conn.put(block, self.region, into=gx.view((64,), (0,))), ValueError, "the view: axis 0: steps of 0 bytes"),
+                (lambda: self.conn.put(block, self.region, into=gx.view((1, 4, 1, 16), (9, 15, 9, 1))), ValueError, "the view: axis 1: steps of 15"),
+                (lambda: self.conn.put(block, self.region, 2**63, into=gx.view((64,), offset=2**63)), OverflowError, "behind"),
+                (lambda: gx.view((2,) * 5, (2, 8, 32, 128, 512)), ValueError, "4 axes"),
+                (lambda: gx.view((2, 3), (1,)), ValueError, "2 axes with 1 strides"),
+                (lambda: gx.view((-1,)), ValueError, "shape"),
+                (lambda: gx.view((2**40, 2**40)), ValueError, "bytes"),
+                (lambda: gx.view((2**40, 1), (2**40, 1)), ValueError, "2..63"),
+                (lambda: gx.view((1,) * 65), BufferError, "64 axes"),
+                (lambda: gx.view((4,), itemsize=0), ValueError, "itemsize 0"),
+                (lambda: gx.view(4), TypeError, "iterable")):
+            with self.assertRaisesRegex(error, words):
+                call()
+        for offset, into in ((SIZE - 63, gx.view((4, 16))), (0, gx.view((4, 16), (-16, 1), 47)), (0, gx.view((4096, 16), rows=[0, 1, 4095, 5], offset=1))):
+            with self.assertRaises(gx.OutOfRange):
+                self.conn.put(block, self.region, offset, into=into).wait(10)
+        self.assertEqual(bytes(self.pages), bytes(SIZE))
+
+    def test_views_are_kept(self):
+        """A second put by the same views is one message, whoever made them; the oldest of 16 goes."""
+        conn = self.near.connect(f"127.0.0.1:{self.far.listen('127.0.0.1:0')}", link="packet")
+        region, block = conn.region(self.pages.key()), memoryview(bytearray(os.urandom(256)))
+
+        def put(n):
+            sent = self.near.stats()["msgs_tx 0"]
+            self.assertEqual(conn.put(block[::n + 2], region, rows=range(3), into=gx.view((99,), rows=[n, 45, 60])).wait(10), 3)
+            return self.near.stats()["msgs_tx 0"] - sent
+
+        self.assertEqual([put(0), put(0), put(1), put(1), put(0)], [3, 1, 3, 1, 1])  # a view, its rows, the bytes
+        self.assertEqual([put(n) for n in range(2, 16)], [3] * 14)
+        self.assertEqual([put(0), put(16), put(1), put(0)], [1, 3, 3, 1])
+
+    def test_view_lives(self):
+        """Operations under way have their views where these are gone at once, others come, and the context closes."""
+        block, ops = memoryview(bytearray(os.urandom(SIZE)))[::2], []
+        for n in range(60):
+            ops.append(self.conn.put(block, self.region, rows=range(n, n + 64), into=gx.view((SIZE,), rows=range(n, n + 64))))
+            gc.collect()
+        self.assertEqual([op.wait(20) for op in ops], [64] * 60)
+        self.assertEqual(bytes(self.pages)[59:123], bytes(block)[59:123])
+        self.conn.put(block, self.region, into=gx.view((SIZE // 2,), (2,)))
+        self.near.close()
 
     def test_many_memories(self):
         """Blocks of registered memory are found among many, also where registrations overlap."""
@@ -1019,7 +1111,7 @@ class Pair(Bounded):
         mem = self.near.register(Array(shape=(2048,)))
         self.assertEqual((mem.addr, mem.nbytes, mem.device), (addr, 4096, -1))
         with self.assertRaisesRegex(BufferError, "gaps or another order: make a contiguous copy"):
-            self.conn.put(Array(strides=(64, 2)), self.region)
+            self.near.register(Array(strides=(64, 2)))
         for objects in (Array("|O"), Array("|V16", descr=[("a", "<V2"), ("b", "|O")])):
             with self.assertRaisesRegex(BufferError, "references to objects"):
                 self.conn.put(objects, self.region)
@@ -1033,9 +1125,9 @@ class Pair(Bounded):
     def test_tensor_of_torch(self):
         """One that DLPack does not give: it needs a gradient, or is of a type that DLPack has not."""
         class Torch(Tensor):
-            nbytes, layout, contiguous, neg, device = 64, "C", True, False, types.SimpleNamespace(type="cpu", index=None)
-            is_neg, is_conj, is_contiguous = (lambda self: self.neg), (lambda self: False), (lambda self: self.contiguous)
-            data_ptr, stride = (lambda self: self.dl.data), (lambda self: (2,))
+            nbytes, shape, steps, neg, device = 64, (32,), (1,), False, types.SimpleNamespace(type="cpu", index=None)
+            is_neg, is_conj, element_size = (lambda self: self.neg), (lambda self: False), (lambda self: 2)
+            data_ptr, stride = (lambda self: self.dl.data), (lambda self: self.steps)
 
             def __init__(self, **more):
                 super().__init__(addr, 64)
@@ -1054,9 +1146,11 @@ class Pair(Bounded):
         with self.assertRaisesRegex(ValueError, "registered"):
             self.conn.put(Torch(device=types.SimpleNamespace(type="cuda", index=1)), self.region)
         for bad, words in (({"device": types.SimpleNamespace(type="meta", index=None)}, "CUDA"), ({"device": Torch.device, "neg": True}, "negated"),
-                           ({"device": Torch.device, "contiguous": False}, "gaps")):
+                           ({"device": Torch.device, "shape": (16,), "steps": (2,)}, "gaps")):
             with self.assertRaisesRegex(BufferError, words):
-                self.conn.put(Torch(**bad), self.region)
+                self.near.register(Torch(**bad))
+        self.conn.put(Torch(device=Torch.device, shape=(16,), steps=(2,)), self.region).wait(10)
+        self.assertEqual(bytes(self.pages)[:32], b"".join(data[i:i + 2] for i in range(0, 64, 4)))
 
     def test_tensor_gets_other_memory(self):
         """What is kept is the memory that a tensor has now: x.data = y, and half() of its module, give it another one."""
@@ -1065,7 +1159,7 @@ class Pair(Bounded):
         class Own:
             nbytes, device = 64, types.SimpleNamespace(type="cpu", index=None)
             is_neg = is_conj = lambda self: False
-            is_contiguous = lambda self: True  # noqa: E731
+            shape, stride, element_size = (64,), (lambda self: (1,)), (lambda self: 1)
 
             def __init__(self, data):
                 self.data = data
@@ -1465,7 +1559,7 @@ class Program(Bounded):
                             "            assert names == list(inspect.signature(call).parameters), (name, names, inspect.signature(call))\n"
                             "            n += 1\n"
                             "print(n, inspect.signature(gx.Context).parameters['sms'], gx.Connection.put.__text_signature__)\n")
-        self.assertEqual((p.stdout, p.stderr), ("22 sms: 'int' = 0 ($self, /, block, region, offset=0, notify=None)\n", ""))
+        self.assertEqual((p.stdout, p.stderr), ("22 sms: 'int' = 0 ($self, /, block, region, offset=0, notify=None, *, rows=None, into=None)\n", ""))
 
     def test_kv_cache(self):
         """The example: its client; one that is killed in the middle; more blocks than there are; a late reader; what nobody has asked for."""
@@ -1555,8 +1649,9 @@ class Program(Bounded):
                             "    region, named = conn.region(pages.key()), types.SimpleNamespace\n"
                             "    def no(**_):\n"
                             "        raise BufferError\n"
-                            "    torch = named(data_ptr=lambda: gpus[1].addr, nbytes=4096, device=named(type='cuda', index=1), is_contiguous=lambda: True,\n"
-                            "                  is_neg=lambda: False, is_conj=lambda: False, __dlpack_device__=lambda: (2, 1), __dlpack__=no)\n"
+                            "    torch = named(data_ptr=lambda: gpus[1].addr, nbytes=4096, device=named(type='cuda', index=1), shape=(1024,),\n"
+                            "                  is_neg=lambda: False, is_conj=lambda: False, stride=lambda: (1,), element_size=lambda: 4,\n"
+                            "                  __dlpack_device__=lambda: (2, 1), __dlpack__=no)\n"
                             "    faces = [{'shape': (16, 64), 'typestr': '<f4', 'data': (g.addr, False), 'version': 3, 'strides': None} for g in gpus]\n"
                             "    cupy = named(__cuda_array_interface__=faces[1], device=named(id=1), __dlpack_device__=lambda: (2, 1), __dlpack__=no)\n"
                             "    for obj, device in ((torch, 1), (cupy, 1), (named(__cuda_array_interface__=faces[0]), 0), (gpus[1], 1)):\n"

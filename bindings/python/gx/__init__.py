@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from . import _gx
 from ._errors import (Canceled, Closed, Denied, Error, Forked, NotFound, OutOfRange, PeerLost, Refused, Stale,
                       Timeout)
-from ._gx import Connection, Memory, Op, Region, __version__, host_address, host_addresses
+from ._gx import Connection, Memory, Op, Region, __version__, host_address, host_addresses, view
 
 if TYPE_CHECKING:
     import asyncio
@@ -168,4 +168,4 @@ atexit.register(_gx.close_all)
 
 __all__ = ["Canceled", "Closed", "Connection", "Context", "Denied", "Error", "Forked", "GET", "Memory", "NotFound",
            "Op", "OutOfRange", "PUT", "PeerLost", "Refused", "Region", "Stale", "Timeout", "__version__",
-           "host_address", "host_addresses", "nccl_plugin"]
+           "host_address", "host_addresses", "nccl_plugin", "view"]
