@@ -41,6 +41,7 @@ enum {
 	KEY_THROTTLE,
 	KEY_NCCL,
 	KEY_BLOCKS,
+	KEY_VIEW,
 	KEY_GET,
 };
 
@@ -388,6 +389,10 @@ static error_t file_parse(int key, char *arg, struct argp_state *state)
 
 static const struct argp_option blocks_options[] = {
 	{"blocks", KEY_BLOCKS, "N", 0, "Blocks of a list, 1 to 65536; default 256", 3},
+	{"view", KEY_VIEW, "CASE", 0,
+	 "From one layout into another, beside the list and a contiguous put: tp-split, nhd-hnd, "
+	 "rows576, rows656; --blocks: its pages or rows, to 1048576",
+	 3},
 	{"get", KEY_GET, NULL, 0, "Get the blocks; default: put", 3},
 	{0},
 };
@@ -397,7 +402,9 @@ static error_t blocks_parse(int key, char *arg, struct argp_state *state)
 	struct perf_blocks_opts *o = state->input;
 
 	if (key == KEY_BLOCKS)
-		value_u32("--blocks", arg, 1, GX_SEGS_MAX, &o->nr, state);
+		value_u32("--blocks", arg, 1, GX_VIEW_ROWS_MAX, &o->nr, state);
+	else if (key == KEY_VIEW)
+		o->view = arg;
 	else if (key == KEY_GET)
 		o->get = true;
 	else

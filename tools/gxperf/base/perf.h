@@ -93,7 +93,8 @@ struct perf_file_opts {
 
 /** struct perf_blocks_opts - Lists of blocks. */
 struct perf_blocks_opts {
-	uint32_t nr; /* of a list; 0: the default */
+	uint32_t nr;	  /* of a list; 0: the default */
+	const char *view; /* the case of --view; NULL: lists */
 	bool get;
 };
 

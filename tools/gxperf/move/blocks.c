@@ -5,6 +5,7 @@
  * completed and the answer is here. Each size is measured twice: with lists prepared by
  * gx_list_open(), and with segments given to each post. The thread that turns the core posts.
  */
+#include "gxperf/move/blocks.h"
 #include "gxperf/move/move.h"
 
 #include "common/json.h"
@@ -18,7 +19,6 @@
 
 #define BLOCKS_SIZE	16384
 #define BLOCKS_NR	256
-#define BLOCKS_DEPTH	64	     /* most lists under way */
 #define BLOCKS_STRIDE_B 64	     /* alignment of places */
 #define BLOCKS_LIST_B	(1ull << 36) /* gx_list_open()'s limit */
 #define BLOCKS_B	(1ull << 30) /* default -n: so much payload in all */
@@ -28,37 +28,6 @@
 #define BLOCKS_TURNS	16	   /* of the core in one step */
 #define BLOCKS_NOTE	UINT64_MAX /* .user of a note alone */
 
-struct blocks_slot {
-	bool busy, done, note, answered; /* note: to be posted after a get */
-	uint64_t number, posted_ns;
-};
-
-/** struct blocks - Owner: the core's thread during a phase, else main. */
-struct blocks {
-	struct perf_job job; /* first */
-	struct perf perf;
-	struct gx_ep *ep;
-	struct gx_queue *queue;
-	struct gx_mem *local;
-	unsigned char *image; /* what local holds: its address, or a copy if it is a GPU's */
-	bool get, prepared;
-	uint64_t size, stride;
-	unsigned nr, depth;
-	uint32_t *here, *there; /* place of each block, of all lists */
-	struct gx_seg *segs;	/* the same for gx */
-	struct gx_list *lists[BLOCKS_DEPTH];
-	struct blocks_slot slots[BLOCKS_DEPTH];
-	uint64_t next;	      /* number of the next list */
-	uint64_t first;	      /* first list of this phase */
-	uint64_t limit;	      /* end: no list from this number on */
-	uint64_t deadline_ns; /* 0: only the limit counts */
-	uint64_t begin_ns, end_ns, post_ns;
-	uint32_t in_flight;
-	_Atomic uint64_t count; /* lists done in this phase, for perf_job_wait() */
-	int err;
-	struct hist hist;
-};
-
 /* ---- On the core ---- */
 
 /* What the note of a list says, and its answer; the low bits name the place. */
@@ -67,17 +36,14 @@ static uint32_t blocks_said(const struct blocks *b, uint64_t number)
 	return (uint32_t)(number / b->depth * BLOCKS_DEPTH + number % b->depth);
 }
 
-static uint64_t blocks_list_b(const struct blocks *b)
-{
-	return b->nr * b->size;
-}
-
 static void blocks_finish(struct blocks *b, struct blocks_slot *s)
 {
+	unsigned way = b->view ? (unsigned)(s - b->slots) : 0;
+
 	if (!s->done || !s->answered)
 		return;
 	b->end_ns = gx_now();
-	hist_record(&b->hist, b->end_ns - s->posted_ns);
+	hist_record(&b->hist[way], b->end_ns - s->posted_ns);
 	*s = (struct blocks_slot){0};
 	b->in_flight--;
 	atomic_store_explicit(&b->count, atomic_load_explicit(&b->count, memory_order_relaxed) + 1,
@@ -145,27 +111,23 @@ static bool blocks_post(struct blocks *b)
 	unsigned i = (unsigned)(b->next % b->depth);
 	struct blocks_slot *s = &b->slots[i];
 	uint32_t said = blocks_said(b, b->next);
-	struct gx_op op = {.kind = b->get ? GX_OP_GET : GX_OP_PUT, .user = b->next};
+	struct gx_op op = b->ops[i];
 
-	if (s->busy)
+	if (s->busy || (b->view && b->in_flight))
 		return false;
+	op.kind = b->get ? GX_OP_GET : GX_OP_PUT;
+	op.user = b->next;
 	if (!b->get) {
 		op.flags = GX_OP_NOTE;
 		op.note = &said;
 		op.note_len = sizeof(said);
-	}
-	if (b->prepared) {
-		op.list = b->lists[i];
-	} else {
-		op.segs = b->segs + (size_t)i * b->nr;
-		op.nr_segs = b->nr;
 	}
 	*s = (struct blocks_slot){.busy = true, .number = b->next, .posted_ns = gx_now()};
 	if (!blocks_op(b, &op)) {
 		s->busy = false;
 		return false;
 	}
-	b->post_ns += gx_now() - s->posted_ns;
+	b->post_ns[b->view ? i : 0] += gx_now() - s->posted_ns;
 	b->begin_ns = b->begin_ns ?: s->posted_ns;
 	b->in_flight++;
 	b->next++;
@@ -213,9 +175,12 @@ static int blocks_phase(struct blocks *b, uint64_t n, uint64_t duration_ns)
 	b->first = b->next;
 	b->limit = n ? b->next + n : UINT64_MAX;
 	b->deadline_ns = duration_ns ? gx_now() + duration_ns : 0;
-	b->begin_ns = b->end_ns = b->post_ns = 0;
+	b->begin_ns = b->end_ns = 0;
 	atomic_store_explicit(&b->count, 0, memory_order_relaxed);
-	hist_reset(&b->hist);
+	for (unsigned i = 0; i < BLOCKS_WAYS; i++) {
+		b->post_ns[i] = 0;
+		hist_reset(&b->hist[i]);
+	}
 	perf_core_job(&b->perf.cores[0], &b->job);
 	ret = perf_job_wait(&b->perf, &b->job, &b->count, b->size, "lists");
 	if (!ret && b->err)
@@ -225,8 +190,7 @@ static int blocks_phase(struct blocks *b, uint64_t n, uint64_t duration_ns)
 
 /* ---- Places and payload: main ---- */
 
-/* A random order of 0 to @n - 1, the same in each run. */
-static void blocks_shuffle(uint32_t *places, uint32_t n, uint64_t seed)
+void blocks_shuffle(uint32_t *places, uint32_t n, uint64_t seed)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t j;
@@ -275,10 +239,8 @@ static int blocks_lists_open(struct blocks *b)
 	return PERF_OK;
 }
 
-/* Between a GPU's memory and the copy of it. */
-static int blocks_image(struct blocks *b, bool in)
+int blocks_image(struct blocks *b, uint64_t len, bool in)
 {
-	uint64_t len = blocks_total(b) * b->stride;
 	int ret = 0;
 
 	if (b->image != gx_mem_addr(b->local))
@@ -305,7 +267,7 @@ static int blocks_payload(struct blocks *b)
 		check_pattern(block, b->size, base + b->there[i] * b->stride, PERF_SEED);
 		check_stamp(block, b->size, 0, UINT64_MAX / 2, b->there[i]);
 	}
-	ret = blocks_image(b, true);
+	ret = blocks_image(b, len, true);
 	if (!ret)
 		ret = b->get ? perf_fill(&b->perf, &s) : perf_poison(&b->perf, base, len);
 	return ret;
@@ -316,7 +278,8 @@ static int blocks_verify(struct blocks *b, struct check_result *res)
 	uint64_t base = b->perf.offset;
 	struct perf_slots s = {
 		.off = base, .size = b->size, .stride = b->stride, .nr = blocks_total(b)};
-	int ret = b->get ? blocks_image(b, false) : perf_verify(&b->perf, &s, res);
+	int ret = b->get ? blocks_image(b, blocks_total(b) * b->stride, false)
+			 : perf_verify(&b->perf, &s, res);
 
 	for (uint32_t i = 0; b->get && i < blocks_total(b) && !ret; i++) {
 		uint64_t at = base + b->there[i] * b->stride;
@@ -333,7 +296,7 @@ static int blocks_verify(struct blocks *b, struct check_result *res)
 static int blocks_row(struct blocks *b, const struct perf_mark m[2], const struct check_result *res)
 {
 	struct report_row row = {.size_b = b->size,
-				 .count = b->hist.count,
+				 .count = b->hist->count,
 				 .checked = b->perf.opts->traffic.check,
 				 .checked_b = res->checked_b,
 				 .wrong = res->wrong,
@@ -344,7 +307,7 @@ static int blocks_row(struct blocks *b, const struct perf_mark m[2], const struc
 	snprintf(op, sizeof(op), "%s %s", b->get ? "get" : "put",
 		 b->prepared ? "prepared" : "unprepared");
 	row.op = op;
-	perf_row_hist(&row, &b->hist);
+	perf_row_hist(&row, b->hist);
 	perf_row_marks(&row, m);
 	row.gb_s = perf_gb_s(blocks, b->size, ns);
 	report_cells(b->perf.report, &row,
@@ -358,7 +321,7 @@ static int blocks_row(struct blocks *b, const struct perf_mark m[2], const struc
 			      blocks && ns ? (double)blocks * 1e9 / (double)ns : NAN, NULL},
 			     {"GB_s", "GB/s", row.gb_s, NULL},
 			     {"post_ns", "post ns/block",
-			      blocks ? (double)b->post_ns / (double)blocks : NAN, NULL},
+			      blocks ? (double)b->post_ns[0] / (double)blocks : NAN, NULL},
 			     {"cpu_pct", "CPU%", row.cpu_pct, NULL},
 			     {"lost", NULL, (double)row.lost, NULL},
 			     {"resent", NULL, (double)row.resent, NULL},
@@ -376,12 +339,14 @@ static int blocks_measure(struct blocks *b)
 {
 	const struct perf_opts *o = b->perf.opts;
 	uint64_t n = BLOCKS_B / blocks_list_b(b), warm;
-	struct check_result res = CHECK_RESULT_NONE;
+	struct check_result res[BLOCKS_WAYS] = {CHECK_RESULT_NONE, CHECK_RESULT_NONE,
+						CHECK_RESULT_NONE};
 	struct perf_mark m[2];
 	int ret = PERF_OK;
 
 	n = n < BLOCKS_N_MIN ? BLOCKS_N_MIN : n > BLOCKS_N_MAX ? BLOCKS_N_MAX : n;
 	n = o->traffic.n ? o->traffic.n : o->traffic.duration_ns ? 0 : n;
+	n *= b->view ? b->depth : 1;
 	warm = o->traffic.warm_given ? o->traffic.warm : n / 10 + b->depth;
 	if (warm)
 		ret = blocks_phase(b, warm,
@@ -389,7 +354,7 @@ static int blocks_measure(struct blocks *b)
 	if (!ret && stop_asked())
 		ret = PERF_STOPPED;
 	if (!ret && o->traffic.check)
-		ret = blocks_payload(b);
+		ret = b->view ? views_payload(b) : blocks_payload(b);
 	if (!ret)
 		ret = perf_mark(&b->perf, &m[0]);
 	if (!ret)
@@ -399,9 +364,9 @@ static int blocks_measure(struct blocks *b)
 	if (!ret && b->next - b->first < b->depth) /* interrupted: not every place took part */
 		ret = PERF_STOPPED;
 	if (!ret && o->traffic.check)
-		ret = blocks_verify(b, &res);
+		ret = b->view ? views_verify(b, res) : blocks_verify(b, res);
 	if (!ret)
-		ret = blocks_row(b, m, &res);
+		ret = b->view ? views_rows(b, res) : blocks_row(b, m, res);
 	return !ret && stop_asked() ? PERF_STOPPED : ret;
 }
 
@@ -412,9 +377,13 @@ static int blocks_size(struct blocks *b, uint64_t size)
 
 	b->size = size;
 	b->stride = blocks_stride(size);
-	ret = blocks_lists_open(b);
-	for (unsigned way = 0; way < 2 && !ret; way++) {
+	ret = b->view ? views_open(b) : blocks_lists_open(b);
+	for (unsigned way = 0; way < (b->view ? 1 : 2) && !ret; way++) {
 		b->prepared = !way;
+		for (unsigned i = 0; !b->view && i < b->depth; i++)
+			b->ops[i] = way ? (struct gx_op){.segs = b->segs + (size_t)i * b->nr,
+							 .nr_segs = b->nr}
+					: (struct gx_op){.list = b->lists[i]};
 		ret = blocks_measure(b);
 		if (ret == PERF_WRONG && !stop_asked()) {
 			worst = ret;
@@ -432,7 +401,7 @@ static int blocks_size(struct blocks *b, uint64_t size)
 
 static int blocks_arrays(struct blocks *b, uint64_t len)
 {
-	uint32_t total = blocks_total(b);
+	uint32_t total = b->view ? b->nr : blocks_total(b);
 
 	b->here = calloc(total, sizeof(b->here[0]));
 	b->there = calloc(total, sizeof(b->there[0]));
@@ -473,10 +442,13 @@ static int blocks_connect(struct blocks *b, uint64_t len)
 	return PERF_OK;
 }
 
-static int blocks_usage(const struct blocks *b, uint64_t first, uint64_t last,
-			struct report *report)
+static int blocks_usage(struct blocks *b, uint64_t first, uint64_t last, struct report *report)
 {
-	if (!first || last > BLOCKS_LIST_B / b->nr)
+	if (b->perf.opts->blocks.view && views_usage(b, report))
+		return PERF_USAGE;
+	if (!b->view && b->nr > GX_SEGS_MAX)
+		report_error(report, "--blocks %u: at most %u without --view", b->nr, GX_SEGS_MAX);
+	else if (!first || last > BLOCKS_LIST_B / b->nr)
 		report_error(report, "blocks of 1 byte or more, a list of at most 64 GiB");
 	else if (b->depth > BLOCKS_DEPTH)
 		report_error(report, "--depth: at most %d lists under way", BLOCKS_DEPTH);
@@ -492,7 +464,8 @@ static int blocks_all(struct blocks *b, uint64_t first, uint64_t last)
 	int worst = PERF_OK, ret = perf_open(b->perf.opts, b->perf.report, 1, &b->perf);
 
 	if (!ret)
-		ret = blocks_connect(b, blocks_total(b) * blocks_stride(last));
+		ret = blocks_connect(b, b->view ? b->depth * views_place_b(b)
+						: blocks_total(b) * blocks_stride(last));
 	for (uint64_t size = first; size <= last && !ret;
 	     size *= b->perf.opts->traffic.size_factor) {
 		ret = blocks_size(b, size);
@@ -525,6 +498,10 @@ int perf_blocks(const struct perf_opts *opts, struct report *report)
 	if (opts->traffic.n && b->depth > opts->traffic.n)
 		b->depth = opts->traffic.n;
 	ret = blocks_usage(b, first, last, report);
+	if (!ret && b->view) {
+		views_sizes(b);
+		first = last = b->size;
+	}
 	if (!ret)
 		ret = blocks_all(b, first, last);
 	if (opts->place.kind != GX_MEM_HOST)
