@@ -1125,7 +1125,7 @@ class Pair(Bounded):
     def test_tensor_of_torch(self):
         """One that DLPack does not give: it needs a gradient, or is of a type that DLPack has not."""
         class Torch(Tensor):
-            nbytes, shape, steps, neg, device = 64, (32,), (1,), False, types.SimpleNamespace(type="cpu", index=None)
+            nbytes, layout, shape, steps, neg, device = 64, "torch.strided", (32,), (1,), False, types.SimpleNamespace(type="cpu", index=None)
             is_neg, is_conj, element_size = (lambda self: self.neg), (lambda self: False), (lambda self: 2)
             data_ptr, stride = (lambda self: self.dl.data), (lambda self: self.steps)
 
@@ -1145,7 +1145,7 @@ class Pair(Bounded):
         self.assertEqual(bytes(self.pages)[:64], data)
         with self.assertRaisesRegex(ValueError, "registered"):
             self.conn.put(Torch(device=types.SimpleNamespace(type="cuda", index=1)), self.region)
-        for bad, words in (({"device": types.SimpleNamespace(type="meta", index=None)}, "CUDA"), ({"device": Torch.device, "neg": True}, "negated"),
+        for bad, words in (({"device": types.SimpleNamespace(type="meta", index=None)}, "CUDA"), ({"device": Torch.device, "neg": True}, "negated"), ({"device": Torch.device, "layout": "torch.sparse_coo"}, "sparse"),
                            ({"device": Torch.device, "shape": (16,), "steps": (2,)}, "gaps")):
             with self.assertRaisesRegex(BufferError, words):
                 self.near.register(Torch(**bad))
@@ -1157,7 +1157,7 @@ class Pair(Bounded):
         kept = []
 
         class Own:
-            nbytes, device = 64, types.SimpleNamespace(type="cpu", index=None)
+            nbytes, layout, device = 64, "torch.strided", types.SimpleNamespace(type="cpu", index=None)
             is_neg = is_conj = lambda self: False
             shape, stride, element_size = (64,), (lambda self: (1,)), (lambda self: 1)
 
@@ -1649,7 +1649,7 @@ class Program(Bounded):
                             "    region, named = conn.region(pages.key()), types.SimpleNamespace\n"
                             "    def no(**_):\n"
                             "        raise BufferError\n"
-                            "    torch = named(data_ptr=lambda: gpus[1].addr, nbytes=4096, device=named(type='cuda', index=1), shape=(1024,),\n"
+                            "    torch = named(data_ptr=lambda: gpus[1].addr, nbytes=4096, device=named(type='cuda', index=1), shape=(1024,), layout='torch.strided',\n"
                             "                  is_neg=lambda: False, is_conj=lambda: False, stride=lambda: (1,), element_size=lambda: 4,\n"
                             "                  __dlpack_device__=lambda: (2, 1), __dlpack__=no)\n"
                             "    faces = [{'shape': (16, 64), 'typestr': '<f4', 'data': (g.addr, False), 'version': 3, 'strides': None} for g in gpus]\n"

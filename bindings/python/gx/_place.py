@@ -13,8 +13,8 @@ Place: TypeAlias = tuple[int, int, int, bool, Any, int, Sequence[int], Sequence[
 
 
 def _tensor(t: Any) -> Place:
-    if t.device.type not in ("cpu", "cuda") or t.is_conj() or t.is_neg():
-        raise BufferError(f"gx moves memory of the host and of CUDA as it lies there, and this is a tensor on {t.device}"
+    if t.device.type not in ("cpu", "cuda") or t.is_conj() or t.is_neg() or "strided" not in str(t.layout):
+        raise BufferError(f"gx moves memory of the host and of CUDA as it lies there, and this is a tensor on {t.device}, {t.layout}"
                           + ", conjugated or negated when it is read" * (t.is_conj() or t.is_neg()))
     # Its memory as it is now: t itself may get other memory, by t.data = x, or half() of its module.
     own = t.detach() if hasattr(t, "detach") else t
