@@ -50,15 +50,19 @@ struct Xfer : nixlBackendReqH {
 	{
 		for (struct gx_op &op : ops)
 			gx_list_close(op.list);
+		for (struct gx_op &op : plain)
+			gx_list_close(op.list);
 	}
 	Link link;
 	std::vector<struct gx_op> ops;		 /* a prepared list each; a note that none brings */
+	std::vector<struct gx_op> plain;	 /* the lists, while .ops has them as views */
 	std::vector<std::shared_ptr<bool>> gone; /* of our memory that the lists name */
 	size_t lists = 0, next = 0, out = 0;	 /* of .ops; the first to post; under way */
 	int err = 0;				 /* the first */
 	bool active = false;
 	bool left = false; /* by its owner: freed when nothing is under way */
 	std::string notes; /* notif_cut() of its notification */
+	bool has_note = false;
 };
 
 class Engine : public nixlBackendEngine
@@ -149,6 +153,9 @@ class Engine : public nixlBackendEngine
 
 	nixl_status_t xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
 				const nixl_meta_dlist_t &remote) const;
+	int xfer_rows(Xfer &x, const std::vector<struct gx_seg> &segs) const;
+	void xfer_arm(Xfer &x) const;
+	bool xfer_again(Xfer &x) const;
 	void help(const std::stop_token &stop);
 	bool queue_turn(unsigned turns) const; /* 1: the helper's */
 	void comp_take(const struct gx_comp &comp) const;

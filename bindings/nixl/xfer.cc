@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Transfers: a prepared list of all descriptors, on a lane of the connection, and its notification. */
 #include "engine.hpp"
+#include "rows.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +11,35 @@
 static constexpr unsigned BURST = 64;
 static constexpr uint64_t LIST_MAX_B = 1ull << 36;
 static constexpr uint64_t CALLED_NS = 200000, NAP_MIN_NS = 50000, NAP_MAX_NS = 400000;
+
+/* Equal blocks move as rows of a view; the list stays for a peer, a link or a memory that takes none. Within
+ * a host a list copies straight into mapped memory, and a view goes by packets. */
+int Engine::xfer_rows(Xfer &x, const std::vector<struct gx_seg> &segs) const
+{
+	struct gx_conn_info info = GX_INIT(info);
+	struct gx_view here = {}, there = {};
+	Rows rows;
+
+	if (gx_conn_info(x.link.get(), &info) || info.link == std::string("local") ||
+	    !rows_find(segs, &rows))
+		return 0;
+	here.run_b = there.run_b = segs[0].len;
+	here.nr_rows = there.nr_rows = (uint32_t)segs.size();
+	here.rows = rows.here.data();
+	there.rows = rows.there.data();
+	here.row_b = there.row_b = rows.row_b;
+	struct gx_views views = {&here, &there};
+	struct gx_op o = x.ops[0];
+	int ret = gx_views_open(gx, &views, &o.list);
+
+	if (ret)
+		return ret;
+	o.mem = segs[0].mem;
+	o.token = segs[0].token;
+	x.plain = {o};
+	x.ops.swap(x.plain);
+	return 0;
+}
 
 /* One list, unless it has more segments or bytes than a list takes. */
 nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlist_t &local,
@@ -25,7 +55,6 @@ nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlis
 		o.user = (uint64_t)&x;
 		if (!ret)
 			x.ops.push_back(o);
-		segs.clear();
 		return ret;
 	};
 	size_t n = (size_t)local.descCount();
@@ -50,6 +79,7 @@ nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlis
 			x.gone.push_back(here->gone);
 		if (!ret && (segs.size() == GX_SEGS_MAX || bytes + local[i].len > LIST_MAX_B)) {
 			ret = list_end();
+			segs.clear();
 			bytes = 0;
 		}
 		bytes += local[i].len;
@@ -58,6 +88,8 @@ nixl_status_t Engine::xfer_fill(Xfer &x, nixl_xfer_op_t op, const nixl_meta_dlis
 	}
 	if (!ret && !segs.empty())
 		ret = list_end();
+	if (!ret && x.ops.size() == 1)
+		ret = xfer_rows(x, segs);
 	if (ret)
 		NIXL_ERROR << "preparing a transfer: " << error_text();
 	return status_of(ret);
@@ -79,6 +111,26 @@ nixl_status_t Engine::prepXfer(const nixl_xfer_op_t &op, const nixl_meta_dlist_t
 	return status;
 }
 
+/* From the first operation on. */
+void Engine::xfer_arm(Xfer &x) const
+{
+	x.next = 0;
+	x.err = 0;
+	x.ops.resize(x.lists);
+	/* The list of a put brings it, if both are alone. */
+	bool is_brought = x.has_note && x.lists == 1 && x.ops[0].kind == GX_OP_PUT &&
+			  x.notes.size() < GX_NOTE_MAX;
+	if (x.has_note && !is_brought)
+		notif_ops(x.notes, x.ops);
+	if (x.lists) {
+		x.ops[0].flags = is_brought ? GX_OP_NOTE : 0;
+		x.ops[0].note = is_brought ? x.notes.data() : nullptr;
+		x.ops[0].note_len = is_brought ? (uint32_t)x.notes.size() : 0;
+	}
+	for (size_t i = 0; i < x.lists; i++)
+		x.ops[i].deadline_ns = deadline_ns ? gx_now() + deadline_ns : 0;
+}
+
 nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &,
 			       const nixl_meta_dlist_t &, const std::string &,
 			       nixlBackendReqH *&handle, const nixl_opt_b_args_t *opt) const
@@ -91,22 +143,9 @@ nixl_status_t Engine::postXfer(const nixl_xfer_op_t &, const nixl_meta_dlist_t &
 		return NIXL_ERR_REPOST_ACTIVE;
 	if (has_note && opt->notifMsg.size() > NOTIF_MAX_B)
 		return NIXL_ERR_INVALID_PARAM;
-	x.next = 0;
-	x.err = 0;
-	x.ops.resize(x.lists);
+	x.has_note = has_note;
 	x.notes = has_note ? notif_cut(opt->notifMsg, notif_number++) : std::string();
-	/* The list of a put brings it, if both are alone. */
-	bool is_brought = has_note && x.lists == 1 && x.ops[0].kind == GX_OP_PUT &&
-			  x.notes.size() < GX_NOTE_MAX;
-	if (has_note && !is_brought)
-		notif_ops(x.notes, x.ops);
-	if (x.lists) {
-		x.ops[0].flags = is_brought ? GX_OP_NOTE : 0;
-		x.ops[0].note = is_brought ? x.notes.data() : nullptr;
-		x.ops[0].note_len = is_brought ? (uint32_t)x.notes.size() : 0;
-	}
-	for (size_t i = 0; i < x.lists; i++)
-		x.ops[i].deadline_ns = deadline_ns ? gx_now() + deadline_ns : 0;
+	xfer_arm(x);
 	x.active = true;
 	active.push_back(&x);
 	queue_turn(POST_TURNS);
@@ -142,6 +181,19 @@ nixl_status_t Engine::releaseReqH(nixlBackendReqH *handle) const
 }
 
 /* ---- Under the lock of the queue ---- */
+
+/* Nothing has moved by views, which these ends do not take: then by the list, from now on. */
+bool Engine::xfer_again(Xfer &x) const
+{
+	if (x.plain.empty() || (x.err != -EOPNOTSUPP && x.err != -EINVAL))
+		return false;
+	NIXL_INFO << "a transfer of equal blocks goes as a list: " << gx_strerror(x.err);
+	gx_list_close(x.ops[0].list);
+	x.ops.clear();
+	x.ops.swap(x.plain);
+	xfer_arm(x);
+	return true;
+}
 
 /* A note after the lists waits for their end. */
 void Engine::xfer_feed(Xfer &x) const
@@ -197,7 +249,7 @@ bool Engine::queue_turn(unsigned turns) const
 
 		if (took)
 			xfer_feed(x);
-		if (x.out || (!x.err && x.next < x.ops.size())) {
+		if (x.out || (!x.err && x.next < x.ops.size()) || (!x.left && xfer_again(x))) {
 			i++;
 			continue;
 		}

@@ -107,6 +107,28 @@ def case_lists(options=None):
     stop(left, right)
 
 
+def case_rows():
+    """Equal blocks, which go as rows of views where the way takes these, posted again with notifications."""
+    for options in ({}, {"port": "shm"}, {"port": "tcp", "cores": "2"}):
+        left, right = pair(options)
+        for kind in ("WRITE", "READ"):
+            for nr, block_b in ((2, 576), (5000, 576), (300, 4095)):
+                check_move(left, right, kind, blocks_at(nr, block_b), nr * block_b)
+        there, _ = right.array("rows", 656000, 4), left.array("rows", 656000, 3)
+        left.add(right.meta())
+        blocks = blocks_at(1000, 656)
+        wanted = moved("WRITE", left.data("rows"), right.data("rows"), blocks)
+        left.prepare("rows", "WRITE", "rows", "right", there, blocks)
+        for i in range(3):
+            right.begin("notes", 1)
+            same(left.run("rows", text_of((1, 100, 5000)[i])), "DONE")
+            same(right.end(), [("left", text_of((1, 100, 5000)[i]))], "notification")
+            same((left.data("rows"), right.data("rows")) == wanted, True, "bytes")
+            right.fill("rows", 9)
+            wanted = moved("WRITE", left.data("rows"), right.data("rows"), blocks)
+        stop(left, right)
+
+
 def case_ways():
     """Other links and ports; those that are not to be had, and options that there are not."""
     with tempfile.TemporaryDirectory() as folder:
