@@ -938,6 +938,7 @@ class Pair(Bounded):
         for call, error, words in (
                 (lambda: self.conn.put(block, self.region, rows=[4]), IndexError, "row 4: the first axis has 4"),
                 (lambda: self.conn.put(block, self.region, rows=array.array("q", (0, -1))), IndexError, "row -1: the first axis has 4"),
+                (lambda: self.conn.put(block, self.region, rows=array.array("h", (0, -1))), IndexError, "row -1: the first axis has 4"),
                 (lambda: self.conn.put(block, self.region, rows=array.array("Q", (2**63,))), IndexError, "row"),
                 (lambda: self.conn.put(block, self.region, rows=array.array("d", (1,))), TypeError, "integer"),
                 (lambda: self.conn.put(block, self.region, rows=[True, False, True, True]), TypeError, "nonzero"),
@@ -976,6 +977,11 @@ class Pair(Bounded):
 
         self.assertEqual([put(0), put(0), put(1), put(1), put(0)], [3, 1, 3, 1, 1])  # a view, its rows, the bytes
         self.assertEqual([put(n) for n in range(2, 16)], [3] * 14)
+        for step in (2, 3, 2):  # another view of the peer alone
+            memoryview(self.pages)[:] = bytes(SIZE)
+            conn.put(block[:9], region, into=gx.view((9,), (step,))).wait(10)
+            self.assertEqual(bytes(self.pages)[:9 * step:step], bytes(block[:9]))
+        put(0)
         self.assertEqual([put(0), put(16), put(1), put(0)], [1, 3, 3, 1])
 
     def test_view_lives(self):
