@@ -319,7 +319,8 @@ int views_open(struct op *o, const struct layout *l, PyObject *const how[2], str
 			     (unsigned long long)s.len, (unsigned long long)into->s.len);
 	} else if (into && __builtin_add_overflow(seg->remote_off, into->off, &seg->remote_off)) {
 		PyErr_SetString(PyExc_OverflowError, "the view begins behind 2**64");
-	} else if (s.len && (o->views = views_get(o->ctx, &s, into))) {
+	} else if (s.len && !context_check(o->ctx) && /* code of Python has run since */
+		   (o->views = views_get(o->ctx, &s, into))) {
 		o->places->addr += (uint64_t)s.lo;
 		o->places->len = s.span;
 		o->skip = (uint64_t)-s.lo;

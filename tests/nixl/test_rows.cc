@@ -46,6 +46,11 @@ static void rows__are_their_blocks(void **)
 	auto far = blocks(10, 64, 64, 0);
 	far[7].remote_off = 64ull * UINT32_MAX;
 	check_rows(far, 64);
+	/* Each end by itself. */
+	auto odd = blocks(10, 64, 64, 0);
+	for (auto &s : odd)
+		s.remote_off += 3;
+	check_rows(odd, 1);
 	/* All at one place: sources may be. */
 	auto same = blocks(10, 64, 64, 0);
 	for (auto &s : same)

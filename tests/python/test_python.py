@@ -898,9 +898,9 @@ class Pair(Bounded):
         data = bytearray(os.urandom(512))
         addr = ctypes.addressof(ctypes.c_char.from_buffer(data))
         whole, other = self.near.register(data), bytearray(data)
-        for block, bytes_ in ((memoryview(data)[::2], data[::2]), (memoryview(other)[::-3], data[::-3]), (memoryview(data).cast("Q")[::4], b"".join(data[i:i + 8] for i in range(0, 512, 32))),
+        for block, bytes_ in ((memoryview(data)[::2], data[::2]), (Tensor(addr + 510, 16, bits=16, strides=(-8,)), b"".join(data[510 - x * 16:][:2] for x in range(16))),
+                              (memoryview(other)[::-3], data[::-3]), (memoryview(data).cast("Q")[::4], b"".join(data[i:i + 8] for i in range(0, 512, 32))),
                               (Tensor(addr, 2, 16, bits=16, strides=(128, 4)), b"".join(data[y * 256 + x * 8:][:2] for y in range(2) for x in range(16))),
-                              (Tensor(addr + 510, 16, bits=16, strides=(-8,)), b"".join(data[510 - x * 16:][:2] for x in range(16))),
                               (types.SimpleNamespace(__array_interface__={"typestr": "<V2", "shape": (3, 5), "strides": (64, 4), "data": (addr, False)}),
                                b"".join(data[y * 64 + x * 4:][:2] for y in range(3) for x in range(5)))):
             memoryview(self.pages)[:512] = bytes(512)
@@ -922,12 +922,12 @@ class Pair(Bounded):
         for rows in (here, list(here), iter(here), array.array("b", here), array.array("Q", here), memoryview(array.array("i", (*here, 1)))[:5]):
             memoryview(self.pages)[:] = bytes(SIZE)
             block = memoryview(data).cast("B", (64, 16))
-            self.assertEqual(self.conn.put(block, self.region, 100, rows=rows, into=gx.view((64, 4, 4), (48, 12, 3), 7, rows=there)).wait(10), 80)
+            self.assertEqual(self.conn.put(block, self.region, 100, rows=rows, into=gx.view((64, 4, 4), (48, 11, 2), 7, rows=there)).wait(10), 80)
             wanted = bytearray(SIZE)
             for a, b in zip(here, there):
                 for i in range(4):
                     for k in range(4):
-                        wanted[107 + b * 48 + i * 12 + k * 3] = data[a * 16 + i * 4 + k]
+                        wanted[107 + b * 48 + i * 11 + k * 2] = data[a * 16 + i * 4 + k]
             self.assertEqual(bytes(self.pages), wanted)
         self.assertEqual(gx.view((3, 4), itemsize=2).nbytes, 24)
         for into in (None, gx.view((0, 9)), gx.view((9,), rows=[])):
@@ -1035,6 +1035,10 @@ class Pair(Bounded):
         part = self.near.register(bytearray(4096))
         with self.assertRaises(BufferError):
             self.conn.put_many([(part.addr, 8), Closer(part.free)], self.region, [0, 0])
+        with self.assertRaises(gx.Closed):
+            self.conn.put(memoryview(bytes(64))[::2], self.region, rows=types.SimpleNamespace(tolist=lambda: [self.near.close() or 3]))
+        self.near = gx.Context(self.cores)
+        self.conn = self.near.connect(f"127.0.0.1:{self.far.listen('127.0.0.1:0')}")
         with self.assertRaises(BufferError):
             self.conn.put_many([b"12345678", Closer(self.near.close)], self.region, [0, 0])
 
