@@ -279,6 +279,7 @@ int views_rows(struct blocks *b, const struct check_result res[])
 					 .checked = b->perf.opts->traffic.check,
 					 .checked_b = res[way].checked_b,
 					 .wrong = res[way].wrong};
+		uint64_t nr = len / row.size_b;
 		char op[64];
 
 		snprintf(op, sizeof(op), "%s %s", b->get ? "get" : "put", names[way]);
@@ -287,7 +288,7 @@ int views_rows(struct blocks *b, const struct check_result res[])
 		report_cells(b->perf.report, &row,
 			     (const struct report_cell[]){
 				     {"view", NULL, 0, b->view->name},
-				     {"blocks", "blocks", (double)(len / row.size_b), NULL},
+				     {"blocks", "blocks", (double)nr, NULL},
 				     {"count", "times", (double)h->count, NULL},
 				     {"p50_us", "p50 us", row.p50_us, NULL},
 				     {"p99_us", "p99 us", row.p99_us, NULL},
