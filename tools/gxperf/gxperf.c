@@ -153,8 +153,7 @@ static const struct command {
 	 .args = "HOST[:PORT]",
 	 .doc = "Lists of blocks at random places with one notification, prepared and unprepared."
 		"\v  gxperf blocks 127.0.0.1 --blocks 4096 -s 16K\n"
-		"  gxperf blocks 127.0.0.1 --view nhd-hnd\n"
-		"  gxperf blocks 10.0.0.1 --key kv.key --get",
+		"  gxperf blocks 10.0.0.1 --key kv.key --view nhd-hnd",
 	 .addr_may = true,
 	 .addr_must = true,
 	 .stop = STOP_ROW},
