@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * gxperf h2d: rows by an index list from pinned host memory into GPU memory, or back with
- * --scatter, by gx's kernel as listed and ordered, by its rivals, and the limits in the same run.
+ * gxperf h2d: rows by an index list from pinned host memory into GPU memory, by gx's kernel as
+ * listed and ordered, by its rivals, and the limits in the same run.
  * The destination is poisoned before each run, and every row compared after it.
  */
 #include "gxperf/lab/bench.h"
@@ -13,29 +13,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define H2D_CE_ROWS 16384 /* one driver call each: so many show the rate */
+#define H2D_CE_ROWS 16384  /* one driver call each: so many show the rate */
+#define H2D_ROWS    262144 /* that move */
+#define H2D_SLOTS   300000 /* that there are */
 
 static struct {
 	int device;
 	struct opt_list rows, sms;
-	uint32_t nr, slots, n;
-	enum { H2D_BOTH, H2D_DISTINCT, H2D_REPEATS } draw;
+	uint32_t n;
 	int engine; /* enum gx_gather_by; -1: all */
-	bool scatter;
-} opts = {
-	.rows = {{656}, 1}, .sms = {{4}, 1}, .nr = 262144, .slots = 300000, .n = 10, .engine = -1};
+} opts = {.rows = {{656}, 1}, .sms = {{4}, 1}, .n = 10, .engine = -1};
 
-enum { KEY_DEVICE = 600, KEY_ROWS, KEY_SMS, KEY_NR, KEY_SLOTS, KEY_DRAW, KEY_ENGINE, KEY_SCATTER };
+enum { KEY_DEVICE = 600, KEY_ROWS, KEY_SMS, KEY_ENGINE };
 
 static const struct argp_option h2d_options[] = {
 	{"device", KEY_DEVICE, "N", 0, "CUDA device, -1: the CPU; default 0", 1},
 	{"rows", KEY_ROWS, "LIST", 0, "Bytes of a row, multiples of 4 to 64K; default 656", 1},
 	{"sms", KEY_SMS, "LIST", 0, "Bounds on SMs; default 4", 1},
-	{"nr", KEY_NR, "N", 0, "Rows to move; default 262144", 1},
-	{"slots", KEY_SLOTS, "N", 0, "Rows there are; default 300000", 1},
-	{"draw", KEY_DRAW, "HOW", 0, "distinct, repeats; default both", 1},
 	{"engine", KEY_ENGINE, "NAME", 0, "kernel, ce, cpu, auto; default all", 1},
-	{"scatter", KEY_SCATTER, NULL, 0, "From GPU memory into pinned host memory", 1},
 	{NULL, 'n', "N", 0, "Times; default 10", 1},
 	{0},
 };
@@ -47,24 +42,10 @@ static int engine_parse(const char *arg)
 	return opt_name(arg, names, 4, (unsigned *)&opts.engine);
 }
 
-static int draw_parse(const char *arg)
-{
-	static const char *const names[] = {"both", "distinct", "repeats"};
-
-	return opt_name(arg, names, 3, &opts.draw);
-}
-
 static const struct opt_value h2d_values[] = {
-	{KEY_DEVICE, OPT_DEVICE, &opts.device},
-	{KEY_ROWS, OPT_LIST, &opts.rows},
-	{KEY_SMS, OPT_LIST, &opts.sms},
-	{KEY_NR, OPT_U32, &opts.nr, 1, 1u << 28},
-	{KEY_SLOTS, OPT_U32, &opts.slots, 1, 1u << 28},
-	{KEY_DRAW, OPT_CALL, .parse = draw_parse},
-	{KEY_ENGINE, OPT_CALL, .parse = engine_parse},
-	{KEY_SCATTER, OPT_FLAG, &opts.scatter},
-	{'n', OPT_U32, &opts.n, 1, 10000},
-	{0},
+	{KEY_DEVICE, OPT_DEVICE, &opts.device}, {KEY_ROWS, OPT_LIST, &opts.rows},
+	{KEY_SMS, OPT_LIST, &opts.sms},		{KEY_ENGINE, OPT_CALL, .parse = engine_parse},
+	{'n', OPT_U32, &opts.n, 1, 10000},	{0},
 };
 
 static error_t h2d_parse(int key, char *arg, struct argp_state *state)
@@ -80,7 +61,6 @@ struct h2d {
 	uint32_t row_b, slots, nr;
 	const struct gx_row_pair *pairs; /* in GPU memory, for kernels */
 	struct gx_row_pair *host_pairs;
-	uint8_t *src, *dst; /* source rows, destination rows */
 	double limit; /* GB/s of the SMs' sequential read, with as many SMs as the next rows */
 	bool seq;     /* the row that runs is the limit */
 	int ret;
@@ -98,7 +78,7 @@ static uint64_t h2d_check(struct h2d *h, uint32_t nr)
 	const uint8_t *got = h->b.back;
 	uint64_t wrong = 0;
 
-	if (!opts.scatter && bench_copy(&h->b, h->b.back, h->dst, (size_t)h->slots * h->row_b))
+	if (bench_copy(&h->b, h->b.back, h->b.dev[0], (size_t)h->slots * h->row_b))
 		return nr;
 	for (uint32_t i = 0; i < nr; i++)
 		wrong += memcmp(got + (size_t)h->host_pairs[i].dst * h->row_b,
@@ -111,15 +91,15 @@ static int h2d_poison(struct h2d *h)
 	size_t len = (size_t)h->slots * h->row_b;
 
 	memset(h->b.back, 0xa5, len);
-	return opts.scatter ? 0 : bench_copy(&h->b, h->dst, h->b.back, len);
+	return bench_copy(&h->b, h->b.dev[0], h->b.back, len);
 }
 
 static struct gx_gather h2d_gather(const struct h2d *h, const struct h2d_row *r, unsigned sms)
 {
 	struct gx_gather g = GX_INIT(g);
 
-	g.src = h->src;
-	g.dst = h->dst;
+	g.src = h->b.host;
+	g.dst = h->b.dev[0];
 	g.nr = h->nr;
 	if (r->by == GX_GATHER_BY_CE && g.nr > H2D_CE_ROWS)
 		g.nr = H2D_CE_ROWS;
@@ -257,7 +237,7 @@ static void h2d_ceiling(struct h2d *h)
 	size_t len = (size_t)h->nr * h->row_b;
 	struct report_row row = bench_row("ce-contiguous", len, opts.n);
 
-	row.gb_s = bench_copy_rate(&h->b, h->dst, h->src, len, opts.n);
+	row.gb_s = bench_copy_rate(&h->b, h->b.dev[0], h->b.host, len, opts.n);
 	row.sms = 0;
 	report_row(h->b.report, &row);
 }
@@ -279,29 +259,22 @@ static int h2d_open(struct h2d *h, struct report *report)
 	bench_fill(h->b.host, rows_b, h->row_b);
 	h->host_pairs = (struct gx_row_pair *)(h->b.host + rows_b);
 	h->pairs = (const struct gx_row_pair *)h->b.dev[1];
-	h->src = opts.scatter ? h->b.dev[0] : h->b.host;
-	h->dst = opts.scatter ? h->b.back : h->b.dev[0];
-	return opts.scatter ? bench_copy(&h->b, h->src, h->b.host, rows_b) : PERF_OK;
+	return PERF_OK;
 }
 
 static int h2d_size(uint32_t row_b, struct report *report)
 {
 	/* A gibibyte of rows is enough. The share of rows that move stays the same. */
 	uint64_t fit = (1ull << 30) / row_b;
-	uint64_t slots = opts.slots < fit ? opts.slots : fit;
+	uint64_t slots = H2D_SLOTS < fit ? H2D_SLOTS : fit;
 	struct h2d h = {.row_b = row_b, .slots = (uint32_t)slots};
 
-	h.nr = (uint32_t)((uint64_t)opts.nr * slots / opts.slots);
-	if (h.nr > h.slots)
-		h.nr = h.slots;
+	h.nr = (uint32_t)(H2D_ROWS * slots / H2D_SLOTS);
 	h.ret = h2d_open(&h, report);
-	for (unsigned draw = H2D_DISTINCT; draw <= H2D_REPEATS && !h.ret; draw++) {
-		if (opts.draw != H2D_BOTH && opts.draw != draw)
-			continue;
-		report_section(report, "%s: %u %s rows of %u bytes out of %u, %s", h.b.info.name,
-			       h.nr, draw == H2D_DISTINCT ? "distinct" : "drawn", row_b, h.slots,
-			       opts.scatter ? "GPU to pinned" : "pinned to GPU");
-		h2d_draw(&h, draw == H2D_REPEATS);
+	for (unsigned repeats = 0; repeats < 2 && !h.ret; repeats++) {
+		report_section(report, "%s: %u %s rows of %u bytes out of %u, pinned to GPU",
+			       h.b.info.name, h.nr, repeats ? "drawn" : "distinct", row_b, h.slots);
+		h2d_draw(&h, repeats);
 		if (!h.ret)
 			h2d_ceiling(&h);
 		for (unsigned i = 0; i < opts.sms.n && !h.ret; i++)

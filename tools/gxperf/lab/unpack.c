@@ -18,25 +18,27 @@
 #define UNPACK_BLOCKS_MAX 2048
 #define UNPACK_LATENCY_NR 1000
 #define UNPACK_LINE	  128u
+#define UNPACK_AMONG	  64 /* fragments are shuffled among so many */
 
 /* In the order of their rows. */
 static const enum gx_unpack_mode unpack_modes[] = {
-	GX_UNPACK_MODE_KERNEL, GX_UNPACK_MODE_RESIDENT, GX_UNPACK_MODE_D2D,
-	GX_UNPACK_MODE_HOST,   GX_UNPACK_MODE_NONE,
+	GX_UNPACK_MODE_KERNEL,
+	GX_UNPACK_MODE_RESIDENT,
+	GX_UNPACK_MODE_D2D,
+	GX_UNPACK_MODE_NONE,
 };
 #define UNPACK_MODES (sizeof(unpack_modes) / sizeof(unpack_modes[0]))
 
 static struct {
 	int device;
 	struct opt_list sizes, sms;
-	uint32_t align, disorder, block, launch, n;
+	uint32_t align, block, launch, n;
 	uint64_t total;
 	enum gx_unpack_mode mode[UNPACK_MODES];
 	unsigned nr_modes; /* of mode; 0: all */
-	bool pool_host, crc;
+	bool crc;
 } opts = {.sizes = {{1392, 4096, 8192, 8944, 1391}, 5},
 	  .sms = {{0}, 1},
-	  .disorder = 64,
 	  .block = GX_ENGINE_FRAGS_MAX,
 	  .launch = GX_ENGINE_BLOCKS_MAX,
 	  .n = 16,
@@ -47,12 +49,10 @@ enum {
 	KEY_SIZES,
 	KEY_SMS,
 	KEY_ALIGN,
-	KEY_DISORDER,
 	KEY_BLOCK,
 	KEY_LAUNCH,
 	KEY_TOTAL,
 	KEY_MODE,
-	KEY_POOL,
 	KEY_CRC,
 };
 
@@ -62,15 +62,12 @@ static const struct argp_option unpack_options[] = {
 	{"sms", KEY_SMS, "LIST", 0, "Bounds on SMs; 0: the default", 1},
 	{"align", KEY_ALIGN, "N", 0, "Bytes past a 128-byte line where fragments begin; default 0",
 	 1},
-	{"disorder", KEY_DISORDER, "N", 0, "Fragments are shuffled among so many; default 64", 1},
 	{"block", KEY_BLOCK, "N", 0, "Fragments of a block; default 2048", 1},
 	{"launch", KEY_LAUNCH, "N", 0, "Blocks of a launch; default 16", 1},
 	{"total", KEY_TOTAL, "SIZE", 0, "Bytes of one pass; default 1G", 1},
-	{"unpack", KEY_MODE, "MODE", 0,
-	 "kernel, resident, d2d, host, none; may be repeated; default all", 1},
-	{"pool", KEY_POOL, "PLACE", 0, "Where fragments lie: gpu (default) or host, pinned", 1},
-	{"crc", KEY_CRC, NULL, 0, "Check the CRC-32C of each fragment while copying: kernel, host",
+	{"unpack", KEY_MODE, "MODE", 0, "kernel, resident, d2d, none; may be repeated; default all",
 	 1},
+	{"crc", KEY_CRC, NULL, 0, "Check the CRC-32C of each fragment while copying: kernel", 1},
 	{NULL, 'n', "N", 0, "Passes; default 16", 1},
 	{0},
 };
@@ -87,17 +84,11 @@ static int mode_parse(const char *arg)
 {
 	enum gx_unpack_mode mode;
 
-	if (opt_unpack(arg, &mode) || mode == GX_UNPACK_MODE_AUTO)
+	if (opt_unpack(arg, &mode) || mode == GX_UNPACK_MODE_AUTO || mode == GX_UNPACK_MODE_HOST)
 		return -EINVAL;
 	if (!opts.nr_modes || !mode_is_asked(mode))
 		opts.mode[opts.nr_modes++] = mode;
 	return 0;
-}
-
-static int pool_parse(const char *arg)
-{
-	opts.pool_host = !strcmp(arg, "host");
-	return opts.pool_host || !strcmp(arg, "gpu") ? 0 : -EINVAL;
 }
 
 static const struct opt_value unpack_values[] = {
@@ -105,12 +96,10 @@ static const struct opt_value unpack_values[] = {
 	{KEY_SIZES, OPT_LIST, &opts.sizes},
 	{KEY_SMS, OPT_LIST, &opts.sms},
 	{KEY_ALIGN, OPT_U32, &opts.align, 0, UNPACK_LINE - 1},
-	{KEY_DISORDER, OPT_U32, &opts.disorder, 1, 1u << 20},
 	{KEY_BLOCK, OPT_U32, &opts.block, 1, GX_ENGINE_FRAGS_MAX},
 	{KEY_LAUNCH, OPT_U32, &opts.launch, 1, GX_ENGINE_BLOCKS_MAX},
 	{KEY_TOTAL, OPT_SIZE, &opts.total, 0, 2u << 30},
 	{KEY_MODE, OPT_CALL, .parse = mode_parse},
-	{KEY_POOL, OPT_CALL, .parse = pool_parse},
 	{KEY_CRC, OPT_FLAG, &opts.crc},
 	{'n', OPT_U32, &opts.n, 1, 10000},
 	{0},
@@ -131,8 +120,7 @@ struct unpack {
 	uint32_t *slot; /* [nr]: place of fragment i */
 	struct gx_engine_block *block[UNPACK_BLOCKS_MAX];
 	uint32_t *crc; /* [nr]: CRC of each fragment, or NULL */
-	const uint8_t *pool;
-	double limit; /* GB/s of one contiguous copy of the same bytes */
+	double limit;  /* GB/s of one contiguous copy of the same bytes */
 };
 
 static size_t unpack_bytes(const struct unpack *u)
@@ -154,7 +142,7 @@ static int unpack_block_fill(const struct unpack *u, struct gx_engine_block *b, 
 	for (uint32_t i = 0; i < n; i++)
 		frag[i] = (struct gx_frag){unpack_src(u, first + i), u->len,
 					   (uint64_t)(first + i) * u->len};
-	gx_engine_block_set(b, u->pool, u->b.dev[1], unpack_bytes(u), n);
+	gx_engine_block_set(b, u->b.dev[0], u->b.dev[1], unpack_bytes(u), n);
 	return u->crc ? gx_engine_block_check(b, u->crc + first) : 0;
 }
 
@@ -219,24 +207,21 @@ static int unpack_open(struct unpack *u, enum gx_unpack_mode mode, uint32_t len,
 		frags = (uint64_t)UNPACK_BLOCKS_MAX * opts.block;
 	if (frags * u->stride > UINT32_MAX)
 		frags = UINT32_MAX / u->stride;
-	if ((mode == GX_UNPACK_MODE_D2D || mode == GX_UNPACK_MODE_HOST) &&
-	    frags > UNPACK_SLOW_FRAGS)
+	if (mode == GX_UNPACK_MODE_D2D && frags > UNPACK_SLOW_FRAGS)
 		frags = UNPACK_SLOW_FRAGS;
 	u->nr = (uint32_t)frags;
 	room = (uint64_t)u->nr * u->stride + UNPACK_LINE;
 	want.host_b = want.back_b = room;
-	want.dev_b[0] = opts.pool_host ? 0 : room;
-	want.dev_b[1] = room;
+	want.dev_b[0] = want.dev_b[1] = room;
 	u->slot = malloc(u->nr * sizeof(*u->slot));
 	ret = u->slot ? bench_open(&want, report, &u->b) : PERF_FAILED;
 	if (ret)
 		return ret;
 	bench_fill(u->b.host, room, len);
-	u->pool = opts.pool_host ? u->b.host : u->b.dev[0];
-	bench_shuffle(u->slot, u->nr, opts.disorder, 7);
+	bench_shuffle(u->slot, u->nr, UNPACK_AMONG, 7);
 	if (opts.crc && unpack_crc(u))
 		return PERF_FAILED;
-	return opts.pool_host ? PERF_OK : bench_copy(&u->b, u->b.dev[0], u->b.host, room);
+	return bench_copy(&u->b, u->b.dev[0], u->b.host, room);
 }
 
 static int unpack_poison(struct unpack *u)
@@ -356,12 +341,10 @@ static int unpack_measure(struct unpack *u)
 
 static double unpack_limit(struct unpack *u)
 {
-	double gb_s = bench_copy_rate(&u->b, u->b.dev[1], u->pool, unpack_bytes(u), opts.n);
-	struct report_row row = bench_row(opts.pool_host ? "ce-contiguous" : "d2d-contiguous",
-					  unpack_bytes(u), opts.n);
+	double gb_s = bench_copy_rate(&u->b, u->b.dev[1], u->b.dev[0], unpack_bytes(u), opts.n);
+	struct report_row row = bench_row("d2d-contiguous", unpack_bytes(u), opts.n);
 
 	row.gb_s = gb_s;
-	row.sms = opts.pool_host ? 0 : -1;
 	report_row(u->b.report, &row);
 	return gb_s;
 }
@@ -375,16 +358,12 @@ static int unpack_size(uint32_t len, unsigned sms, struct report *report)
 		report,
 		"fragments of %u bytes in a pool in %s memory, %u bytes past a line, shuffled "
 		"among %u; mode none copies nothing: what descriptors cost by themselves",
-		len,
-		opts.device < 0	 ? "host"
-		: opts.pool_host ? "pinned"
-				 : "GPU",
-		opts.align, opts.disorder);
+		len, opts.device < 0 ? "host" : "GPU", opts.align, UNPACK_AMONG);
 	for (unsigned i = 0; i < UNPACK_MODES && !ret; i++) {
 		enum gx_unpack_mode mode = unpack_modes[i];
 		struct unpack u;
 
-		if (!mode_is_asked(mode) || (mode == GX_UNPACK_MODE_HOST && !opts.pool_host))
+		if (!mode_is_asked(mode))
 			continue;
 		ret = unpack_open(&u, mode, len, sms, report);
 		if (!ret && !limit)
