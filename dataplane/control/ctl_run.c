@@ -89,12 +89,12 @@ static int run_one(struct ctl *ctl, const char *dir, unsigned n)
 	return ret == -EADDRINUSE ? -EEXIST : ret;
 }
 
-/* Where no package has made the folder for all users, each has one, if gxd has made it. */
+/* Where no package has made the folder for this user's group, each user has one, if gxd has made it. */
 static const char *run_dir(char own[RUN_DIR_MAX])
 {
 	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
 
-	if (!xdg || !access(RUN_DIR, F_OK) ||
+	if (!xdg || !access(RUN_DIR, W_OK) ||
 	    snprintf(own, RUN_DIR_MAX, "%s/gx", xdg) >= RUN_DIR_MAX)
 		return RUN_DIR;
 	return own;

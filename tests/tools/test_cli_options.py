@@ -212,7 +212,8 @@ def shortest_pair(tools):
 def conf_names_the_line(tools):
     with tempfile.TemporaryDirectory() as tmp:
         conf = pathlib.Path(tmp, "kv.conf")
-        for line, words in (("--mem kv", ["NAME=PLACE:SIZE"]), ("--frobnicate x", ["frobnicate"]), ("--cores", ["--cores"])):
+        for line, words in (("--mem kv", ["NAME=PLACE:SIZE"]), ("--frobnicate x", ["frobnicate"]), ("--cores", ["--cores"]),
+                            ("--window x", ["--window"]), ("--integrity rot13", ["--integrity"])):
             conf.write_text(f"# ours\n--name here\n\n{line}\n--listen 127.0.0.1:0\n")
             for sub in ([], ["check"]):
                 tools.gxd(*sub, "--config", conf).must(USAGE, *words, f"{conf}:4: {line.split()[0]}")
@@ -277,7 +278,8 @@ def file_through_pipes(tools):
         ran = subprocess.run([tools.gxperf_path, "get", *args, "-s", str(len(data))], stdin=subprocess.DEVNULL, capture_output=True, timeout=120,
                              env=tools.env, check=False)
         expect(ran.returncode == OK and ran.stdout == data and b"wrong 0" in ran.stderr, ran.returncode, ran.stderr, len(ran.stdout))
-        ran = subprocess.run([tools.gxperf_path, "put", *args], input=bytes(65 << 20), capture_output=True, timeout=120, env=tools.env, check=False)
+        with open("/dev/zero", "rb") as zero:  # it has no end
+            ran = subprocess.run([tools.gxperf_path, "put", *args], stdin=zero, capture_output=True, timeout=120, env=tools.env, check=False)
         expect(ran.returncode == FAILED and b"too small" in ran.stderr, ran)
 
 
@@ -296,6 +298,38 @@ def run_folder_of_ones_own(tools):
             dump = json.loads(own.gxd("dump").must(OK).out)
             expect(str(s.proc.pid) in json.dumps(dump), dump)
             expect(os.stat(f"{tmp}/gx").st_mode & 0o777 == 0o700)
+
+
+# $1: gxd; $2: a folder. In a mount namespace, with a /run and a group of its own.
+RUN_OF_ROOT = """
+mount -t tmpfs none /run && (grep -v ^gx: /etc/group; echo gx:x:4711:) >/run/group && mount --bind /run/group /etc/group || exit 77
+env -u XDG_RUNTIME_DIR "$1" --listen 127.0.0.1:0 --mem kv=host:1M & root=$!
+for i in {1..400}; do ls /run/gx/$root-0.sock && break; sleep 0.05; done
+stat -c "mode %a group %g" /run/gx
+chown 65534 "$2"
+setpriv --reuid 65534 --clear-groups env XDG_RUNTIME_DIR="$2" "$1" --listen 127.0.0.1:0 --mem kv=host:1M & other=$!
+for i in {1..400}; do ls "$2"/gx/$other-0.sock && break; sleep 0.05; done
+setpriv --reuid 65534 --clear-groups env XDG_RUNTIME_DIR="$2" "$1" dump | grep "pid.*$other" || echo "nothing of $other"
+kill $root $other
+wait
+"""
+
+
+@case
+def run_folder_of_root(tools):
+    """Root makes it for the group, and a user who may not write there has one of its own."""
+    if os.geteuid() or subprocess.run(["unshare", "-m", "setpriv", "true"], capture_output=True, check=False).returncode:
+        print("note: no root with mount namespaces: not tested")
+        return
+    with tempfile.TemporaryDirectory() as tmp:
+        env = {k: v for k, v in tools.env.items() if k != "GX_RUN_DIR"}
+        os.chmod(tmp, 0o755)
+        ran = subprocess.run(["unshare", "-m", "bash", "-c", RUN_OF_ROOT, "bash", tools.gxd_path, tmp], env=env, capture_output=True, text=True,
+                             timeout=120, check=False)
+        if ran.returncode == 77:
+            print("note: /run cannot be mounted: not tested")
+            return
+        expect(ran.returncode == OK and "mode 2770 group 4711" in ran.stdout and '"pid"' in ran.stdout, ran)
 
 
 @case

@@ -17,7 +17,8 @@ static struct conf {
 	const char *path[CONF_ARGS_MAX];
 	unsigned line[CONF_ARGS_MAX];
 	int n;
-	int at; /* the word that argp takes */
+	const struct argp_state *state; /* while argp takes words */
+	int behind;			/* words between the wrong one and state->next */
 } conf;
 
 static int conf_add(struct conf *c, char *arg, const char *path, unsigned line)
@@ -109,11 +110,10 @@ static int conf_file(struct conf *c, const char *path)
 	return ret;
 }
 
-/* A word that argp itself refuses, as an unknown option, never comes to conf_parse(): the last one that did
- * stands before it. */
+/* The program ends in a call of argp_error(), of whatever parser, or of argp itself: its state is still there. */
 static void conf_say(void)
 {
-	int at = conf.at;
+	int at = conf.state ? conf.state->next - conf.behind : 0;
 
 	if (at > 0 && at < conf.n && conf.line[at])
 		fprintf(stderr, "gxd: this is about %s:%u: %s\n", conf.path[at], conf.line[at],
@@ -122,16 +122,15 @@ static void conf_say(void)
 
 error_t conf_parse(argp_parser_t take, int key, char *arg, struct argp_state *state)
 {
-	error_t ret;
+	int at = state->next - 1;
 
-	conf.at = key == ARGP_KEY_END ? 0 : state->next - 1;
-	if (arg && conf.at < conf.n && arg == conf.args[conf.at] && conf.line[conf.at]) {
-		conf.at--; /* a line is one word: this one is the next option */
-		argp_error(state, "%s: it takes a value", conf.args[conf.at]);
+	conf.state = key == ARGP_KEY_END || key == ARGP_KEY_FINI ? NULL : state;
+	conf.behind = 1;
+	if (conf.state && arg && at < conf.n && arg == conf.args[at] && conf.line[at]) {
+		conf.behind = 2; /* a line is one word: this one is the next option */
+		argp_error(state, "%s: it takes a value", conf.args[at - 1]);
 	}
-	ret = take(key, arg, state);
-	conf.at = key == ARGP_KEY_INIT ? 1 : state->next;
-	return ret;
+	return take(key, arg, state);
 }
 
 int conf_expand(int *argc, char ***argv)

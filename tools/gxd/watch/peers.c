@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -51,7 +52,7 @@ const char *peers_dir(void)
 
 	if (dir && *dir)
 		return dir;
-	if (!xdg || !access(PEERS_DIR, F_OK) ||
+	if (!xdg || !access(PEERS_DIR, W_OK) ||
 	    snprintf(own, sizeof(own), "%s/gx", xdg) >= (int)sizeof(own))
 		return PEERS_DIR;
 	return own;
@@ -59,13 +60,17 @@ const char *peers_dir(void)
 
 int peers_dir_make(const char **dir)
 {
+	const struct group *gx;
+
 	*dir = secure_getenv("GX_RUN_DIR");
 	if (*dir)
 		return 0;
 	*dir = peers_dir();
-	if (!mkdir(*dir, 0700))
-		return 1;
-	return errno == EEXIST ? 0 : -errno;
+	if (mkdir(*dir, 0700))
+		return errno == EEXIST ? 0 : -errno;
+	gx = geteuid() ? NULL : getgrnam("gx");
+	return !gx || chown(*dir, 0, gx->gr_gid) || chmod(*dir, 02770) ? 1
+								       : 0; /* as the package's */
 }
 
 /* ---- The folder ---- */

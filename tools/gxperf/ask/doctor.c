@@ -61,8 +61,8 @@ static unsigned way_payload_b(unsigned mtu)
 }
 
 /* The ends find out what gets through when large packets go: a note there, which gxd drops, and bytes of a
- * region from there. Return: all of it arrived. */
-static bool way_traffic(struct perf *perf)
+ * region from there. Return: 1: all of it arrived; 0; -errno: there is no queue to post to. */
+static int way_traffic(struct perf *perf)
 {
 	static unsigned char note[GX_NOTE_MAX], room[DOCTOR_GET_B];
 	struct gx_conn *conn = perf->conns[0].conn;
@@ -73,15 +73,16 @@ static bool way_traffic(struct perf *perf)
 	uint64_t end = gx_now() + DOCTOR_TRAFFIC_NS;
 	struct gx_comp comp;
 	struct gx_queue *q;
-	int under_way, n = 1;
+	int under_way, n = 1, ret;
 	bool good = true;
 
 	for (unsigned k = 0; n == 1 && !gx_conn_region(conn, NULL, k, &r); k++)
 		n += !!(r.access & GX_ACCESS_GET);
 	op[1].token = r.token;
 	op[1].len = r.len < sizeof(room) ? r.len : sizeof(room);
-	if (gx_queue_open(perf->gx, NULL, &q))
-		return false;
+	ret = gx_queue_open(perf->gx, NULL, &q);
+	if (ret)
+		return ret;
 	under_way = gx_post(q, gx_conn_ep(conn, 0), op, (unsigned)n);
 	while (under_way > 0 && gx_now() < end) {
 		if (gx_poll(q, &comp, 1)) {
@@ -102,10 +103,15 @@ static void way_mtu(struct doctor *d, struct perf *perf)
 {
 	const struct gx_conn_info *c = &perf->info;
 	unsigned own = way_payload_b(doctor_nic_mtu(d));
+	int all;
 
 	if (strcmp(c->link, "packet") != 0 || strcmp(c->port, "udp") != 0 || !own)
 		return;
-	if (!way_traffic(perf))
+	all = way_traffic(perf);
+	if (all < 0)
+		doctor_say(d, DOCTOR_REFUSED, "way-mtu", "", "this process gets no queue: %s",
+			   gx_error());
+	else if (!all)
 		doctor_say(d, DOCTOR_REFUSED, "way-mtu",
 			   "open the UDP ports both ways, or add --link tcp",
 			   "no bytes got to the server and back: %s",

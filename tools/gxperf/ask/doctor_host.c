@@ -356,7 +356,7 @@ static void nic_irqs(struct doctor *d)
 
 void doctor_nic(struct doctor *d)
 {
-	char link[PATH_MAX], path[PATH_MAX], text[HOST_TEXT_MAX];
+	char link[PATH_MAX], path[PATH_MAX], text[HOST_TEXT_MAX], cure[128];
 	const char *root = getenv("GX_DOCTOR_ROOT"), *driver;
 	unsigned mtu = doctor_nic_mtu(d);
 	ssize_t n;
@@ -366,15 +366,16 @@ void doctor_nic(struct doctor *d)
 	link[n > 0 ? n : 0] = '\0';
 	driver = strrchr(link, '/');
 	host_read(text, "/sys/class/net/%s/operstate", d->nic);
+	snprintf(cure, sizeof(cure), "ip link set dev %.16s up; look at the cable", d->nic);
 	if (!strcmp(text, "down"))
-		doctor_say(d, DOCTOR_REFUSED, "nic", "ip link set dev IF up; look at the cable",
-			   "%s is down", d->nic);
+		doctor_say(d, DOCTOR_REFUSED, "nic", cure, "%s is down", d->nic);
 	else
 		doctor_say(d, DOCTOR_OK, "nic", "", "%s, driver %s", d->nic,
 			   driver ? driver + 1 : "none");
+	snprintf(cure, sizeof(cure),
+		 "ip link set dev %.16s mtu 9000, at both ends and where the way takes it", d->nic);
 	if (mtu && mtu < HOST_MTU_MIN)
-		doctor_say(d, DOCTOR_SLOW, "mtu",
-			   "ip link set dev IF mtu 9000, at both ends and where the way takes it",
+		doctor_say(d, DOCTOR_SLOW, "mtu", cure,
 			   "%s has an MTU of %u: six packets where one would do", d->nic, mtu);
 	else if (mtu)
 		doctor_say(d, DOCTOR_OK, "mtu", "", "%s has %u", d->nic, mtu);

@@ -229,8 +229,9 @@ static void way_try(struct doctor *d, const struct way *way)
 	if (ret && conn)
 		gx_conn_info(conn, &seen.info);
 	if (ret && !seen.info.text[0])
-		snprintf(seen.info.text, sizeof(seen.info.text),
-			 "connected by link %s, and its operations do not end: %s", way->link,
+		snprintf(seen.info.text, sizeof(seen.info.text), "connected by link %s, and %s: %s",
+			 way->link,
+			 r.q ? "its operations do not end" : "this process gets no queue",
 			 gx_strerror(ret));
 	if (ret)
 		way_say_not(d, way, &seen.info);

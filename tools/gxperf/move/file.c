@@ -401,9 +401,11 @@ static int file_measure(struct file *f)
 
 /* ---- Life ---- */
 
-/* All that comes by stdin, in memory: the length must be known before the region is asked for room. */
+/* All that comes by stdin, in memory: the length must be known before the region is asked for room. What is more
+ * than the region has would be refused then, and there may be no end of it. */
 static int file_take_stdin(struct file *f)
 {
+	uint64_t max = f->perf.conns[0].region.len, len = 0;
 	struct newfile to;
 	static char buf[FILE_STDIN_B];
 	ssize_t n = 1;
@@ -411,10 +413,14 @@ static int file_take_stdin(struct file *f)
 
 	f->fd = memfd_create("stdin", MFD_CLOEXEC);
 	newfile_take(&to, f->fd);
-	while (f->fd >= 0 && n > 0 && !ret) {
+	for (; f->fd >= 0 && n > 0 && !ret && len <= max; len += (uint64_t)n) {
 		n = read(STDIN_FILENO, buf, sizeof(buf));
 		ret = n < 0 ? -errno : newfile_write(&to, buf, (size_t)n);
+		if (n < 0 || stop_asked())
+			break;
 	}
+	if (stop_asked())
+		return PERF_STOPPED;
 	if (f->fd < 0 || ret || fstat(f->fd, &f->st)) {
 		report_error(f->perf.report, "--file -: %s", strerror(ret ? -ret : errno));
 		return PERF_FAILED;
@@ -430,7 +436,7 @@ static int file_open_source(struct file *f)
 	char byte;
 
 	if (!strcmp(path, "-"))
-		return file_take_stdin(f);
+		return PERF_OK;
 	/* Without O_NONBLOCK the open would wait for a writer of a FIFO. */
 	f->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (f->fd < 0 || fstat(f->fd, &f->st)) {
@@ -545,6 +551,8 @@ static int file_all(struct file *f, unsigned access)
 			     f->perf.conns[0].region.name);
 		return PERF_FAILED;
 	}
+	if (!ret && !f->get && f->fd < 0)
+		ret = file_take_stdin(f);
 	if (!ret)
 		ret = f->get ? file_open_target(f) : perf_room(&f->perf, f->len);
 	if (!ret)
