@@ -68,8 +68,11 @@ static const char *try_text(const struct ctl_conn *cc, unsigned i)
 		return "a gx of another version";
 	case GX_REASON_SETUP_TIMEOUT:
 		return "it takes connections, and says nothing";
-	default:
+	case GX_REASON_PEER_LOST:
+	case GX_REASON_PEER_CLOSED:
 		return "it closed the connection";
+	default: /* its own word, or this end's: "full", "no-memory" */
+		return gx_reason_name(cc->dial.tries[i].reason);
 	}
 	if (!err || err == -ETIMEDOUT)
 		return "no answer";

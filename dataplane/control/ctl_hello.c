@@ -559,6 +559,15 @@ static int hello_refuse(const struct ctl_conn *cc, int err, uint32_t version)
 			 cc->server ? "server" : "client");
 }
 
+/* Who answers is this process, and it was not meant: of a peer's addresses some are those of any host, as a bridge's. */
+static bool hello_is_astray(const struct ctl_conn *cc)
+{
+	for (unsigned i = 0; i < cc->dial.nr_addrs; i++)
+		if (!ctl_addr_is_own(&cc->dial.addrs[i]))
+			return cc->tls || cc->dial.nr_addrs > 1;
+	return false;
+}
+
 int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 {
 	struct gx_hello h;
@@ -576,11 +585,16 @@ int ctl_hello_take(struct ctl_conn *cc, const uint8_t *body, uint32_t len)
 	if (ret)
 		return ret;
 	cc->conn->peer = h;
-	if (cc->tls && !cc->server && h.id == cc->ctl->gx->id &&
-	    !ctl_addr_is_own(&cc->dial.addrs[cc->dial.addr]))
-		return gx_refuse(GX_REASON_AUTH, -ELOOP,
-				 "the connection came back to this process, whose address that is "
-				 "not: somebody on the way has turned it round");
+	if (!cc->server && h.id == cc->ctl->gx->id && hello_is_astray(cc))
+		return cc->dial.nr_addrs > 1
+			       ? gx_refuse(
+					 GX_REASON_OTHER_HOST, -ELOOP,
+					 "this process listens there itself, and not all addresses "
+					 "that were given are of this host")
+			       : gx_refuse(
+					 GX_REASON_AUTH, -ELOOP,
+					 "the connection came back to this process, whose address "
+					 "that is not: somebody on the way has turned it round");
 	cc->conn->same_host = !memcmp(h.host_id, cc->ctl->host_id, sizeof(h.host_id));
 	ctl_tell_name(cc);
 	return cc->server ? server_hello_take(cc) : client_hello_take(cc);

@@ -50,6 +50,11 @@ int gx_fail(int err, const char *fmt, ...)
 	return err;
 }
 
+const char *gx_reason_name(enum gx_reason reason)
+{
+	return reason == GX_REASON_FULL ? "full" : "another";
+}
+
 int gx_refuse(enum gx_reason reason, int err, const char *fmt, ...)
 {
 	va_list ap;

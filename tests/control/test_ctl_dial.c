@@ -275,22 +275,47 @@ static void dial__other_key_is_left(void **state)
 	fake_close(third);
 }
 
+/* An address that this host has, too, is its own: the next one is the peer's. A list of its own alone is this process. */
+static void dial__itself_is_left(void **state)
+{
+	int port;
+	char addr[32], list[80];
+	struct gx_conn *c;
+
+	client->gx.id = 1;
+	client->gx.opts.insecure = true;
+	port = ctl_listen(&client->gx, "127.0.0.3:0");
+	server_listen(addr);
+	snprintf(list, sizeof(list), "127.0.0.3:%d,192.0.2.1:9,%s", port, addr);
+	c = client_connect(list, NULL);
+	wait_up(client, 1);
+	assert_string_equal(c->ctl->name, addr);
+	assert_int_not_equal(c->peer.id, client->gx.id);
+}
+
 /* All are of no use: each has its reason. */
 static void dial__useless_all(void **state)
 {
-	char addr[2][32], list[160], says[128];
-	int fd[2] = {listen_at(3, addr[0]), listen_at(4, addr[1])};
+	char addr[2][32], other[32], list[160], says[192];
+	int fd[2] = {listen_at(3, addr[0]), listen_at(4, addr[1])}, full = listen_at(6, other),
+	    peer;
+	const struct gx_hello_error e = {.err = -ENOSPC, .reason = GX_REASON_FULL};
+	uint8_t b[GX_HELLO_FRAME_MAX];
 
-	snprintf(list, sizeof(list), "127.0.0.5:9,%s,%s", addr[0], addr[1]);
+	snprintf(list, sizeof(list), "127.0.0.5:9,%s,%s,%s", other, addr[0], addr[1]);
 	client_connect(list, NULL);
+	peer = raw_accept(full);
+	assert_true(raw_send(peer, b, gx_hello_error_put(b, &e)));
+	close(peer);
 	answer_once(fd[0], NULL);
 	answer_once(fd[1], "SSH-2.0-OpenSSH_9.2\r\n");
 	wait_down(client, 1, -EPROTO, GX_REASON_PROTOCOL);
 	assert_says(client->text, "cannot connect to any of its addresses: ");
 	assert_says(client->text, "127.0.0.5:9: nothing listens there");
-	snprintf(says, sizeof(says), "%s: it closed the connection; %s: no gx answers", addr[0],
-		 addr[1]);
+	snprintf(says, sizeof(says), "%s: full; %s: it closed the connection; %s: no gx answers",
+		 other, addr[0], addr[1]);
 	assert_says(client->text, says);
+	close(full);
 	close(fd[0]);
 	close(fd[1]);
 }
@@ -711,6 +736,7 @@ int main(void)
 		TEST(dial__useless_says_canceled),
 		TEST(dial__silent_answer_is_left),
 		TEST(dial__other_key_is_left),
+		TEST(dial__itself_is_left),
 		TEST(dial__useless_all),
 		TEST(dial__useless_close),
 		TEST(dial__overtaken_is_tried_again),
