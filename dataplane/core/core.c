@@ -380,8 +380,7 @@ GX_EXPORT struct gx_core *gx_core(struct gx *gx, unsigned index)
 
 GX_EXPORT bool gx_core_turn(struct gx_core *core, uint64_t now_ns)
 {
-	if (gx_unlikely(atomic_load_explicit(&core->turner, memory_order_relaxed) !=
-			(uintptr_t)pthread_self()))
+	if (gx_unlikely(atomic_load_explicit(&core->turner, memory_order_relaxed) != core_self()))
 		core_take(core, false);
 	return gx_loop_turn(&core->loop, now_ns);
 }
@@ -480,7 +479,9 @@ static void core_look(struct gx_core *core, uint64_t stalls, uint64_t now_ns)
 	if (stalls == w->stalls && now_ns - w->look_ns < CORE_LOOK_NS)
 		return;
 	is.total_ns = tid ? thread_waited_ns(tid) : 0;
-	if (tid == w->tid && w->total_ns &&
+	is.turns = gx_stat_get(&core->loop.stats, GX_STAT_TURNS);
+	/* Where the core did not turn, its thread may be gone, and another one have its number. */
+	if (tid == w->tid && w->total_ns && is.turns != w->turns &&
 	    is.total_ns - w->total_ns >
 		    (now_ns - w->look_ns) /
 			    (core->gx->opts.cores->may_move ? CORE_CROWD : CORE_NAMED))

@@ -153,6 +153,7 @@ struct core_wait {
 	uint64_t total_ns; /* its count then; 0: the kernel does not say */
 	uint64_t look_ns;  /* time of the last look */
 	uint64_t stalls;   /* of the core, then */
+	uint64_t turns;	   /* the same */
 	uint64_t stall_ns; /* what it waited in the last stall, and up to a look before */
 	unsigned crowded;  /* looks in a row in which others had its CPU for long */
 };
@@ -197,7 +198,7 @@ struct gx_core {
 	struct drop drop;	  /* the last pass */
 	/* Operations, and messages that come in, by memory; [0]: of none. */
 	uint32_t uses[1 + CORE_USES];
-	_Atomic uintptr_t turner; /* pthread_self() of the thread that turns it, or CORE_* */
+	_Atomic uintptr_t turner; /* core_self() of the thread that turns it, or CORE_* */
 	_Atomic int turner_tid;	  /* of that thread */
 	struct gx_call drop_call; /* ctl -> core: run core_drop() */
 	_Atomic bool drop_asked;  /* drop_call is on its way */
@@ -715,6 +716,14 @@ void core_leave(struct gx_core *core, uintptr_t was);
 void core_take(struct gx_core *core, bool gx_thread);
 void core_mine(struct gx_core *core);
 void core_free(struct gx_core *core);
+/** core_self() - The number of the calling thread, which no other has or had: pthread_self() of one that has
+ * ended is soon that of the next. */
+extern _Thread_local uintptr_t core_thread;
+uintptr_t core_thread_count(void);
+static inline uintptr_t core_self(void)
+{
+	return gx_likely(core_thread) ? core_thread : core_thread_count();
+}
 #define CORE_NOBODY   ((uintptr_t)0)
 #define CORE_BUSY     ((uintptr_t)1) /* drop_help() works on it */
 #define CORE_STARTING ((uintptr_t)2) /* gx's own thread is about to turn it */

@@ -20,9 +20,19 @@
 
 /* ---- the thread that turns a core ---- */
 
+_Thread_local uintptr_t core_thread;
+
+uintptr_t core_thread_count(void)
+{
+	static _Atomic uintptr_t last = CORE_STARTING;
+
+	core_thread = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+	return core_thread;
+}
+
 void core_take(struct gx_core *core, bool gx_thread)
 {
-	uintptr_t to = gx_thread ? CORE_STARTING : (uintptr_t)pthread_self();
+	uintptr_t to = gx_thread ? CORE_STARTING : core_self();
 	uintptr_t was = atomic_load_explicit(&core->turner, memory_order_relaxed);
 
 	do { /* drop_help() takes a short time */
@@ -42,7 +52,7 @@ void core_mine(struct gx_core *core)
 	if (gx_likely(atomic_load_explicit(&core->turner, memory_order_relaxed) != CORE_STARTING))
 		return;
 	atomic_store_explicit(&core->turner_tid, gettid(), memory_order_relaxed);
-	atomic_store_explicit(&core->turner, (uintptr_t)pthread_self(), memory_order_relaxed);
+	atomic_store_explicit(&core->turner, core_self(), memory_order_relaxed);
 }
 
 void core_free(struct gx_core *core)
@@ -58,8 +68,7 @@ bool core_enter(struct gx_core *core, uintptr_t *was)
 	if (t == CORE_BUSY || t == CORE_STARTING)
 		return false;
 	/* tgkill() finds out whether that thread still lives. */
-	if (t != CORE_NOBODY && t != (uintptr_t)pthread_self() &&
-	    !syscall(SYS_tgkill, getpid(), tid, 0))
+	if (t != CORE_NOBODY && t != core_self() && !syscall(SYS_tgkill, getpid(), tid, 0))
 		return false;
 	*was = t;
 	return atomic_compare_exchange_strong_explicit(&core->turner, &t, CORE_BUSY,

@@ -246,7 +246,15 @@ static void crowd(bool may_move, bool own)
 	}
 	core->turner_tid = atomic_load(&own_tid);
 	core->loop.started = own ? core->turner_tid : 0;
+	for (uint64_t seen = core->wait.look_ns, n = 0; n < 3;
+	     usleep(1000)) { /* one that does not turn says nothing of its own thread */
+		core_watch(gx, gx_now_ns());
+		n += core->wait.look_ns != seen;
+		seen = core->wait.look_ns;
+	}
+	assert_int_equal(core->wait.crowded, 0);
 	while (!said[0] && gx_now_ns() < until_ns) {
+		gx_stat_add(&core->loop.stats, GX_STAT_TURNS, 1);
 		core_watch(gx, gx_now_ns());
 		if (core->wait.crowded < 2) /* one look is not enough */
 			assert_string_equal(said, "");

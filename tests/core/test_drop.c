@@ -579,6 +579,51 @@ static void call__when_the_thread_that_turned_is_gone(void **state)
 	own_close();
 }
 
+/* Turns once, and lives until it is told to end. */
+struct turns {
+	struct rig *r;
+	_Atomic int stage; /* 1: it has turned; 2: it shall end */
+	pthread_t self;
+};
+
+static void *turns_run(void *arg)
+{
+	struct turns *t = arg;
+
+	t->self = pthread_self();
+	turner_run(t->r);
+	atomic_store(&t->stage, 1);
+	while (atomic_load(&t->stage) == 1)
+		usleep(100);
+	return NULL;
+}
+
+/* A thread that lives is not taken for the one that ended and had its pthread_t. */
+static void call__when_the_thread_that_turned_follows_one_that_is_gone(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 1}});
+	struct turns first = {.r = r}, next = {.r = r};
+	pthread_t thread;
+	uintptr_t was;
+
+	assert_int_equal(pthread_create(&thread, NULL, turns_run, &first), 0);
+	while (atomic_load(&first.stage) != 1)
+		usleep(100);
+	atomic_store(&first.stage, 2);
+	pthread_join(thread, NULL);
+	assert_int_equal(pthread_create(&thread, NULL, turns_run, &next), 0);
+	while (atomic_load(&next.stage) != 1)
+		usleep(100);
+	assert_true(pthread_equal(first.self, next.self)); /* as glibc does it */
+	for (int side = 0; side < 2; side++)
+		assert_false(core_enter(r->core[side], &was));
+	atomic_store(&next.stage, 2);
+	pthread_join(thread, NULL);
+	assert_true(core_enter(r->core[0], &was));
+	core_leave(r->core[0], was);
+	rig_done(r);
+}
+
 static unsigned nr_mems(struct gx *gx)
 {
 	unsigned n = 0;
@@ -930,6 +975,7 @@ int main(int argc, char *argv[])
 		rig_test(call__in_a_turn_of_the_core),
 		rig_test(call__on_the_cores_own_thread),
 		rig_test(call__when_the_thread_that_turned_is_gone),
+		rig_test(call__when_the_thread_that_turned_follows_one_that_is_gone),
 		rig_test(alloc__goes_while_connections_live),
 		rig_test(handle__that_was_freed_is_refused),
 		rig_test(handle__that_is_owed_stays),
