@@ -131,6 +131,7 @@ class Engine : public nixlBackendEngine
 	mutable std::mutex queue_lock;			     /* of all below */
 	struct gx_queue *queue = nullptr;
 	mutable std::map<std::string, Sender> senders; /* that connected; gx_conn_user() */
+	mutable std::vector<Half> halves;	       /* of notifications that came in part */
 	mutable notif_list_t notifs;
 	mutable size_t sending = 0; /* notes of no transfer, under way */
 	mutable std::deque<Xfer *> active;

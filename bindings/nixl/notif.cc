@@ -32,24 +32,37 @@ std::string notif_cut(const std::string &text, uint64_t number)
 	return notes;
 }
 
-/* A sender that ends in the midst leaves a half, for good: so the oldest ones go. */
-void Sender::half_open(uint64_t number, uint64_t len)
+/* A sender that ends in the midst leaves a half, for good: so the oldest ones go, its own first. */
+void Sender::half_open(uint64_t number, uint64_t len, std::vector<Half> &halves) const
 {
-	size_t held_b = len, nr = 0; /* with what is still to come */
+	size_t nr = 0, own_b = len, all_b = len, gone = 0; /* with what is still to come */
 
-	for (const Half &h : halves)
-		held_b += h.len;
-	for (; halves.size() - nr >= HALVES_MAX || held_b > HALVES_MAX_B; nr++)
-		held_b -= halves[nr].len;
-	if (nr)
+	for (const Half &h : halves) {
+		nr += h.from == this;
+		own_b += h.from == this ? h.len : 0;
+		all_b += h.len;
+	}
+	for (bool any : {false, true})
+		std::erase_if(halves, [&](const Half &h) {
+			bool own = h.from == this;
+			bool goes = any ? all_b > HALVES_ALL_B
+					: own && (nr >= HALVES_MAX || own_b > HALVES_MAX_B);
+
+			nr -= goes && own;
+			own_b -= goes && own ? h.len : 0;
+			all_b -= goes ? h.len : 0;
+			gone += goes;
+			return goes;
+		});
+	if (gone)
 		gx_log(GX_LOG_WARN,
-		       "nixl: %zu notifications of %.64s that came in part are dropped", nr,
-		       name.c_str());
-	halves.erase(halves.begin(), halves.begin() + (ptrdiff_t)nr);
-	halves.push_back({number, len, ""});
+		       "nixl: %zu notifications that came in part are dropped for one of %.64s",
+		       gone, name.c_str());
+	halves.push_back({this, number, len, ""});
 }
 
-bool Sender::note_take(const char *note, size_t len, std::string *text)
+bool Sender::note_take(const char *note, size_t len, std::string *text,
+		       std::vector<Half> &halves) const
 {
 	Piece piece;
 
@@ -59,10 +72,10 @@ bool Sender::note_take(const char *note, size_t len, std::string *text)
 	}
 	memcpy(&piece, note, sizeof(piece));
 	uint64_t number = le64toh(piece.number), at = le64toh(piece.at), all = le64toh(piece.len);
-	auto is_it = [&](const Half &h) { return h.number == number; };
+	auto is_it = [&](const Half &h) { return h.from == this && h.number == number; };
 	if (!at && all >= GX_NOTE_MAX && all <= NOTIF_MAX_B) {
 		std::erase_if(halves, is_it);
-		half_open(number, all);
+		half_open(number, all, halves);
 	}
 	auto half = std::find_if(halves.begin(), halves.end(), is_it);
 	if (half == halves.end() || half->text.size() != at || half->len != all)

@@ -110,8 +110,13 @@ nixl_status_t Engine::loadRemoteConnInfo(const std::string &agent, const std::st
 {
 	auto peer = std::make_shared<Peer>();
 
-	if (info.compare(0, strlen(INFO), INFO) && agent != localAgent)
+	if (info.compare(0, strlen(INFO), INFO) && agent != localAgent) {
+		NIXL_ERROR << "agent " << agent << " has another version of backend GX ("
+			   << info.substr(0, strspn(info.c_str(), "gx0123456789"))
+			   << "), and this one is " << INFO << "of " << GX_VERSION
+			   << ": install the same gx at both";
 		return NIXL_ERR_MISMATCH;
+	}
 	peer->addr = agent == localAgent ? addr : info.substr(strlen(INFO));
 	std::lock_guard guard(peers_lock);
 	peers[agent] = peer;
@@ -200,10 +205,10 @@ void Engine::note_came(const struct gx_comp &comp) const
 	auto *from = static_cast<Sender *>(gx_conn_user(conn));
 
 	if (from) {
-		if (from->note_take(note, comp.note_len, &text))
+		if (from->note_take(note, comp.note_len, &text, halves))
 			notifs.emplace_back(from->name, std::move(text));
 	} else if (senders.size() < SENDERS_MAX) {
 		text.assign(note, comp.note_len);
-		gx_conn_user_set(conn, &senders.try_emplace(text, Sender{text, {}}).first->second);
+		gx_conn_user_set(conn, &senders.try_emplace(text, Sender{text}).first->second);
 	}
 }
