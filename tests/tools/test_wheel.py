@@ -63,7 +63,7 @@ def binaries(room):
             if need not in names and not HOST.fullmatch(need):
                 sys.exit(f"{path.name} needs {need}, which is not in the wheel")
     texts = {p.name for p in room.rglob("licenses/*") if p.stat().st_size > 100}
-    if not {"LICENSE", "libisal2.txt", "libssl3.txt", "liburing2.txt", "libmnl0.txt", "libipsec-mb1.txt"} <= texts:
+    if not {"LICENSE", "libisal2.txt", "libssl3.txt", "liburing2.txt", "libmnl0.txt", "libipsec-mb1.txt", "libjansson4.txt", "libseccomp2.txt"} <= texts:
         sys.exit(f"of the licences there are {sorted(texts)}")
     missing = [n for n in INSIDE if not any(f.startswith(n) for f in names)]
     if missing:
