@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+#define NOTES_MAX     1024	     /* of notify() under way to one peer */
+#define NOTES_WAIT_NS (1000 * MS_NS) /* for one to end */
+#define NOTES_LOOK_NS (20 * MS_NS)   /* in a call, where that has passed */
+
 /* The context's list holds it until it is closed. On failure the connection is closed. */
 struct conn *conn_make(struct context *c, struct gx_conn *conn, uintptr_t number)
 {
@@ -167,6 +171,29 @@ static PyObject *conn_region(PyObject *self, PyObject *what)
 	return (PyObject *)r;
 }
 
+/* Those that a peer never takes fill the queue, which all peers share. Return: there is room; -1: raised. */
+static int notes_room(struct conn *k)
+{
+	uint64_t look_ns = gx_now() + NOTES_LOOK_NS, now;
+
+	while (k->nr_notes >= NOTES_MAX) {
+		if (op_poll(k->ctx) || conn_check(k))
+			return -1;
+		if (k->nr_notes < NOTES_MAX)
+			break;
+		now = gx_now();
+		if (now - k->note_ns >= NOTES_WAIT_NS && now >= look_ns) {
+			fail(-ETIMEDOUT,
+			     "the peer takes no notifications: 1,024 to it are under way, and none has ended in the last second",
+			     GX_REASON_NONE);
+			return -1;
+		}
+		if (turn_rest(k->ctx, k->note_ns))
+			return -1;
+	}
+	return 0;
+}
+
 static PyObject *conn_notify(PyObject *self, PyObject *args)
 {
 	struct conn *k = (struct conn *)self;
@@ -177,12 +204,15 @@ static PyObject *conn_notify(PyObject *self, PyObject *args)
 		return NULL;
 	if (len > 4096)
 		return fail(-EMSGSIZE, "a notification has at most 4,096 bytes", GX_REASON_NONE);
-	if (op_post_plain(k, &(struct gx_op){.kind = GX_OP_PUT,
-					     .flags = GX_OP_NOTE,
-					     .note = data,
-					     .note_len = (uint32_t)len}))
+	if (notes_room(k) || op_post_plain(k, &(struct gx_op){.kind = GX_OP_PUT,
+							      .flags = GX_OP_NOTE,
+							      .note = data,
+							      .note_len = (uint32_t)len,
+							      .user = k->number << 1 | 1}))
 		return NULL;
 	k->ctx->nr_sending++;
+	k->nr_notes++;
+	k->note_ns = gx_now();
 	Py_RETURN_NONE;
 }
 
@@ -243,7 +273,8 @@ static PyMethodDef conn_methods[] = {
 	{"notify", conn_notify, METH_VARARGS,
 	 "notify($self, data, /)\n--\n\n"
 	 "Send a notification of at most 4,096 bytes, behind what was posted before on this connection.\n\n"
-	 "A peer that takes none holds up its own after 64, and what is posted behind them."},
+	 "A peer that takes none holds up its own after 64, and what is posted behind them. gx.Timeout: 1,024\n"
+	 "are under way, and the peer took none for a second."},
 	{"info", conn_info, METH_NOARGS,
 	 "info($self, /)\n--\n\n"
 	 "What was agreed, and why, as a dict: state, link, port, why, peer, auth, lanes, pid, same_host,\n"

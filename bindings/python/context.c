@@ -77,7 +77,7 @@ static void on_conn(void *arg, struct gx_conn *conn, enum gx_conn_event event, i
 	pthread_mutex_unlock(&c->lock);
 }
 
-static struct conn *conn_find(struct context *c, uintptr_t number)
+struct conn *conn_find(struct context *c, uintptr_t number)
 {
 	for (Py_ssize_t i = PyList_Size(c->conns); i-- > 0;) {
 		struct conn *k = (struct conn *)PyList_GetItem(c->conns, i);
@@ -683,7 +683,7 @@ static PyObject *context_arm(PyObject *self, PyObject *args)
 	if (is_open(c))
 		ret = seen != c->nr_events ? 1 : turn_arm(c);
 	if (!ret && whole)
-		c->armer = PyThread_get_thread_ident();
+		c->armer = gettid();
 	return PyLong_FromLong(ret);
 }
 

@@ -55,6 +55,7 @@ struct place {
 	int device; /* CUDA ordinal; -1: host */
 	bool readonly;
 	bool viewed;	 /* .view is held */
+	bool raw;	 /* a pointer of the caller's, which nothing vouches for */
 	Py_buffer view;	 /* of the buffer protocol */
 	PyObject *owner; /* of the other ways: the object, or its DLPack capsule */
 };
@@ -102,12 +103,12 @@ struct context {
 	pthread_mutex_t lock; /* of the words */
 	struct word *words, **words_end;
 	_Atomic uintptr_t numbers; /* of connections, ever; gx_conn_user() has that of each */
-	int lost_fd;	     /* eventfd of the thread that takes the gone ones; LOST_END: end */
-	int came_fd;	     /* eventfd: there are words */
-	int fd;		     /* epoll of that and of the queue's; -1: there is none */
-	bool flooded;	     /* a word or a notification was dropped */
-	bool sleeper;	     /* a thread sleeps on .fd */
-	unsigned long armer; /* the sleeper, if it went by Context.arm(): until its next call */
+	int lost_fd;  /* eventfd of the thread that takes the gone ones; LOST_END: end */
+	int came_fd;  /* eventfd: there are words */
+	int fd;	      /* epoll of that and of the queue's; -1: there is none */
+	bool flooded; /* a word or a notification was dropped */
+	bool sleeper; /* a thread sleeps on .fd */
+	pid_t armer; /* the sleeper, if it went by Context.arm(): until its next call, or its end */
 	/* of turn.c */
 	bool turns;		   /* the core has no thread of gx */
 	pthread_mutex_t turn_lock; /* held by who turns it */
@@ -135,6 +136,8 @@ struct conn {
 	struct gx_conn *conn; /* NULL: closed */
 	uintptr_t number;
 	bool connecting, down;	 /* connect() waits for it; it is gone, and is to be closed */
+	unsigned nr_notes;	 /* of conn_notify() under way */
+	uint64_t note_ns;	 /* when the last of them began or ended */
 	struct gx_conn_info end; /* once it was closed since it is gone; else .size is 0 */
 };
 
@@ -186,6 +189,7 @@ void object_dealloc(PyObject *self);		      /* by its tp_clear */
 int context_check(struct context *c); /* 0; -1: closed, or of a parent process, and raised */
 void context_close_all(void);
 int context_note(struct context *c, const struct gx_comp *comp); /* one came. -1: raised */
+struct conn *conn_find(struct context *c, uintptr_t number);	 /* NULL: long gone */
 PyObject *context_forked(void);
 extern unsigned fork_count;
 
@@ -212,6 +216,9 @@ int u32_of(PyObject *o, void *out);
 int ns_of(PyObject *o, void *out);
 /** place_open() - Where @obj lies. @l: and how; NULL: it must have no gaps. -1: raised. */
 int place_open(PyObject *obj, struct place *p, struct layout *l);
+/** place_check() - A .raw one that is not this process's to read, or with @write to write, is refused here: a
+ * core that met it would end the process. -1: raised. */
+int place_check(const struct place *p, bool write);
 void place_close(struct place *p);
 /** layout_of() - That of numbers of Python; @strides None: without gaps. -1: raised. */
 int layout_of(struct layout *l, uint64_t item_b, PyObject *shape, PyObject *strides);

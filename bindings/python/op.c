@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Ends ---- */
 
@@ -105,8 +106,12 @@ static int comp_take(struct context *c, const struct gx_comp *comp)
 
 	if (comp->kind == GX_COMP_NOTIFY)
 		return context_note(c, comp);
-	if (!o) { /* of conn_notify() */
+	if (comp->user & 1) { /* of conn_notify(), and the number of its connection */
+		struct conn *k = conn_find(c, comp->user >> 1);
+
 		c->nr_sending--;
+		if (k)
+			k->nr_notes--, k->note_ns = gx_now();
 		return 0;
 	}
 	if (!o->noting) {
@@ -130,7 +135,7 @@ int op_poll(struct context *c)
 	struct gx_comp comp;
 	int ret = 0;
 
-	if (c->armer == PyThread_get_thread_ident())
+	if (c->armer && c->armer == gettid())
 		c->armer = 0, c->sleeper = false;
 	turn_core(c);
 	while (c->queue && gx_poll(c->queue, &comp, 1))
@@ -202,6 +207,8 @@ static int op_open(struct op *o, struct gx_seg *segs, PyObject *bufs, PyObject *
 		if (place_open(PyList_GetItem(bufs, i), p, l))
 			return -1;
 		o->nr_places = i + 1;
+		if (!memory_find(o->ctx, p->addr, p->len) && place_check(p, get))
+			return -1;
 		if (get && p->readonly) {
 			PyErr_SetString(PyExc_BufferError,
 					"get writes, and this memory is read only");

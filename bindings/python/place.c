@@ -3,7 +3,10 @@
  * tuple (pointer, bytes, device). Neither numpy nor torch is imported. */
 #include "gxpy.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 struct dl_versioned {
 	uint32_t major, minor;
@@ -277,6 +280,7 @@ static int place_tuple(PyObject *obj, struct place *p, struct layout *l)
 	if (!PyArg_ParseTuple(obj, "O&O&|i;memory as a tuple is (pointer, bytes, device)", u64_of,
 			      &p->addr, u64_of, &p->len, &p->device))
 		return -1;
+	p->raw = p->device == -1;
 	if (p->device >= -1)
 		return layout_set(l, 1, 1, (const int64_t *)&p->len, NULL, 1);
 	PyErr_SetString(PyExc_ValueError, "the device of a tuple is -1 (host) or a CUDA ordinal");
@@ -348,6 +352,38 @@ int place_open(PyObject *obj, struct place *p, struct layout *l)
 	if (ret)
 		place_close(p);
 	return ret;
+}
+
+/* Is it all mapped so? For special mappings, and kernels before 5.14, which madvise() cannot tell apart. */
+static bool is_mapped(uint64_t at, uint64_t end, bool write)
+{
+	unsigned long long from, to;
+	char r, w;
+	FILE *f = fopen("/proc/self/maps", "re");
+
+	while (f && at < end && fscanf(f, "%llx-%llx %c%c%*[^\n]", &from, &to, &r, &w) == 4)
+		if (at >= from && at < to && (write ? w == 'w' : r == 'r'))
+			at = to;
+	if (f)
+		fclose(f);
+	return at >= end;
+}
+
+int place_check(const struct place *p, bool write)
+{
+	uint64_t from = p->addr & -(uint64_t)sysconf(_SC_PAGESIZE), end = p->addr + p->len;
+
+	if (!p->raw || !p->len)
+		return 0;
+	if (!madvise((void *)(uintptr_t)from, end - from,
+		     write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) ||
+	    (errno == EINVAL && is_mapped(from, end, write)))
+		return 0;
+	PyErr_Format(
+		PyExc_ValueError,
+		"this process may not %s %llu bytes at %p: the tuple's memory is not there, or no more",
+		write ? "write" : "read", (unsigned long long)p->len, (void *)(uintptr_t)p->addr);
+	return -1;
 }
 
 void place_close(struct place *p)

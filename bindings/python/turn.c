@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -128,6 +129,8 @@ int turn_arm(struct context *c)
 	eventfd_t n;
 	int ret;
 
+	if (c->armer && tgkill(getpid(), c->armer, 0) && errno == ESRCH)
+		c->armer = 0, c->sleeper = false; /* it ended while it held the sleep */
 	if (c->sleeper || !c->queue || c->fd < 0)
 		return -1;
 	pthread_mutex_lock(&c->lock);

@@ -424,6 +424,43 @@ class Pair(Bounded):
         t.join()
         self.assertEqual([text for _, text in done[0]], [b"word"])
 
+    def test_arm_and_a_thread_that_ends(self):
+        """The sleep of a thread that armed and ended is another's to take."""
+        def arms():
+            while not self.far.arm():
+                pass
+
+        t = threading.Thread(target=arms)
+        t.start()
+        t.join()
+        self.assertTrue(self.far._sleeper)
+        self.assertTrue(any(self.far.arm() for _ in range(2000)))
+        self.conn.notify(b"word")
+        self.assertTrue(select.select([self.far], [], [], 60)[0])
+
+    def test_notifications_never_taken(self):
+        """They do not hold up those to others, and the sender does not stand."""
+        lazy = gx.Context(self.cores)
+        self.addCleanup(lazy.close)
+        peer = self.near.connect(f"127.0.0.1:{lazy.listen('127.0.0.1:0')}")
+        with self.assertRaisesRegex(gx.Timeout, "takes no notifications"):
+            for n in range(1025 + 64 + 1):
+                peer.notify(b"x")
+        self.assertGreaterEqual(n, 1024)
+        began = time.monotonic()
+        with self.assertRaises(gx.Timeout):
+            peer.notify(b"x")
+        self.assertLess(time.monotonic() - began, 1)  # the second was waited for once: a promise
+        self.conn.notify(b"word")
+        self.assertEqual([text for _, text in self.far.notifications(60)], [b"word"])
+        self.assertTrue(lazy.notifications(60))
+        for last in range(500):
+            try:
+                peer.notify(b"x")
+                break
+            except gx.Timeout:  # the word of those that were taken is on its way
+                self.assertLess(last, 499)
+
     def test_taken_by_others(self):
         """A connection that comes while a loop sleeps, and that another thread takes note of first, wakes it."""
         def comes():
@@ -1272,6 +1309,25 @@ class Pair(Bounded):
                 self.conn.put(bad, self.region)
         with self.assertRaisesRegex(ValueError, "registered"):
             self.conn.put((where, 64, 0), self.region)
+
+    def test_tuples_of_no_memory(self):
+        """Or of memory that may only be read: no core meets them."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        pages = libc.mmap(None, 3 * 4096, 3, 0x22, -1, 0)
+        libc.mprotect(pages, 4096, 1)  # read only, as it was, forbidden
+        libc.mprotect(pages + 8192, 4096, 0)
+        self.conn.put((pages, 8192), self.region).wait(10)
+        self.conn.get((pages + 4096, 4096), self.region).wait(10)
+        for call, addr, nbytes in ((self.conn.put, 16, 64), (self.conn.get, pages, 64), (self.conn.put, pages + 8191, 2),
+                                   (self.conn.put, pages + 8192, 1), (self.conn.get, pages + 4000, 100)):
+            with self.assertRaisesRegex(ValueError, "may not (read|write) .* not there", msg=(call, addr - pages)):
+                call((addr, nbytes), self.region)
+        with self.assertRaisesRegex(ValueError, "not there"):
+            self.conn.put_many([b"a", (16, 64)], self.region, [0, 64])
+        self.conn.put((16, 0), self.region).wait(10)
 
     def test_wrong_arguments(self):
         for args in (([], self.region, []), ([b"a"], self.region, []), ([b"a"], self.region, [-1]),

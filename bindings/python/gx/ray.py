@@ -76,11 +76,11 @@ class GxTransport(TensorTransportManager):
         """Under the lock."""
         if not self._context:
             key, insecure = os.environ.get("GX_KEY_FILE"), os.environ.get("GX_RAY_INSECURE") == "1"
-            host = (gx.host_address() if os.environ.get("GX_ADDR") else ray.util.get_node_ip_address()) if key or insecure else None
-            self._context = gx.Context(insecure=insecure, key_file=key, bind_host=host, on_lost=self._lost)
-            host = host or "127.0.0.1"
-            host = f"[{host}]" if ":" in host else host
-            self._address = f"{host}:{self._context.listen(host + ':0')}"
+            hosts = (gx.host_addresses() if os.environ.get("GX_ADDR") else [ray.util.get_node_ip_address()]) if key or insecure else []
+            self._context = gx.Context(insecure=insecure, key_file=key, bind_host=hosts[0] if hosts else None, on_lost=self._lost)
+            hosts = [f"[{h}]" if ":" in h else h for h in hosts or ["127.0.0.1"]]
+            port = self._context.listen(",".join(f"{h}:0" for h in hosts))
+            self._address = ",".join(f"{h}:{port}" for h in hosts)
         return self._context
 
     def _lost(self, conn):
