@@ -47,20 +47,20 @@ static unsigned gather_kernel(const struct gx_gpu_gather *g, const struct gx_gat
 	return wide ? GATHER_ROWS16 : GATHER_ROWS4;
 }
 
-static bool gather_queue(struct cuda_stream *s, const struct gx_gpu_gather *g, struct CUfunc_st *fn,
-			 uint32_t *done, uint32_t value)
+static bool gather_queue(struct cuda_stream *s, const struct gx_gpu_gather *g, uint32_t *done,
+			 uint32_t value)
 {
 	struct cuda_gpu *gpu = cuda_of(s->stream.gpu);
 	unsigned sms = GX_MIN(g->sms ? g->sms : gpu->gather_sms, gpu->all_sms);
 	struct gx_gather_args a;
 	void *params[] = {&a};
-	uint64_t work = g->nr;
+	struct CUfunc_st *fn;
+	uint64_t work;
 
 	gather_args(s, g, &a);
 	a.flag = done;
 	a.value = value;
-	if (!fn)
-		fn = gpu->fn_gather[gather_kernel(g, &a, &work)];
+	fn = gpu->fn_gather[gather_kernel(g, &a, &work)];
 	work = GX_MAX((work + GX_GATHER_WARPS - 1) / GX_GATHER_WARPS, 1);
 	if (g->ordered &&
 	    !cuda_core_launch(s, gpu->fn_gather[GATHER_LINK], sms, GX_GATHER_THREADS, params))
@@ -68,8 +68,8 @@ static bool gather_queue(struct cuda_stream *s, const struct gx_gpu_gather *g, s
 	return cuda_core_launch(s, fn, GX_MIN(sms, work), GX_GATHER_THREADS, params);
 }
 
-int cuda_gather_by(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g,
-		   struct CUfunc_st *fn, uint32_t *done, uint32_t value, uint64_t now_ns)
+int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,
+		uint32_t value, uint64_t now_ns)
 {
 	struct cuda_stream *s = cuda_stream_of(stream);
 	struct cuda_gpu *gpu = cuda_of(stream->gpu);
@@ -80,14 +80,8 @@ int cuda_gather_by(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g,
 	if (s->faulted || (s->res && !cuda_resident_stop(s, now_ns)))
 		return -EAGAIN;
 	prev = cuda_enter(gpu);
-	ok = gather_queue(s, g, fn, done, value);
+	ok = gather_queue(s, g, done, value);
 	cuda_leave_core(gpu, prev);
 	cuda_core_queued(s, ok, now_ns);
 	return ok ? 0 : -EAGAIN;
-}
-
-int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,
-		uint32_t value, uint64_t now_ns)
-{
-	return cuda_gather_by(stream, g, NULL, done, value, now_ns);
 }

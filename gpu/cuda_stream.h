@@ -135,10 +135,6 @@ int cuda_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), 
 
 /* -- cuda_gather.c -- */
 
-/* As cuda_gather(), by kernel @fn, of which a warp or a thread takes a row; not ordered. @fn NULL:
- * the library's kernels. For lab/gather.c. */
-int cuda_gather_by(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g,
-		   struct CUfunc_st *fn, uint32_t *done, uint32_t value, uint64_t now_ns);
 int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,
 		uint32_t value, uint64_t now_ns);
 

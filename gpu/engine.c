@@ -119,11 +119,6 @@ struct gx_engine_part **gx_engine_parts(struct gx_engine *e)
 	return &e->parts;
 }
 
-struct gx_engine *gx_engine_of(struct gx_engine_queue *q)
-{
-	return q->engine;
-}
-
 GX_EXPORT int gx_engine_info(struct gx_engine *e, struct gx_engine_info *user)
 {
 	struct gx_engine_info info = {0};
@@ -584,8 +579,7 @@ static bool gather_is_ordered(const struct gx_engine_queue *q, const struct gx_g
 	       g->src_rows / ENGINE_DENSE <= g->nr;
 }
 
-static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g,
-			 const struct gx_gather_hook *hook, uint32_t t)
+static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g, uint32_t t)
 {
 	struct gx_gpu_gather k = {
 		.src = g->src,
@@ -595,20 +589,18 @@ static int gather_kernel(struct gx_engine_queue *q, const struct gx_gather *g,
 		.nr_src = g->src_rows,
 		.nr_dst = g->dst_rows,
 		.row_b = g->row_b,
-		.ordered = !hook && gather_is_ordered(q, g),
+		.ordered = gather_is_ordered(q, g),
 		.sms = g->sms,
 		.link = q->link,
 		.bad = ticket_bad(q, t),
 	};
-	uint64_t now_ns = gx_now_ns();
 
 	if (k.ordered && !gather_order_fits(q, g))
 		return engine_fail(-ENOSPC,
 				   "ordered gather: open the queue for more rows and pairs");
 	if (!gx_gather_word((uintptr_t)g->src, (uintptr_t)g->dst, g->row_b))
 		return engine_fail(-EINVAL, "gather: addresses must be multiples of 4");
-	return hook ? hook->queue(hook, q->stream, &k, ticket_flag(q, t), t, now_ns)
-		    : q->stream->ops->gather(q->stream, &k, ticket_flag(q, t), t, now_ns);
+	return q->stream->ops->gather(q->stream, &k, ticket_flag(q, t), t, gx_now_ns());
 }
 
 static int gather_check(const struct gx_gather *g)
@@ -629,8 +621,8 @@ static int gather_check(const struct gx_gather *g)
 	return 0;
 }
 
-int gx_engine_gather_hook(struct gx_engine_queue *q, const struct gx_gather *user,
-			  const struct gx_gather_hook *hook, uint32_t *ticket)
+GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *user,
+			       uint32_t *ticket)
 {
 	struct gx_gather own, *g = &own;
 	uint32_t t;
@@ -647,14 +639,8 @@ int gx_engine_gather_hook(struct gx_engine_queue *q, const struct gx_gather *use
 	else if (g->by == GX_GATHER_BY_CPU)
 		ret = gather_cpu(q, g, t);
 	else
-		ret = gather_kernel(q, g, hook, t);
+		ret = gather_kernel(q, g, t);
 	if (!ret)
 		*ticket = q->ticket = t;
 	return ret;
-}
-
-GX_EXPORT int gx_engine_gather(struct gx_engine_queue *q, const struct gx_gather *g,
-			       uint32_t *ticket)
-{
-	return gx_engine_gather_hook(q, g, NULL, ticket);
 }

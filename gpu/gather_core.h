@@ -2,8 +2,7 @@
 /*
  * The index arithmetic of a gather: how rows are divided into segments that a warp loads at once,
  * and which words of a segment a lane moves. Plain functions without side effects, compiled for the
- * GPU by gather.cu and lab/gather_seq.cu, and for the CPU by cuda_gather.c, engine.c,
- * lab/gather.c and the tests.
+ * GPU by gather.cu, and for the CPU by cuda_gather.c, engine.c and the tests.
  *
  * A word is 16 bytes where rows and both bases allow it, else 4. A segment is the part of a row
  * within 1 KiB of the source that begins on a 128-byte line. So no load instruction of a warp

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The GPU's side of every gather kernel: how it loads a word of a row, reads a pair, and ends a
- * launch. For gather.cu, and for the kernel of lab/gather_seq.cu.
+ * launch. For gather.cu.
  */
 #ifndef GX_GPU_GATHER_DEV_CUH
 #define GX_GPU_GATHER_DEV_CUH

@@ -34,24 +34,6 @@ struct gx_gpu *gx_engine_gpu(struct gx_engine *e);
 /** gx_engine_parts() - Head of the list of its parts, which lab/code.c fills. */
 struct gx_engine_part **gx_engine_parts(struct gx_engine *e);
 
-struct gx_engine_queue;
-/** gx_engine_of() - The engine of a queue. */
-struct gx_engine *gx_engine_of(struct gx_engine_queue *q);
-
-/* A gather by kernels that are not the library's; a member of the struct that holds these. */
-struct gx_gather_hook {
-	/* Queue the gather, then the flag, as ->gather of a stream does it. */
-	int (*queue)(const struct gx_gather_hook *hook, struct gx_gpu_stream *s,
-		     const struct gx_gpu_gather *g, uint32_t *done, uint32_t value,
-		     uint64_t now_ns);
-};
-
-struct gx_gather;
-/** gx_engine_gather_hook() - As gx_engine_gather(), but @hook queues a gather that a kernel does.
- * @hook NULL: the stream queues it, in the order that @user names. */
-int gx_engine_gather_hook(struct gx_engine_queue *q, const struct gx_gather *user,
-			  const struct gx_gather_hook *hook, uint32_t *ticket);
-
 /* -- blocks -- */
 
 /* The GPU writes the line of the status; the core that fills the block writes the other lines. */

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Kernels of libgxlab on the GPU of an engine. load.c and gather.c call this from any thread, and
+ * Kernels of libgxlab on the GPU of an engine. load.c calls this from any thread, and
  * gx_engine_close().
  */
 #include "lab/code.h"
 
+#include <gxlab/modes.h>
+
 #include <pthread.h>
 #include <stdlib.h>
+
+_Static_assert((int)GX_UNPACK_MODE_NONE == (int)GX_UNPACK_NONE, "the value that the library knows");
 
 static pthread_mutex_t code_lock = PTHREAD_MUTEX_INITIALIZER;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernels of load.cu and gather_seq.cu, as fatbin.h has those of the library. Read by load.c
- * and gather.c, and by tests that hold SMs.
+ * The kernels of load.cu, as fatbin.h has those of the library. Read by load.c, and by tests that
+ * hold SMs.
  */
 #ifndef GX_GPU_LAB_FATBIN_H
 #define GX_GPU_LAB_FATBIN_H
@@ -10,7 +10,5 @@
 
 extern const unsigned char gx_load_fatbin[];
 extern const size_t gx_load_fatbin_len;
-extern const unsigned char gx_gather_seq_fatbin[];
-extern const size_t gx_gather_seq_fatbin_len;
 
 #endif

@@ -4,7 +4,7 @@
  * after every operation, so that bytes beside a row or fragment are guarded too. `cuda` exits 77
  * where there is no GPU, and says why.
  */
-#include <gxlab/gather.h>
+#include <gx/engine.h>
 #include <gxlab/modes.h>
 
 #include <errno.h>
@@ -259,33 +259,6 @@ static void gather__engines(void **state)
 		g.by = kind;
 		gather_run(f, &g);
 	}
-}
-
-static void gather_seq__copies(void **state)
-{
-	struct fix *f = *state;
-	struct gx_gather g = gather_make(f, 656, 0, 0);
-	uint32_t t;
-
-	g.nr = 5000;
-	memcpy(f->want, f->host, 5000 * 656);
-	assert_int_equal(gx_gather_seq(f->q, &g, &t), 0);
-	assert_int_equal(gx_engine_wait(f->q, t, WAIT_NS), 0);
-	want_check(f);
-}
-
-static void gather_seq__refused(void **state)
-{
-	struct fix *f = *state;
-	struct gx_gather g = gather_make(f, 656, 0, 0);
-	uint32_t t = 7;
-
-	g.row_b = 660;
-	assert_int_equal(gx_gather_seq(f->q, &g, &t), -EINVAL);
-	g.row_b = 656;
-	g.by = GX_GATHER_BY_CPU;
-	assert_int_equal(gx_gather_seq(f->q, &g, &t), -EINVAL);
-	assert_int_equal(t, 7);
 }
 
 static void gather__sms(void **state)
@@ -699,8 +672,6 @@ static int suite_run(void)
 		TEST(gather__one_row_for_all),
 		TEST(gather__none),
 		TEST(gather__engines),
-		TEST(gather_seq__copies),
-		TEST(gather_seq__refused),
 		TEST(gather__sms),
 		TEST(gather__scatter),
 		TEST(gather__out_of_range),

@@ -7,8 +7,6 @@
 #include "gxperf/lab/bench.h"
 #include "gxperf/lab/lab.h"
 
-#include <gxlab/gather.h>
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,8 +59,7 @@ struct h2d {
 	uint32_t row_b, slots, nr;
 	const struct gx_row_pair *pairs; /* in GPU memory, for kernels */
 	struct gx_row_pair *host_pairs;
-	double limit; /* GB/s of the SMs' sequential read, with as many SMs as the next rows */
-	bool seq;     /* the row that runs is the limit */
+	double limit; /* GB/s of one contiguous copy of as many bytes */
 	int ret;
 };
 
@@ -70,7 +67,6 @@ struct h2d_row {
 	const char *op;
 	enum gx_gather_by by;
 	enum gx_gather_order order;
-	bool seq; /* no rows: the limit */
 };
 
 static uint64_t h2d_check(struct h2d *h, uint32_t nr)
@@ -124,7 +120,7 @@ static int h2d_run(struct h2d *h, const struct gx_gather *g, uint32_t n, uint64_
 	*cpu_ns = 0;
 	while (done < n && !ret) {
 		now = gx_now();
-		ret = h->seq ? gx_gather_seq(h->b.q, g, &t) : gx_engine_gather(h->b.q, g, &t);
+		ret = gx_engine_gather(h->b.q, g, &t);
 		posted = gx_now();
 		if (!ret)
 			*cpu_ns += posted - now;
@@ -161,7 +157,6 @@ static void h2d_row(struct h2d *h, const struct h2d_row *r, unsigned sms)
 	uint64_t ns = 1, cpu_ns = 0, bytes = (uint64_t)g.nr * h->row_b;
 	int ret = h2d_poison(h);
 
-	h->seq = r->seq;
 	report_progress(h->b.report, "%s, rows of %u, %u SMs", r->op, h->row_b, sms);
 	if (!ret)
 		ret = h2d_run(h, &g, 1, &ns, &cpu_ns);
@@ -179,16 +174,12 @@ static void h2d_row(struct h2d *h, const struct h2d_row *r, unsigned sms)
 	row.gb_s = (double)bytes * n / (double)ns;
 	row.sms = r->by == GX_GATHER_BY_KERNEL || r->by == GX_GATHER_BY_AUTO ? (int)sms : 0;
 	row.cpu_us = (double)cpu_ns / n / 1e3;
-	if (r->seq)
-		h->limit = row.gb_s;
 	row.share = h->limit > 0 ? row.gb_s / h->limit : 0;
-	if (!r->seq) {
-		row.checked = true;
-		row.checked_b = bytes;
-		row.wrong = h2d_check(h, g.nr);
-		if (row.wrong)
-			h->ret = PERF_WRONG;
-	}
+	row.checked = true;
+	row.checked_b = bytes;
+	row.wrong = h2d_check(h, g.nr);
+	if (row.wrong)
+		h->ret = PERF_WRONG;
 	report_row(h->b.report, &row);
 }
 
@@ -210,8 +201,6 @@ static void h2d_draw(struct h2d *h, bool repeats)
 			    h->nr * sizeof(*h->host_pairs));
 }
 
-static const struct h2d_row limit_row = {"sm-seq", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED,
-					 true};
 static const struct h2d_row kind_rows[] = {
 	{"listed", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_LISTED},
 	{"ordered", GX_GATHER_BY_KERNEL, GX_GATHER_ORDER_SOURCE},
@@ -222,7 +211,6 @@ static const struct h2d_row kind_rows[] = {
 
 static void h2d_table(struct h2d *h, unsigned sms, bool first)
 {
-	h2d_row(h, &limit_row, sms);
 	for (unsigned i = 0; i < 5 && !h->ret; i++) {
 		const struct h2d_row *r = &kind_rows[i];
 		bool kernel = r->by == GX_GATHER_BY_KERNEL || r->by == GX_GATHER_BY_AUTO;
@@ -237,7 +225,7 @@ static void h2d_ceiling(struct h2d *h)
 	size_t len = (size_t)h->nr * h->row_b;
 	struct report_row row = bench_row("ce-contiguous", len, opts.n);
 
-	row.gb_s = bench_copy_rate(&h->b, h->b.dev[0], h->b.host, len, opts.n);
+	row.gb_s = h->limit = bench_copy_rate(&h->b, h->b.dev[0], h->b.host, len, opts.n);
 	row.sms = 0;
 	report_row(h->b.report, &row);
 }
