@@ -749,7 +749,7 @@ MUTANTS = {
             [("dataplane/local/local_key.c", "(int32_t)(atomic_load(&in->oldest) - lane->begun) < 0", "i > 99")],
             ["local_key withdrawn__while"]),
     "TU1": ("a thread is taken for the one that ended and had its pthread_t",
-            [("dataplane/core/core.h", "return gx_likely(core_thread) ? core_thread : core_thread_count();", "return (uintptr_t)pthread_self();")],
+            [("dataplane/core/drop.c", "core_thread = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;", "core_thread = (uintptr_t)pthread_self() + 0 * last;")],
             ["drop call__when_the_thread"]),
     "TU2": ("a core that does not turn is told of the CPU of a thread that has its old one's number",
             [("dataplane/core/core.c", " && is.turns != w->turns &&", " &&")], ["core"]),
