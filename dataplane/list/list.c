@@ -242,24 +242,28 @@ GX_EXPORT int gx_views_open(struct gx *gx, const struct gx_views *in, struct gx_
 static int views_check(const struct gx_list *list, const struct gx_op *op)
 {
 	const struct view *v = &list->views->local;
+	bool get = op->kind == GX_OP_GET;
 	uint64_t first;
 
-	if (op->kind != GX_OP_PUT)
-		return gx_fail(-EINVAL, "only a PUT moves bytes by views");
+	if (get && v->overlap)
+		return gx_fail(-EINVAL, "the local view: gx_view.dim[%u]: its runs overlap, and a "
+					"GET lands there", v->overlap - 1);
+	if (get && op->mem && op->mem->read_only)
+		return gx_fail(-EFAULT, "gx_op.mem cannot be written");
 	if (op->len && op->len != list->len)
 		return gx_fail(-EINVAL, "gx_op.len is %llu, and the views have %llu bytes",
 			       (unsigned long long)op->len, (unsigned long long)list->len);
 	if (gx_unlikely(mem_is_dead(op->mem)))
 		return gx_fail(-EINVAL, "gx_op.mem was freed");
 	if (!op->mem && !op->addr)
-		return gx_fail(-EINVAL, "a put with views without memory");
+		return gx_fail(-EINVAL, "an operation with views without memory");
 	if (op->mem && !view_span(v, op->off, op->mem->len, &first))
 		return gx_fail(
 			-EINVAL,
 			"the local view: its bytes from %lld on are outside of the registered "
 			"memory of %llu bytes",
 			(long long)op->off + v->lo, (unsigned long long)op->mem->len);
-	if (op->mem && op->mem->kind != GX_MEM_HOST && !view_is_run(v))
+	if (!get && op->mem && op->mem->kind != GX_MEM_HOST && !view_is_run(v))
 		return gx_fail(-EOPNOTSUPP, "the local view is of memory of a GPU: a source there "
 					    "is a plain range");
 	return 0;

@@ -21,8 +21,9 @@
 #define LIST_POST_B  (64u << 10) /* bytes that a link copies within the post */
 #define LIST_MANY    4		 /* segments from which on its parts are said to be many */
 
-/* Those that are no data are never cancelled: their bytes land nowhere else later. */
-enum part_is { PART_DATA, PART_NOTE, PART_MAP };
+/* Those that are no data are never cancelled: their bytes land nowhere else later. PART_VIEW: data that name
+ * a map. */
+enum part_is { PART_DATA, PART_VIEW, PART_NOTE, PART_MAP };
 
 struct list_part {
 	struct gx_route route;
@@ -36,7 +37,7 @@ struct list_part {
 struct list_run {
 	struct list_run *next, **home;
 	struct lists *lists;
-	struct gx_ep *ep;	/* not to be used once .over */
+	struct gx_ep *ep;	/* not to be used once .ended */
 	struct gx_route *route; /* NULL: of the core's queue */
 	struct gx_op op;
 	const struct gx_link_seg *seg;
@@ -53,8 +54,11 @@ struct list_run {
 	bool imm;
 	const struct list_views *views; /* NULL: it moves segments */
 	int map;			/* with views: its place at the peer; MAP_NONE: none yet */
+	uint32_t maps;			/* of .out: parts that bring it */
+	uint64_t again_ns;		/* when the peer first asked to try again; 0: never */
 	bool busy;			/* its parts may end, but not it */
 	bool over;			/* reported */
+	bool ended;			/* and nothing of it is under way */
 };
 
 struct lists {
@@ -91,16 +95,11 @@ static uint32_t run_first(const struct list_run *run)
 	return run->nr ? run->seg[GX_MIN(run->at, run->nr - 1)].first : 0;
 }
 
-static void run_check(struct list_run *run)
+static void run_report(struct list_run *run)
 {
 	bool local = core_op_comps(&run->op) > 1;
 
-	if (run->busy || run->over || run->out || run->due ||
-	    (!run->err && (run->at < run->nr || run->imm)))
-		return;
 	run->over = true;
-	if (run->map != MAP_NONE)
-		map_put(run->ep, run->map);
 	if (!run->route)
 		run->lists->core->comps_due -= core_op_comps(&run->op);
 	core_report(&(struct core_end){.ep = run->ep,
@@ -116,26 +115,60 @@ static void run_check(struct list_run *run)
 		list_put(run->op.list);
 }
 
+/* One that failed does not wait for the parts that bring its map, which others may use: the run stays for
+ * these, and holds the views. */
+static void run_check(struct list_run *run)
+{
+	if (run->busy || run->ended)
+		return;
+	if (!run->over && run->out == (run->err ? run->maps : 0) && !run->due &&
+	    (run->err || (run->at == run->nr && !run->imm)))
+		run_report(run);
+	if (!run->over || run->out)
+		return;
+	run->ended = true;
+	if (run->map != MAP_NONE)
+		map_put(run->ep, run->map);
+	if (run->views)
+		list_put(run->op.list);
+}
+
 /* Parts of the runs of this kind that the endpoint's link has. */
 static uint32_t *run_out(const struct list_run *run)
 {
 	return run->op.kind == GX_OP_GET ? &run->ep->list_gets : &run->ep->list_puts;
 }
 
-/* A view's part. Does the run go on as if it had not begun this one? A message of an earlier put, which
- * this end gave up, still reads the place, or too many read some. */
+/* A message that this end gave up still reads the place, or all that read some are of these: the peer is
+ * asked again, for as long as it might be silent. */
+static bool view_waits(struct list_run *run, int *status)
+{
+	uint64_t now_ns = run->lists->core->now_ns;
+
+	if (run->err || run->ep->failed)
+		return false;
+	if (!run->again_ns)
+		run->again_ns = now_ns;
+	if (now_ns - run->again_ns < run->ep->conn->agreed.peer_timeout_ns)
+		return true;
+	*status = -ETIMEDOUT;
+	return false;
+}
+
+/* A view's part. Does the run go on as if it had not begun this one? */
 static bool view_part_end(const struct list_part *p, int *status)
 {
 	struct list_run *run = p->run;
 	bool again = *status == -EBUSY, map = p->is == PART_MAP;
 
-	if (!run->views || p->is == PART_NOTE)
+	if (!map && p->is != PART_VIEW)
 		return false;
+	run->ep->maps->nr_msgs -= !map && run->map != MAP_NONE;
 	if (map && map_part_end(run->ep, run->map, *status) == -EBUSY)
 		again = true;
 	if (map && (*status == -ENOENT || *status == -EIO))
 		*status = -EOPNOTSUPP; /* the peer has no room for maps, or does not know them */
-	again = again && !run->err && !run->ep->failed;
+	again = again && view_waits(run, status);
 	if (again && !map) {
 		run->at = 0;
 		run->due |= p->bits;
@@ -150,6 +183,7 @@ static void part_free(struct list_part *p)
 	if (p->is == PART_NOTE)
 		run->ep->notes->busy &= ~(1ull << run->note % NOTES);
 	run->out--;
+	run->maps -= p->is == PART_MAP;
 	(*run_out(run))--;
 	p->run = NULL;
 	p->next = *p->home;
@@ -213,6 +247,7 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t at, 
 	p->is = (uint8_t)is;
 	run->due &= ~p->bits;
 	run->out++;
+	run->maps += is == PART_MAP;
 	(*run_out(run))++;
 	ret = more | (op->flags & OP_VIEW)
 		      ? ops->join(run->ep, op, run->seg + at, 1 + more, &p->route)
@@ -223,7 +258,8 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t at, 
 		ret = ops->post(run->ep, op, &p->route);
 	if (ret >= 0)
 		return ret ? ret : 1;
-	p->is = PART_DATA; /* the bytes stay */
+	if (is == PART_NOTE)
+		p->is = PART_DATA; /* the bytes stay */
 	run->due |= p->bits;
 	part_free(p);
 	if (ret != -EAGAIN)
@@ -274,7 +310,7 @@ static int note_data(struct list_run *run, struct gx_op *op)
 
 	op->flags |= GX_OP_IMM | OP_HIDDEN;
 	op->imm = note_word(run->note, bits, run->op.note_len, run->word);
-	return part_post(run, op, 0, 0, bits, PART_DATA);
+	return part_post(run, op, 0, 0, bits, run->views ? PART_VIEW : PART_DATA);
 }
 
 /* Send what the note has to send by itself: its bytes, or that it will not come. */
@@ -290,7 +326,7 @@ static bool note_send(struct list_run *run)
 	bool bytes = bits & NOTE_BYTES && note_is_long(run);
 	int ret;
 
-	if (!bits || (!no && run->at < run->nr) || ((no || !run->with_note) && run->out))
+	if (!bits || (!no && run->at < run->nr) || ((no || !run->with_note) && run->out > run->maps))
 		return false;
 	if (bytes && no)
 		n->busy &= ~(1ull << run->note % NOTES);
@@ -352,32 +388,38 @@ static unsigned map_send(struct list_run *run, struct map_out *o)
 	return n;
 }
 
-/* The map first; then all bytes, as one message. */
+/* The map first, but for a plain range; then all bytes, as one message. */
 static unsigned view_feed(struct list_run *run)
 {
-	const struct view *local = &run->views->local;
+	struct maps *maps = run->ep->maps;
 	struct map_out *o;
 	struct gx_op op;
 
-	if (run->err || run->at == run->nr)
+	if (run->err || run->at == run->nr || *run_out(run) + 2 > run_room(run))
 		return 0;
-	if (run->map == MAP_NONE)
-		run->map = map_get(run->ep, run->views, run->op.token);
-	if (run->map == MAP_NONE || *run_out(run) + 2 > run_room(run))
-		return 0;
-	o = &run->ep->maps->out[run->map];
-	if (!map_is_there(o))
-		return map_send(run, o);
 	op = part_op(run, &run->one);
-	op.token = core_token_map((unsigned)run->map, o->gen);
-	if (!view_is_run(local)) {
+	if (!view_is_run(&run->views->remote)) {
+		if (run->map == MAP_NONE)
+			run->map = map_get(run->ep, run->views, run->op.token);
+		if (run->map == MAP_NONE || maps->nr_msgs == MAP_MSGS)
+			return 0;
+		o = &maps->out[run->map];
+		if (!map_is_there(o))
+			return map_send(run, o);
+		op.token = core_token_map((unsigned)run->map, o->gen);
+	} else {
+		op.remote_off += (uint64_t)run->views->remote.lo;
+	}
+	if (!view_is_run(&run->views->local)) {
 		op.flags |= OP_VIEW;
 		op.list = run->op.list;
 	}
 	run->at = 1; /* a retry takes it back, perhaps within the post */
-	if ((run->with_note ? note_data(run, &op) : part_post(run, &op, 0, 0, 0, PART_DATA)) > 0)
+	maps->nr_msgs += run->map != MAP_NONE;
+	if ((run->with_note ? note_data(run, &op) : part_post(run, &op, 0, 0, 0, PART_VIEW)) > 0)
 		return 1;
 	run->at = 0;
+	maps->nr_msgs -= run->map != MAP_NONE;
 	return 0;
 }
 
@@ -443,6 +485,7 @@ static void run_fill(struct list_run *run, const struct gx_op *op)
 		run->nr = 1;
 		if (view_is_run(&run->views->local))
 			run->one.off += (uint64_t)run->views->local.lo;
+		atomic_fetch_add_explicit(&op->list->refs, 1, memory_order_relaxed);
 	}
 	if (op->flags & GX_OP_NOTE)
 		note_begin(run);
@@ -495,7 +538,7 @@ static void lists_sweep(struct lists *l)
 	struct list_run **at = &l->head, *run;
 
 	while ((run = *at)) {
-		if (!run->over) {
+		if (!run->ended) {
 			at = &run->next;
 			continue;
 		}
@@ -535,7 +578,7 @@ bool lists_run(struct lists *l)
 static void parts_cancel(struct list_part parts[], unsigned n, const struct list_run *run)
 {
 	for (unsigned i = 0; run->out && i < n; i++)
-		if (parts[i].run == run && parts[i].is == PART_DATA)
+		if (parts[i].run == run && parts[i].is < PART_NOTE)
 			run->ep->ops->cancel(run->ep, run->op.user, &parts[i].route);
 }
 
@@ -642,8 +685,11 @@ void lists_ep_close(struct gx_ep *ep)
 
 void lists_close(struct lists *l)
 {
-	for (struct list_run *run = l ? l->head : NULL; run; run = run->next)
+	for (struct list_run *run = l ? l->head : NULL; run; run = run->next) {
 		if (!run->over && !run->route)
 			list_put(run->op.list);
+		if (!run->ended && run->views)
+			list_put(run->op.list);
+	}
 	free(l);
 }

@@ -18,7 +18,7 @@ enum {
 	REC_NR_ROWS = 8, /* u32 */
 	REC_ZERO = 12,	 /* u32 */
 	REC_TOKEN = 16,	 /* u64, of the region */
-	REC_RUN_B = 24,	 /* u64; 0: a plain range, and all of the following are 0 */
+	REC_RUN_B = 24,	 /* u64 */
 	REC_ROW_B = 32,	 /* u64 */
 	REC_DIMS = 40,	 /* 4 times u64 count, i64 stride; 0 where there are fewer */
 	REC_B = REC_DIMS + 16 * GX_VIEW_DIMS,
@@ -79,8 +79,6 @@ static int rec_get(const uint8_t *b, const char *place, struct gx_view *w)
 		w->rows = (const uint32_t *)(place + CORE_MAP_REC_B);
 	else if (w->row_b)
 		return -EINVAL;
-	if (!w->run_b && (w->nr_dims || w->nr_rows))
-		return -EINVAL;
 	for (unsigned i = 0; i < GX_VIEW_DIMS; i++) {
 		struct gx_view_dim d = {.count = le64_get(b + REC_DIMS + 16 * i),
 					.stride_b = (int64_t)le64_get(b + REC_DIMS + 16 * i + 8)};
@@ -93,12 +91,12 @@ static int rec_get(const uint8_t *b, const char *place, struct gx_view *w)
 }
 
 /* The region that @token names: no view of a view. */
-static int map_region(struct gx_ep *ep, uint64_t token, uint64_t off, uint64_t len,
+static int map_region(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, uint64_t len,
 		      struct gx_mem **mem)
 {
 	int ret = token == CORE_TOKEN_MAPS || token == CORE_TOKEN_NOTES
 			  ? -EACCES
-			  : core_region(ep, token, GX_ACCESS_PUT, off, len, mem);
+			  : core_region(ep, token, access, off, len, mem);
 
 	return ret == -EXDEV ? -EACCES : ret;
 }
@@ -115,8 +113,8 @@ static bool view_is_of(const struct gx_view *w, uint64_t len)
 	return !over && sum == len;
 }
 
-int map_open(struct gx_ep *ep, uint64_t token, uint64_t off, uint64_t len, struct view_at *at,
-	     struct gx_mem **mem)
+int map_open(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, uint64_t len,
+	     struct view_at *at, struct gx_mem **mem)
 {
 	unsigned i = token & CORE_MAP_INDEX;
 	char why[VIEW_WHY_MAX], *place;
@@ -132,17 +130,16 @@ int map_open(struct gx_ep *ep, uint64_t token, uint64_t off, uint64_t len, struc
 	memcpy(own, place, sizeof(own));
 	if (le32_get(own + REC_GEN) != core_map_gen(token))
 		return -ESTALE;
-	ret = rec_get(own, place, &w) ?: map_region(ep, le64_get(own + REC_TOKEN), 0, 0, mem);
-	if (!ret && w.run_b && !view_is_of(&w, len))
+	ret = rec_get(own, place, &w)
+		      ?: map_region(ep, le64_get(own + REC_TOKEN), access, 0, 0, mem);
+	if (!ret && !view_is_of(&w, len))
 		ret = -EMSGSIZE;
-	else if (!ret && w.run_b)
-		ret = view_take(&w, true, &v, why);
 	else if (!ret)
-		view_plain(&v, len);
+		ret = view_take(&w, access == GX_ACCESS_PUT, &v, why);
 	if (!ret && !view_span(&v, off, INT64_MAX, &first))
 		ret = -ERANGE;
 	if (!ret)
-		ret = map_region(ep, le64_get(own + REC_TOKEN), first, v.span_b, mem);
+		ret = map_region(ep, le64_get(own + REC_TOKEN), access, first, v.span_b, mem);
 	if (ret)
 		return ret;
 	view_at_init(at, &v, (*mem)->addr + off);
@@ -157,7 +154,7 @@ void map_done(struct gx_ep *ep, int number)
 		ep->maps_busy &= ~(1u << number);
 }
 
-/* ---- Puts of ours ---- */
+/* ---- Puts and gets of ours ---- */
 
 int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t token)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Maps of an endpoint: views that its peer keeps, so that a put with views costs on the wire what a put
- * costs. The sender writes a view's record and rows into one of the peer's places, by puts to
- * CORE_TOKEN_MAPS; then messages name the place by a token of core_token_map(), and the base by their
- * offset. So no link knows how a view travels. A link that takes such a message asks map_open() where
- * its bytes go, and calls map_done() when it places none any more. While a message reads a place,
+ * Maps of an endpoint: views that its peer keeps, so that a put or get with views costs on the wire what
+ * a plain one costs. This end writes a view's record and rows into one of the peer's places, by puts to
+ * CORE_TOKEN_MAPS; then puts and gets name the place by a token of core_token_map(), and the base by their
+ * offset. So no link knows how a view travels. A link that takes such a one asks map_open() where its bytes
+ * go, or come from, and calls map_done() when it moves none any more. While a message reads a place,
  * core_region() lets nobody write it. list_run.c sends. Private to dataplane/. owner: core.
  */
 #ifndef GX_LIST_MAP_H
@@ -14,6 +14,7 @@
 #include "list/view.h"
 
 #define MAP_NONE (-1)
+#define MAP_MSGS 32 /* of this end, under way with maps: the peer has room for them, and tells others to wait */
 
 /* What gx_views_open() makes of two views. Frozen. */
 struct list_views {
@@ -40,6 +41,7 @@ struct maps {
 	uint32_t users[CORE_MAPS]; /* messages that read them */
 	struct map_out out[CORE_MAPS];
 	uint64_t used;
+	uint32_t nr_msgs; /* under way, at most MAP_MSGS */
 };
 
 /* -- control path -- */
@@ -49,16 +51,17 @@ void maps_close(struct gx_ep *ep);
 
 /* -- poll core: a message of the peer -- */
 
-/** map_open() - A message of @len bytes names @token and @off. Check its view against the region, and
- * write it to @at. *@mem: the region. Return: number for map_done(); -ENOENT, -ESTALE, -EACCES,
- * -ERANGE as core_region(); -EINVAL: it is no view that may land; -EMSGSIZE: of another length. */
-int map_open(struct gx_ep *ep, uint64_t token, uint64_t off, uint64_t len, struct view_at *at,
-	     struct gx_mem **mem);
+/** map_open() - A put (@access: GX_ACCESS_PUT) or get of @len bytes names @token and @off. Check its view
+ * against the region, and write it to @at. *@mem: the region. Return: number for map_done(); -ENOENT,
+ * -ESTALE, -EACCES, -ERANGE as core_region(); -EINVAL: it is no view that may land; -EMSGSIZE: of another
+ * length. */
+int map_open(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, uint64_t len,
+	     struct view_at *at, struct gx_mem **mem);
 void map_done(struct gx_ep *ep, int number); /* MAP_NONE: nothing */
 
-/* -- poll core: a put of ours -- */
+/* -- poll core: a put or get of ours -- */
 
-/** map_get() - The place of the remote view of @v, to put to the region @token. MAP_NONE: all are in use. */
+/** map_get() - The place of the remote view of @v, of the region @token. MAP_NONE: all are in use. */
 int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t token);
 void map_put(struct gx_ep *ep, int number);
 /** map_part() - The next put of those that bring @v. Return: false: all have begun. */

@@ -87,7 +87,7 @@ static int rows_take(const struct gx_view *in, struct view *v, char *why)
 }
 
 /* Dimensions by the length of their steps: each step goes past all that lies inside. */
-static int overlap_check(const struct gx_view *in, char *why)
+static int overlap_check(const struct gx_view *in, struct view *v, char *why)
 {
 	uint64_t inside = in->run_b;
 	unsigned done = 0;
@@ -109,6 +109,7 @@ static int overlap_check(const struct gx_view *in, char *why)
 				 " bytes, and what lies inside "
 				 "spans %" PRIu64 ": runs would overlap where they land",
 				 best, in->dim[best].stride_b, inside);
+			v->overlap = 1 + best;
 			return -EINVAL;
 		}
 		inside += (in->dim[best].count - 1) * magnitude(in->dim[best].stride_b);
@@ -147,8 +148,8 @@ int view_take(const struct gx_view *in, bool lands, struct view *v, char why[VIE
 		return -EINVAL;
 	}
 	ret = dims_take(in, v, why);
-	if (!ret && lands)
-		ret = overlap_check(in, why);
+	if (!ret && overlap_check(in, v, why) && lands)
+		ret = -EINVAL;
 	if (!ret)
 		ret = rows_take(in, v, why);
 	if (ret)

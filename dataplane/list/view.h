@@ -26,6 +26,7 @@ struct view {
 	uint64_t len;
 	int64_t lo; /* bytes of the view are in [base + lo, base + lo + span_b) */
 	uint64_t span_b;
+	uint32_t overlap; /* 1 + the dimension whose runs overlap; 0: none */
 };
 
 /* A place in a view, and the memory. */
@@ -40,7 +41,8 @@ struct view_at {
 };
 
 /** view_take() - Check @in, and write @v. Its rows stay the caller's. @lands: bytes are written, so runs
- * must not overlap; rows may meet. Return: 0; -EINVAL, with words in @why. */
+ * must not overlap (else .overlap says whether they do); rows may meet. Return: 0; -EINVAL, with words in
+ * @why. */
 int view_take(const struct gx_view *in, bool lands, struct view *v, char why[VIEW_WHY_MAX]);
 /** view_plain() - A range of @len bytes. */
 void view_plain(struct view *v, uint64_t len);

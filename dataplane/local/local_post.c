@@ -211,7 +211,7 @@ int local_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_se
 	struct local_ep *e = local_of(ep);
 	int joined;
 
-	if (local_map_for(e, op->kind, op->token))
+	if (!(op->flags & OP_VIEW) && local_map_for(e, op->kind, op->token))
 		return 0;
 	if (list_get_waits(e, op))
 		return -EAGAIN;

@@ -57,12 +57,8 @@ static void in_cut_put(struct pkt_ep *e, struct in_msg *m)
 {
 	if (gx_likely(!m->pieces))
 		return;
-	if (pieces_is(m->pieces, PIECES_TAKE) || pieces_is(m->pieces, PIECES_MAP)) {
-		struct pkt_pieces *pieces = pieces_of(&e->pieces, m->pieces);
-
-		map_done(&e->ep, pieces->map);
-		pieces_put(&e->pieces, pieces);
-	}
+	if (pieces_is(m->pieces, PIECES_TAKE) || pieces_is(m->pieces, PIECES_MAP))
+		pieces_put(&e->ep, &e->pieces, pieces_of(&e->pieces, m->pieces));
 	m->pieces = 0;
 	e->link->nr_scattered -= in_scatters(e, m);
 }
@@ -334,7 +330,7 @@ static __attribute__((noinline)) int open_list(struct pkt_ep *e, const struct gx
 static int view_blocks_check(const struct pkt_ep *e, const struct gx_wire_rec *rec,
 			     const struct view *v, const struct gx_mem *mem)
 {
-	if (mem->gpu->device < 0 && !e->link->q->rx_gpu)
+	if (!mem || (mem->gpu->device < 0 && !e->link->q->rx_gpu))
 		return 0;
 	if (v->run_b * (GX_WIRE_SEGS - 2) < rec->open.quantum && v->run_b != v->len)
 		return -EOPNOTSUPP;
@@ -353,9 +349,10 @@ static __attribute__((noinline)) int open_view(struct pkt_ep *e, const struct gx
 
 	if (!pieces)
 		return -EBUSY;
-	ret = map_open(&e->ep, rec->open.token, rec->open.off, rec->open.len, &pieces->view, &mem);
+	ret = map_open(&e->ep, rec->open.token, GX_ACCESS_PUT, rec->open.off, rec->open.len,
+		       &pieces->view, &mem);
 	if (ret < 0) {
-		pieces_put(&e->pieces, pieces);
+		pieces_put(&e->ep, &e->pieces, pieces);
 		return ret;
 	}
 	pieces->map = ret;
@@ -390,6 +387,8 @@ static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_
 	m->mem = op->mem;
 	m->tag = rec->open.imm;
 	*gpu = op->gpu;
+	if (gx_unlikely(op->pieces) && !op->pieces->nr)
+		return view_blocks_check(e, rec, &op->pieces->view.v, op->mem);
 	return 0;
 }
 

@@ -47,7 +47,7 @@ static int post_get(struct pkt_ep *e, uint32_t i)
 		return -EAGAIN;
 	op_goto(op, OP_POSTED);
 	rec.get.slot = slot_token(e, slot);
-	if (op->gpu->device >= 0)
+	if (op->gpu->device >= 0 || (op->pieces && !op->segs)) /* nothing in the answer's OPEN */
 		rec.flags |= GX_REC_GPU;
 	if (gx_unlikely(op->segs)) {
 		rec.type = GX_REC_GETS;
@@ -172,10 +172,11 @@ static unsigned join_count(const struct gx_link_seg segs[], unsigned n, uint64_t
 	return i;
 }
 
-/* Its bytes are gathered into packets. */
+/* Its bytes are gathered into packets, or scattered out of these. */
 static int post_view(struct pkt_ep *e, const struct gx_op *op, struct gx_route *route)
 {
-	struct pkt_pieces *pieces = pieces_get(&e->pieces, PIECES_VIEW);
+	struct pkt_pieces *pieces =
+		pieces_get(&e->pieces, op->kind == GX_OP_PUT ? PIECES_VIEW : PIECES_GET);
 	int ret;
 
 	if (!pieces)
@@ -184,7 +185,7 @@ static int post_view(struct pkt_ep *e, const struct gx_op *op, struct gx_route *
 		     op->mem ? op->mem->addr + op->off : op->addr);
 	ret = post_op(e, op, pieces, NULL, route);
 	if (ret)
-		pieces_put(&e->pieces, pieces);
+		pieces_put(&e->ep, &e->pieces, pieces);
 	return ret ? ret : 1;
 }
 
@@ -212,7 +213,7 @@ static int pkt_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_li
 			   (uint32_t)segs[i].len);
 	ret = post_op(e, &whole, pieces, segs, route);
 	if (ret)
-		pieces_put(&e->pieces, pieces);
+		pieces_put(&e->ep, &e->pieces, pieces);
 	return ret ? ret : (int)n;
 }
 

@@ -223,10 +223,42 @@ static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pk
 	return 0;
 }
 
+/* A view that the peer has sent before, in host memory. */
+static int get_view(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_pieces *pieces,
+		    struct gx_mem **out)
+{
+	int ret = rec->get.slot & PKT_SLOT_BIT ? map_open(&e->ep, rec->get.token, GX_ACCESS_GET,
+							  rec->get.off, rec->get.len,
+							  &pieces->view, out)
+					       : -EPROTO;
+
+	if (ret < 0)
+		return ret;
+	pieces->map = ret;
+	return (*out)->kind == GX_MEM_HOST ? 0 : -EOPNOTSUPP;
+}
+
+/* Where the bytes of a get lie. Return: false: it waits for pieces. */
+static bool get_find(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_pieces **pieces,
+		     struct gx_mem **out, struct gx_wire_rec *fail)
+{
+	bool list = rec->type == GX_REC_GETS;
+
+	fail->fail.err = list ? -EXDEV : get_check(e, rec, out);
+	if (gx_likely(fail->fail.err != -EXDEV))
+		return true;
+	*pieces = pieces_get(&e->pieces, PIECES_SERVE);
+	if (!*pieces)
+		return false;
+	fail->fail.err = list ? gets_check(e, rec, *pieces, out, &fail->fail.seg)
+			      : get_view(e, rec, *pieces, out);
+	return true;
+}
+
 static bool serve_fail(struct pkt_ep *e, struct pkt_pieces *pieces, const struct gx_wire_rec *fail)
 {
 	if (pieces)
-		pieces_put(&e->pieces, pieces);
+		pieces_put(&e->ep, &e->pieces, pieces);
 	return rec_add(e, fail, PKT_NONE);
 }
 
@@ -240,28 +272,22 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 	struct pkt_op *op;
 	uint32_t i;
 
-	if (gx_unlikely(rec->type == GX_REC_GETS)) {
-		pieces = pieces_get(&e->pieces, PIECES_SERVE);
-		if (!pieces)
-			return false;
-		fail.fail.err = gets_check(e, rec, pieces, &mem, &fail.fail.seg);
-	} else {
-		fail.fail.err = get_check(e, rec, &mem);
-	}
+	if (!get_find(e, rec, &pieces, &mem, &fail))
+		return false;
 	if (fail.fail.err || rec->flags & GX_REC_LEASE)
 		return serve_fail(e, pieces, &fail);
 	i = op_alloc(e);
 	if (i == PKT_NONE) {
 		if (pieces)
-			pieces_put(&e->pieces, pieces);
+			pieces_put(&e->ep, &e->pieces, pieces);
 		return false;
 	}
 	op = &e->ops[i];
 	op->kind = GX_OP_PUT;
 	op->internal = true;
 	op->leased = mem->until_ns;
-	op->tag = rec->get.token; /* for match_lease(): a put has no tag */
-	op->tag_mask = rec->get.off;
+	op->tag = mem->token; /* for match_lease(): a put has no tag */
+	op->tag_mask = pieces ? 0 : rec->get.off;
 	op->src = mem->addr + rec->get.off;
 	op->pieces = pieces;
 	op->mem = mem;

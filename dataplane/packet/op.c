@@ -138,7 +138,7 @@ void op_drop(struct pkt_ep *e, struct pkt_op *op)
 	fetch_end(e, op);
 	if (gx_unlikely(op->pieces)) {
 		op_neutralise(e, op);
-		pieces_put(&e->pieces, op->pieces);
+		pieces_put(&e->ep, &e->pieces, op->pieces);
 		op->pieces = NULL;
 	}
 	if (op->kind == GX_OP_GET && !op->internal)

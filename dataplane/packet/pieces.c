@@ -19,10 +19,11 @@ struct pkt_pieces *pieces_get(struct pkt_pieces_pool *c, enum pieces_use use)
 	return pieces;
 }
 
-void pieces_put(struct pkt_pieces_pool *c, const struct pkt_pieces *pieces)
+void pieces_put(struct gx_ep *ep, struct pkt_pieces_pool *c, const struct pkt_pieces *pieces)
 {
 	uint32_t i = (uint32_t)(pieces - c->pieces);
 
+	map_done(ep, pieces->map);
 	c->used[i / PKT_PIECES] &= ~(1u << i % PKT_PIECES);
 }
 

@@ -16,8 +16,8 @@
  * has a place for one more. */
 enum pieces_use {
 	PIECES_PUT,   /* our put: its source */
-	PIECES_GET,   /* our get: its destination */
-	PIECES_SERVE, /* the peer's get: its source */
+	PIECES_GET,   /* our get: its destination, also a view */
+	PIECES_SERVE, /* the peer's get: its source, also a view; one more waits */
 	PIECES_TAKE,  /* the peer's put: its destination */
 	PIECES_VIEW,  /* our put: its source, a view */
 	PIECES_MAP,   /* the peer's put: its destination, a view */
@@ -41,7 +41,7 @@ struct pkt_pieces_pool {
 
 struct pkt_pieces *pieces_get(struct pkt_pieces_pool *c,
 			      enum pieces_use use); /* NULL: all are in use */
-void pieces_put(struct pkt_pieces_pool *c, const struct pkt_pieces *pieces);
+void pieces_put(struct gx_ep *ep, struct pkt_pieces_pool *c, const struct pkt_pieces *pieces);
 /** pieces_number() - From 1 on; pieces_of() finds it again. */
 static inline uint16_t pieces_number(const struct pkt_pieces_pool *c,
 				     const struct pkt_pieces *pieces)

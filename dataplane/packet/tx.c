@@ -72,7 +72,8 @@ static bool op_inlines(const struct pkt_ep *e, const struct pkt_op *op)
 {
 	if (!op->len)
 		return true;
-	if (op->len > GX_WIRE_INLINE_MAX || op->len > e->shape.quantum / 2 || op->gpu->device >= 0)
+	if (op->len > GX_WIRE_INLINE_MAX || op->len > e->shape.quantum / 2 ||
+	    op->gpu->device >= 0 || op->pieces)
 		return false;
 	return !op_goes_to_gpu(e, op);
 }

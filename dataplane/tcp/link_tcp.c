@@ -43,7 +43,9 @@ static void op_fill(struct tcp_ep *e, struct tcp_op *restrict op, const struct g
 		core_use(e->ep.core, user->mem, &op->use);
 	}
 	op->gpu = user->len ? tcp_gpu_of(e->link, user->mem) : NULL;
-	op->bare = user->kind == GX_OP_PUT && user->len && tcp_bare_region(e, user->token);
+	op->view = e->views.next;
+	op->bare = user->kind == GX_OP_PUT && user->len && !op->view &&
+		   tcp_bare_region(e, user->token);
 	op->len = user->len;
 	op->nr_chunks = tcp_nr_chunks(e, user->len);
 	op->token = names ? user->token & ~TCP_SLOT_BIT : 0; /* tcp_match.c alone names slots */
@@ -52,7 +54,6 @@ static void op_fill(struct tcp_ep *e, struct tcp_op *restrict op, const struct g
 	op->tag = user->tag;
 	op->tag_mask = user->tag_mask ? user->tag_mask : UINT64_MAX;
 	op->deadline_ns = user->deadline_ns;
-	op->view = e->views.next;
 }
 
 static void post_get(struct tcp_ep *e, uint32_t i, uint32_t slot)

@@ -34,7 +34,7 @@
 #define TCP_WORDS     16   /* words of bits for the chunks of a window */
 #define TCP_OUTS      32   /* frames in the queue of a socket */
 #define TCP_OUT_IOVS  3	   /* pieces of a frame: header, payload, trailer */
-#define TCP_VIEWS     32   /* messages with views, each way */
+#define TCP_VIEWS     32   /* with views: operations of this end, and of the peer */
 #define TCP_VIEW_B    (256u << 10) /* of a link: bytes on their way out of a view, or into one */
 #define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk, ... */
 #define TCP_OUT_SHIFT 2		   /* ... or 2^2 times as many where the kernel takes them all */
@@ -119,7 +119,7 @@ struct tcp_op {
 	bool late;    /* it ended early, and its completion waits until held is 0 */
 	bool dev;     /* a NIC reads its memory, which is of gpu: no buffer has any of it */
 	uint16_t use; /* core_use() of mem */
-	uint8_t view; /* its source, in views, instead of at; 0: none */
+	uint8_t view; /* its memory, in views, instead of at; 0: none */
 	int status;
 	uint64_t user;
 	struct gx_route *route;
@@ -318,12 +318,12 @@ struct tcp_bares {
 };
 
 /* tcp_view.c */
-enum tcp_view_use { TCP_VIEW_TX, TCP_VIEW_RX, TCP_VIEW_USES };
+enum tcp_view_use { TCP_VIEW_OURS, TCP_VIEW_PEERS, TCP_VIEW_USES };
 struct tcp_views {
 	uint32_t used[TCP_VIEW_USES];
-	uint8_t next;	    /* within a post: of the operation */
-	int map[TCP_VIEWS]; /* of those that come */
-	struct view_at at[TCP_VIEW_USES][TCP_VIEWS];
+	uint8_t next;			    /* within a post: of the operation */
+	int map[TCP_VIEW_USES * TCP_VIEWS]; /* of the peer's; of ours MAP_NONE */
+	struct view_at at[TCP_VIEW_USES * TCP_VIEWS];
 };
 
 /* Of its offload. */

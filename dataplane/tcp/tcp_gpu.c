@@ -30,12 +30,25 @@ static uint64_t ring_pad(const struct tcp_gpu *t, uint64_t pos, const char *dst)
 	return ((uintptr_t)dst - at) % GX_CACHE_LINE;
 }
 
-uint32_t tcp_ring_room(struct tcp_gpu *t, const char *dst, uint32_t want, char **at)
+/* Bytes for @k that have room in blocks: a view has a descriptor for each run. */
+static uint32_t ring_want(struct tcp_ep *e, const struct tcp_sink *k)
 {
-	uint32_t least = GX_MIN(want, TCP_LEAST_B);
+	unsigned room = block_room(k->gpu->bq);
+
+	if (gx_likely(!k->view) || !room)
+		return room ? k->left : 0;
+	return (uint32_t)GX_MIN((uint64_t)k->left,
+				(room - 1) * e->views.at[k->view - 1].v.run_b);
+}
+
+uint32_t tcp_ring_room(struct tcp_ep *e, const struct tcp_sink *k, char **at)
+{
+	uint32_t want = ring_want(e, k), least = GX_MIN(want, TCP_LEAST_B);
+	struct tcp_gpu *t = k->gpu;
+	const char *dst = k->dst;
 	uint64_t pos, edge;
 
-	if (t->err || !block_room(t->bq))
+	if (t->err || !want)
 		return 0;
 	if (t->head == t->tail)
 		t->head = t->tail = 0; /* the lines that are in the cache */
@@ -74,9 +87,9 @@ static void gpu_flush(struct link_tcp *l, struct tcp_gpu *t, bool last, uint64_t
 		queue_stats(l, t->far, &t->far_seen);
 }
 
-/* @n bytes at @src are on their way to @k's place. @buf: for their return. */
-static void copy_add(struct tcp_ep *e, struct block_q *q, const struct tcp_sink *k, const char *src,
-		     uint32_t n, uint64_t buf)
+/* @n bytes at @src are on their way to @dst, in @k's place. @buf: for their return. */
+static void copy_add(struct tcp_ep *e, struct block_q *q, const struct tcp_sink *k, const char *dst,
+		     const char *src, uint32_t n, uint64_t buf)
 {
 	struct tcp_in *m = &e->in[k->place];
 
@@ -84,23 +97,33 @@ static void copy_add(struct tcp_ep *e, struct block_q *q, const struct tcp_sink 
 		  &(struct block_frag){.src = src,
 				       .len = n,
 				       .dst_base = (uintptr_t)m->dst,
-				       .dst_len = m->len,
-				       .dst_off = (uint64_t)(k->dst - m->dst),
+				       .dst_len = k->view ? m->mem->len : m->len,
+				       .dst_off = (uint64_t)(dst - m->dst),
 				       .buf = buf,
 				       .ref = e->index * TCP_MIDS + k->place},
 		  e->now_ns);
 	m->pending++;
 	e->rx.nr_held++;
 	e->link->nr_held++;
-	gpu_flush(e->link, k->gpu, false, e->now_ns);
 }
 
 void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n)
 {
 	struct tcp_gpu *t = k->gpu;
+	const char *dst = k->dst;
 
-	t->head += ((uint64_t)(at - t->ring) - t->head) % TCP_RING_B + n;
-	copy_add(e, t->bq, k, at, n, t->head);
+	t->head += ((uint64_t)(at - t->ring) - t->head) % TCP_RING_B;
+	for (uint32_t len; n; at += len, dst += len, n -= len) {
+		const char *to = dst;
+
+		len = n;
+		if (gx_unlikely(k->view))
+			to = view_find(&e->views.at[k->view - 1],
+				       (uint64_t)(dst - e->in[k->place].dst), &len);
+		t->head += len;
+		copy_add(e, t->bq, k, to, at, len, t->head);
+	}
+	gpu_flush(e->link, t, false, e->now_ns);
 }
 
 bool tcp_far_room(const struct tcp_gpu *t)
@@ -112,7 +135,8 @@ void tcp_far_add(struct tcp_ep *e, const struct tcp_sock *s, const struct tcp_si
 		 const char *src, uint32_t n, uint32_t ref)
 {
 	s->feed->ops->hold(s->feed, ref);
-	copy_add(e, k->gpu->far, k, src, n, (uint64_t)(s - e->sock) << 32 | ref);
+	copy_add(e, k->gpu->far, k, k->dst, src, n, (uint64_t)(s - e->sock) << 32 | ref);
+	gpu_flush(e->link, k->gpu, false, e->now_ns);
 }
 
 /* ---- copies that have ended ---- */

@@ -7,9 +7,9 @@
 
 #include "tcp/tcp.h"
 
-/** tcp_ring_room() - Where the next bytes for @dst come in, @want at most. Return: how many may; 0:
- * none, until a block comes back. */
-uint32_t tcp_ring_room(struct tcp_gpu *t, const char *dst, uint32_t want, char **at);
+/** tcp_ring_room() - Where the next bytes for @k's place come in. Return: how many may; 0: none, until a
+ * block comes back. */
+uint32_t tcp_ring_room(struct tcp_ep *e, const struct tcp_sink *k, char **at);
 /** tcp_ring_add() - @n bytes for @k's place are there. */
 void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n);
 /** tcp_far_room() - Does tcp_far_add() take a fragment? */

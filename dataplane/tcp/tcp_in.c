@@ -63,8 +63,9 @@ static void in_settle(struct tcp_ep *e, struct tcp_in *m, int err)
 {
 	struct tcp_frame done = {.type = TCP_DONE, .mid = in_mid(e, m), .err = err};
 
-	if (gx_unlikely(m->view))
-		tcp_view_done(e, m);
+	if (gx_unlikely(tcp_view_is_peers(m->view)))
+		tcp_view_put(e, m->view);
+	m->view = 0;
 	tcp_in_goto(m, TCP_IN_FREE);
 	core_unuse(e->ep.core, m->use);
 	m->round += TCP_MIDS;
@@ -275,7 +276,8 @@ static int open_slot(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in 
 		return -EMSGSIZE;
 	s->bound = true;
 	m->op = s->op;
-	m->dst = op->at;
+	m->view = op->view;
+	m->dst = op->view && op->mem ? op->mem->addr : op->at;
 	m->mem = op->mem;
 	m->gpu = op->gpu;
 	m->words = op->flags & GX_OP_WORDS && !op->gpu && !((uintptr_t)op->at % 8);

@@ -9,6 +9,7 @@
 #include "tcp/tcp_match.h"
 #include "tcp/tcp_op.h"
 #include "tcp/tcp_sock.h"
+#include "tcp/tcp_view.h"
 
 #include <errno.h>
 
@@ -142,9 +143,18 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	struct tcp_frame fail = {.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = f->imm};
 	struct gx_mem *mem;
 	struct tcp_op *op;
+	uint8_t view = 0;
 	uint32_t i;
 
 	fail.err = core_region(&e->ep, f->token, GX_ACCESS_GET, f->off, f->len, &mem);
+	if (gx_unlikely(fail.err == -EXDEV)) {
+		int ret = tcp_view_serve(e, f, &mem);
+
+		if (ret == -EBUSY)
+			return false;
+		view = (uint8_t)GX_MAX(ret, 0);
+		fail.err = GX_MIN(ret, 0);
+	}
 	if (!fail.err && tcp_gpu_lacks(e->link, mem, f->len))
 		fail.err = -EIO;
 	if (fail.err) {
@@ -152,16 +162,20 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 		return true;
 	}
 	i = e->match.nr_served < TCP_GETS ? tcp_op_alloc(e) : TCP_NONE;
-	if (i == TCP_NONE)
+	if (i == TCP_NONE) {
+		if (view)
+			tcp_view_put(e, view);
 		return false;
+	}
 	e->match.nr_served++;
 	op = &e->ops[i];
 	op->kind = GX_OP_PUT;
 	op->internal = true;
 	op->leased = mem->until_ns;
-	op->tag = f->token; /* for tcp_match_lease(): a put has no tag */
-	op->tag_mask = f->off;
-	op->bare = f->flags & TCP_F_BARE && f->len;
+	op->tag = mem->token; /* for tcp_match_lease(): a put has no tag */
+	op->tag_mask = view ? 0 : f->off;
+	op->view = view;
+	op->bare = f->flags & TCP_F_BARE && f->len && !view;
 	op->at = mem->addr + f->off;
 	op->mem = mem;
 	core_use(e->ep.core, mem, &op->use);
@@ -180,7 +194,8 @@ void tcp_match_lease(struct tcp_ep *e, const struct tcp_op *op)
 	struct tcp_frame word = {.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = op->token};
 	struct gx_mem *mem;
 
-	word.err = core_region(&e->ep, op->tag, GX_ACCESS_GET, op->tag_mask, op->len, &mem);
+	word.err = core_region(&e->ep, op->tag, GX_ACCESS_GET, op->tag_mask,
+			       op->view ? 0 : op->len, &mem);
 	tcp_ctl_put(e, &word);
 }
 

@@ -178,7 +178,7 @@ void tcp_op_free(struct tcp_ep *e, uint32_t i)
 {
 	tcp_fetch_end(e, &e->ops[i]);
 	if (gx_unlikely(e->ops[i].view))
-		tcp_view_free(e, &e->ops[i]);
+		tcp_view_put(e, e->ops[i].view);
 	tcp_op_goto(&e->ops[i], TCP_OP_FREE);
 	core_unuse(e->ep.core, e->ops[i].use);
 	e->ops[i].next = e->op_free;

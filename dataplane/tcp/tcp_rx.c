@@ -29,11 +29,11 @@ static __attribute__((noinline)) uint32_t sink_room_slow(struct tcp_ep *e, struc
 	*at = k->dst ? k->dst : e->link->trash;
 	if (!k->dst)
 		return GX_MIN(k->left, TCP_PAD_B);
-	if (k->view) {
+	if (k->view && !k->gpu) {
 		*at = e->link->view;
 		return GX_MIN(k->left, TCP_VIEW_B);
 	}
-	return k->gpu ? tcp_ring_room(k->gpu, k->dst, k->left, at) : k->left;
+	return k->gpu ? tcp_ring_room(e, k, at) : k->left;
 }
 
 /* Where the next bytes of the payload under way go. Return: how many may; 0: none yet. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts with views: bytes leave and come by a buffer of the link, of which this core gathers or scatters
- * what the kernel takes or gives. So a stream has the bytes of the view in order, and nothing else. The
- * peer's view is a map of the endpoint (list/map.h). Runs on the polling core.
+ * Puts and gets with views: bytes leave and come by a buffer of the link, of which this core gathers or
+ * scatters what the kernel takes or gives; into memory of a GPU they come by its ring. So a stream has the
+ * bytes of the view in order, and nothing else. The view of the peer is a map of the endpoint (list/map.h).
+ * Runs on the polling core.
  */
 #include "tcp/tcp_view.h"
 #include "list/list.h"
@@ -20,86 +21,99 @@ static uint8_t view_get(struct tcp_ep *e, enum tcp_view_use use)
 		return 0;
 	i = (unsigned)__builtin_ctz(free);
 	e->views.used[use] |= 1u << i;
+	i += use * TCP_VIEWS;
+	e->views.map[i] = MAP_NONE;
 	return (uint8_t)(i + 1);
 }
 
-static void view_put(struct tcp_ep *e, enum tcp_view_use use, uint8_t number)
+void tcp_view_put(struct tcp_ep *e, uint8_t number)
 {
-	e->views.used[use] &= ~(1u << (number - 1));
+	map_done(&e->ep, e->views.map[number - 1]);
+	e->views.used[(number - 1) / TCP_VIEWS] &= ~(1u << (number - 1) % TCP_VIEWS);
+}
+
+/* Would a NIC place the bytes, or a descriptor each of too few? As over packets. */
+static bool view_is_foreign(const struct tcp_ep *e, const struct view *v, const struct gx_mem *mem)
+{
+	for (unsigned k = 0; k < e->nr_socks; k++)
+		if (e->sock[k].feed || e->sock[k].bare)
+			return true;
+	return e->bare.rx || (mem && mem->kind != GX_MEM_HOST && !view_is_run(v) &&
+			      v->run_b * (GX_WIRE_SEGS - 2) < e->ep.conn->agreed.quantum);
 }
 
 int tcp_view_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
 		  unsigned n, struct gx_route *route)
 {
 	struct tcp_ep *e = GX_CONTAINER_OF(ep, struct tcp_ep, ep);
+	const struct view *v;
 	uint8_t number;
 	int ret;
 
 	if (!(op->flags & OP_VIEW))
 		return 0;
-	number = view_get(e, TCP_VIEW_TX);
+	v = &op->list->views->local;
+	if (op->kind == GX_OP_GET && view_is_foreign(e, v, op->mem))
+		return -EOPNOTSUPP;
+	number = view_get(e, TCP_VIEW_OURS);
 	if (!number)
 		return -EAGAIN;
-	view_at_init(&e->views.at[TCP_VIEW_TX][number - 1], &op->list->views->local,
-		     op->mem ? op->mem->addr + op->off : op->addr);
+	view_at_init(&e->views.at[number - 1], v, op->mem ? op->mem->addr + op->off : op->addr);
 	e->views.next = number; /* the operation takes it */
 	ret = ep->ops->post(ep, op, route);
 	e->views.next = 0;
 	if (ret)
-		view_put(e, TCP_VIEW_TX, number);
+		tcp_view_put(e, number);
 	return ret ? ret : 1;
 }
 
-void tcp_view_free(struct tcp_ep *e, struct tcp_op *op)
+/* Return: number; -EBUSY, -errno. */
+static int view_map(struct tcp_ep *e, const struct tcp_frame *f, unsigned access,
+		    struct gx_mem **mem)
 {
-	view_put(e, TCP_VIEW_TX, op->view);
-	op->view = 0;
-}
-
-/* Would a NIC, or a GPU, place the bytes? */
-static bool view_is_foreign(const struct tcp_ep *e, const struct gx_mem *mem)
-{
-	for (unsigned k = 0; k < e->nr_socks; k++)
-		if (e->sock[k].feed || e->sock[k].bare)
-			return true;
-	return e->bare.rx || mem->kind != GX_MEM_HOST;
-}
-
-int tcp_view_open(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in *m)
-{
-	uint8_t number = view_get(e, TCP_VIEW_RX);
-	struct gx_mem *mem;
+	uint8_t number = view_get(e, TCP_VIEW_PEERS);
 	int ret;
 
 	if (!number)
 		return -EBUSY;
-	ret = map_open(&e->ep, f->token, f->off, f->len, &e->views.at[TCP_VIEW_RX][number - 1],
-		       &mem);
-	if (ret >= 0 && view_is_foreign(e, mem)) {
-		map_done(&e->ep, ret);
-		ret = -EOPNOTSUPP;
-	}
+	ret = map_open(&e->ep, f->token, access, f->off, f->len, &e->views.at[number - 1], mem);
 	if (ret < 0) {
-		view_put(e, TCP_VIEW_RX, number);
+		tcp_view_put(e, number);
 		return ret;
 	}
 	e->views.map[number - 1] = ret;
-	m->view = number;
-	m->mem = mem;
-	m->dst = mem->addr; /* counts bytes of the view from here */
-	return 0;
+	return number;
 }
 
-void tcp_view_done(struct tcp_ep *e, struct tcp_in *m)
+int tcp_view_open(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in *m)
 {
-	map_done(&e->ep, e->views.map[m->view - 1]);
-	view_put(e, TCP_VIEW_RX, m->view);
-	m->view = 0;
+	struct gx_mem *mem;
+	int ret = view_map(e, f, GX_ACCESS_PUT, &mem);
+
+	if (ret < 0)
+		return ret;
+	m->view = (uint8_t)ret; /* in_settle() gives it back */
+	m->mem = mem;
+	m->dst = mem->addr; /* counts bytes of the view from here */
+	m->gpu = tcp_gpu_of(e->link, mem);
+	if (tcp_gpu_lacks(e->link, mem, f->len))
+		return -EIO;
+	return view_is_foreign(e, &e->views.at[ret - 1].v, mem) ? -EOPNOTSUPP : 0;
+}
+
+int tcp_view_serve(struct tcp_ep *e, const struct tcp_frame *f, struct gx_mem **mem)
+{
+	int ret = view_map(e, f, GX_ACCESS_GET, mem);
+
+	if (ret < 0 || (*mem)->kind == GX_MEM_HOST)
+		return ret;
+	tcp_view_put(e, (uint8_t)ret);
+	return -EOPNOTSUPP;
 }
 
 void tcp_view_took(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n)
 {
-	view_scatter(&e->views.at[TCP_VIEW_RX][k->view - 1],
+	view_scatter(&e->views.at[k->view - 1],
 		     (uint64_t)(k->dst - e->in[k->place].dst), n, at);
 }
 
@@ -118,7 +132,7 @@ uint32_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from
 		break;
 	}
 	len = (uint32_t)GX_MIN(o->len - from, (uint64_t)(end - room));
-	view_gather(&e->views.at[TCP_VIEW_TX][e->ops[o->op].view - 1],
+	view_gather(&e->views.at[e->ops[o->op].view - 1],
 		    (o->chunk << e->chunk_shift) + from, len, room);
 	*at = room;
 	return len;

@@ -198,6 +198,22 @@ static int run(struct gx_conn *conn, enum gx_op_kind kind, uint64_t token, uint3
 	return run_op(conn, &op);
 }
 
+/* 400 runs of 100 bytes at both ends, from .buf on and from @off of the region on. */
+static const struct gx_view runs = {.run_b = 100, .dim = {{400, 150}}, .nr_dims = 1};
+#define RUNS_SPAN_B (399 * 150 + 100u)
+
+static int run_views(struct gx_conn *conn, enum gx_op_kind kind, uint64_t token, uint64_t off)
+{
+	const struct gx_views views = {&runs, &runs};
+	struct gx_op op = {.kind = kind, .addr = r.buf, .token = token, .remote_off = off};
+	int ret;
+
+	assert_int_equal(gx_views_open(r.client, &views, &op.list), 0);
+	ret = run_op(conn, &op);
+	gx_list_close(op.list);
+	return ret;
+}
+
 /* Each is before the connection ends, since the client ends it; the thread sanitizer sees no sockets. */
 static int ask(struct gx_mem *mem, unsigned access, uint64_t off, uint64_t len)
 {
@@ -249,6 +265,10 @@ static void may(struct gx_conn *conn, unsigned i, unsigned access)
 		if (get != (access & GX_ACCESS_GET ? 0 : -EACCES))
 			fail_msg("get of %u from %s: %d", lens[n], names[i], get);
 	}
+	assert_int_equal(run_views(conn, GX_OP_PUT, r.token[i], 0),
+			 access & GX_ACCESS_PUT ? 0 : -EACCES);
+	assert_int_equal(run_views(conn, GX_OP_GET, r.token[i], 0),
+			 access & GX_ACCESS_GET ? 0 : -EACCES);
 	may_by_message(i, access);
 }
 
@@ -438,6 +458,57 @@ static void keys_of_memory__rights(void **state)
 	conn = dial_by(BOTH, "");
 	assert_int_equal(run_key(conn, GX_OP_GET, &bare), 0);
 	assert_int_equal(run_key(conn, GX_OP_PUT, &bare), 0);
+	gx_conn_close(conn);
+}
+
+/* Runs that lie in a key's part of a region; a byte of them that does not; a key that ends, and one that is
+ * withdrawn. What lies between the runs stays as it is, at both ends. */
+static void views__by_key(void **state)
+{
+	struct gx_conn *conn = dial_by(BOTH, "");
+	uint64_t off = LEN - RUNS_SPAN_B - 1000;
+	struct gx_key_opts o = GX_INIT(o);
+	struct gx_region region = GX_INIT(region);
+	uint8_t *there = gx_mem_addr(r.mem[KV]);
+	struct gx_key part, lease;
+
+	o.access = BOTH;
+	o.off = off;
+	o.len = RUNS_SPAN_B;
+	assert_int_equal(gx_mem_key(r.mem[KV], &o, &part), 0);
+	key_get(r.mem[KV], BOTH, gx_now() + COMMON_WAIT_NS, &lease);
+	for (unsigned k = 0; k < 20; k++) {
+		memset(there, 1, LEN);
+		memset(r.buf, 2 + k, LEN);
+		assert_int_equal(gx_conn_key(conn, &part, &region), 0);
+		assert_int_equal(run_views(conn, GX_OP_PUT, region.token, 1), -ERANGE);
+		assert_int_equal(run_views(conn, GX_OP_GET, region.token, 1), -ERANGE);
+		assert_int_equal(run_views(conn, GX_OP_PUT, region.token, 0), 0);
+		for (unsigned i = 0; i < LEN; i++) {
+			bool in = i >= off && i < off + RUNS_SPAN_B && (i - off) % 150 < 100;
+
+			assert_int_equal(there[i], in ? 2 + k : 1);
+			there[i] = (uint8_t)(i * 7 + k);
+		}
+		assert_int_equal(run_views(conn, GX_OP_GET, region.token, 0), 0);
+		for (unsigned i = 0; i < LEN; i++)
+			assert_int_equal((uint8_t)r.buf[i],
+					 i < RUNS_SPAN_B && i % 150 < 100
+						 ? (uint8_t)((i + off) * 7 + k)
+						 : 2 + k);
+	}
+	assert_int_equal(gx_conn_key(conn, &lease, &region), 0);
+	assert_int_equal(run_views(conn, GX_OP_GET, region.token, 0), 0);
+	assert_int_equal(run_views(conn, GX_OP_PUT, region.token, 0), 0);
+	assert_int_equal(gx_key_withdraw(r.server, &lease), 0);
+	assert_int_equal(run_views(conn, GX_OP_GET, region.token, 0), -ESTALE);
+	assert_int_equal(run_views(conn, GX_OP_PUT, region.token, 0), -ESTALE);
+	key_get(r.mem[KV], BOTH, gx_now() + 20000000, &lease);
+	assert_int_equal(gx_conn_key(conn, &lease, &region), 0);
+	while (!run_views(conn, GX_OP_GET, region.token, 0))
+		;
+	assert_int_equal(run_views(conn, GX_OP_GET, region.token, 0), -ESTALE);
+	assert_int_equal(run_views(conn, GX_OP_PUT, region.token, 0), -ESTALE);
 	gx_conn_close(conn);
 }
 
@@ -692,6 +763,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(regions__later, setup, teardown),
 		cmocka_unit_test_setup_teardown(keys_of_memory__rights, setup, teardown),
 		cmocka_unit_test_setup_teardown(message__asks, setup, teardown),
+		cmocka_unit_test_setup_teardown(views__by_key, setup, teardown),
 		cmocka_unit_test_setup_teardown(notes__are_free, setup, teardown),
 		cmocka_unit_test_setup_teardown(connections__limit, setup, teardown),
 		cmocka_unit_test_setup_teardown(under_way__is_divided, setup, teardown),

@@ -2,7 +2,7 @@
 /*
  * Keys that come and go while many connections read by them, over the link that the argument names
  * (verbs: and its RDMA device), with gx's own threads on the cores. The memory has another owner as soon as a key is withdrawn: a
- * get that succeeds has not one byte of his. GX_TEST_FULL=1: 100,000 withdrawals. Prints what a key
+ * get that succeeds has not one byte of his; every third one gathers runs by a view. GX_TEST_FULL=1: 100,000 withdrawals. Prints what a key
  * costs.
  */
 #include "kit/common_gx.h"
@@ -36,6 +36,7 @@ static struct {
 
 struct reader {
 	struct gx *gx;
+	struct gx_list *runs; /* SMALL_B bytes, every other line */
 	struct gx_conn *conn[CONNS];
 	struct {
 		uint32_t number, len;
@@ -88,6 +89,8 @@ static void get_post(struct reader *r, struct gx_queue *q, unsigned i)
 		return;
 	r->get[i].len = i % 4 ? SMALL_B : PART_B;
 	op.len = r->get[i].len;
+	if (i % 3 == 1 && op.len == SMALL_B && !mapped)
+		op.list = r->runs;
 	if (gx_conn_key(r->conn[i], &key, &region)) {
 		r->wrong++;
 		return;
@@ -124,8 +127,11 @@ static void *reader_run(void *arg)
 	struct gx_queue *q = gx_core_queue(core);
 	struct gx_comp comps[CONNS];
 	unsigned busy;
+	const struct gx_view view = {.run_b = 64, .dim = {{SMALL_B / 64, 128}}, .nr_dims = 1};
+	const struct gx_views views = {.remote = &view};
 
-	if (!mapped && gx_queue_open(r->gx, NULL, &q)) {
+	if (gx_views_open(r->gx, &views, &r->runs) ||
+	    (!mapped && gx_queue_open(r->gx, NULL, &q))) {
 		r->wrong++;
 		return NULL;
 	}
@@ -147,6 +153,7 @@ static void *reader_run(void *arg)
 	} while (busy || !r->stop);
 	while (!mapped && gx_queue_close(q) == -EAGAIN)
 		;
+	gx_list_close(r->runs);
 	return NULL;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts with views between two contexts over the link that the argument names, or (cuda) by packets into
- * memory of a GPU: random pairs of views against a model that moves byte after byte, with all memory
+ * Puts and gets with views between two contexts over the link that the argument names, or (cuda) into memory
+ * of a GPU: random pairs of views against a model that moves byte after byte, with all memory
  * around compared; bounds, keys, notes, immediates; and maps that come and go.
  */
 #include "kit/common_gx.h"
@@ -43,6 +43,8 @@ static int setup(void **state)
 	assert_int_equal(common_gx_open(o, port_name, &server), 0);
 	if (far_kind == GX_MEM_CUDA)
 		assert_int_equal(gx_gpu_open(server, 0), 0);
+	if (far_kind == GX_MEM_CUDA)
+		assert_int_equal(gx_gpu_open(client, 0), 0);
 	far = common_gx_kv(server, far_kind, MEM_B);
 	assert_int_equal(gx_mem_alloc(client, GX_MEM_HOST, 0, MEM_B, &near), 0);
 	common_gx_listen(server, addr);
@@ -252,6 +254,59 @@ static void view__random(void **state)
 	}
 }
 
+/* Gets into memory of this end, of the other end's kind. Out of memory of a GPU bytes come in a plain range. */
+static void view__random_gets(void **state)
+{
+	static uint8_t src[MEM_B];
+	unsigned n = getenv("GX_TEST_FULL") ? 20000 : 300;
+	struct gx_mem *into;
+
+	assert_int_equal(gx_mem_alloc(client, far_kind, 0, MEM_B, &into), 0);
+	for (unsigned i = 0; i < MEM_B; i++)
+		src[i] = (uint8_t)rnd(256);
+	assert_int_equal(gx_mem_copy_in(far, 0, src, MEM_B), 0);
+	assert_int_equal(gx_mem_copy_in(into, 0, want, MEM_B), 0);
+	for (unsigned k = 0; k < n; k++) {
+		uint64_t len = 3072 * (1 + rnd(rnd(4) ? 6 : 40));
+		uint32_t rows[2][16];
+		struct gx_view v[2] = {view_any(len, rows[0], true), view_any(len, rows[1], true)};
+		const struct gx_view *l = rnd(4) ? &v[0] : NULL, *w = rnd(4) || !l ? &v[1] : NULL;
+		struct gx_list *list;
+		int64_t lo, hi, far_lo, far_hi;
+		struct gx_comp comp;
+		struct gx_op op;
+
+		if (far_kind == GX_MEM_CUDA && l && rnd(8))
+			w = NULL;
+		list = views_open(l, w);
+		op = put_of(list, base_of(l, len, &lo, &hi), base_of(w, len, &far_lo, &far_hi));
+		op.kind = GX_OP_GET;
+		op.mem = into;
+		if (rnd(4) == 0)
+			op.remote_off = rnd(2) ? (uint64_t)-far_lo - 1 : MEM_B - (uint64_t)far_hi + 1;
+		post(&op);
+		comp = comp_next();
+		if (far_kind == GX_MEM_CUDA && comp.status == -EOPNOTSUPP) {
+			assert_true(w || !far_takes(l));
+		} else if (op.remote_off + (uint64_t)far_lo >= MEM_B ||
+			   op.remote_off + (uint64_t)far_hi > MEM_B) {
+			assert_int_equal(comp.status, -ERANGE);
+		} else {
+			assert_int_equal(comp.status, 0);
+			assert_int_equal(comp.len, len);
+			assert_int_equal(comp.op, GX_OP_GET);
+			for (uint64_t i = 0; i < len; i++)
+				want[(int64_t)op.off + model_at(l, i)] =
+					src[(int64_t)op.remote_off + model_at(w, i)];
+		}
+		assert_int_equal(gx_mem_copy_out(into, 0, got, MEM_B), 0);
+		assert_memory_equal(got, want, MEM_B);
+		gx_list_close(list);
+	}
+	assert_int_equal(gx_mem_copy_out(far, 0, got, MEM_B), 0);
+	assert_memory_equal(got, src, MEM_B);
+}
+
 /* A KV cache: 8 heads of 256 bytes, pages of 16 tokens by token, to pages of 64 tokens by head. Several
  * layers are under way with one map. */
 static void view__pages(void **state)
@@ -443,9 +498,6 @@ static void view__refused(void **state)
 	op.len = 3199;
 	bad(&op, -EINVAL, "3200 bytes");
 	op.len = 3200;
-	op.kind = GX_OP_GET;
-	bad(&op, -EINVAL, "only a PUT");
-	op.kind = GX_OP_PUT;
 	op.mem = NULL;
 	bad(&op, -EINVAL, "without memory");
 	assert_int_equal(gx_views_open(client, &views, &no), -EINVAL);
@@ -454,6 +506,12 @@ static void view__refused(void **state)
 	views.remote = &col;
 	assert_int_equal(gx_views_open(client, &views, &no), -EINVAL);
 	assert_non_null(strstr(gx_error(), "4800 bytes"));
+	views.local = &(struct gx_view){.run_b = 160, .dim = {{4, 160}, {5, 0}}, .nr_dims = 2};
+	assert_int_equal(gx_views_open(client, &views, &no), 0);
+	op = put_of(no, 0, 0);
+	op.kind = GX_OP_GET;
+	bad(&op, -EINVAL, "gx_view.dim[1]");
+	gx_list_close(no);
 	w.dim[0].count = 0;
 	views.local = &w;
 	assert_int_equal(gx_views_open(client, &views, &no), -EINVAL);
@@ -476,6 +534,7 @@ int main(int argc, char *argv[])
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(view__pages, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__random, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__random_gets, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__many_maps, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__most_rows, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__map_is_kept, setup, teardown),
@@ -487,10 +546,12 @@ int main(int argc, char *argv[])
 		far_kind = GX_MEM_CUDA;
 		if (!common_gpu_there())
 			return 77;
+		if (argc > 2)
+			link_name = argv[2];
 	} else if (argc > 1) {
 		link_name = argv[1];
 	}
-	if (argc > 2)
+	if (argc > 2 && far_kind == GX_MEM_HOST)
 		port_name = argv[2];
 	return cmocka_run_group_tests_name(link_name, tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts with views over a simulated network that loses, doubles, delays, corrupts and narrows; into
+ * Puts and gets with views over a simulated network that loses, doubles, delays, corrupts and narrows; into
  * memory of a GPU; and those that end early. Then a peer that writes what it likes into its maps.
  */
 #include "sim/sim_rig.h"
@@ -105,6 +105,58 @@ static void puts_run(const struct rig_cfg *cfg, uint64_t run_b)
 	rig_done(r);
 }
 
+/* The other way: rows that are read may repeat, those that are written may not. */
+static void model_get(const struct rig *r, const struct gx_view v[2], uint64_t off,
+		      uint64_t remote_off, uint8_t *to)
+{
+	const uint8_t *from = rig_mem((struct rig *)r, 1);
+
+	for (unsigned row = 0; row < ROWS; row++)
+		for (unsigned i = 0; i < 2; i++)
+			for (unsigned k = 0; k < 5; k++)
+				memcpy(to + (int64_t)off + place(&v[0], row, i, k),
+				       from + (int64_t)remote_off + place(&v[1], row, i, k),
+				       v[0].run_b);
+}
+
+/* @gpu: into memory of a GPU, out of host memory. */
+static void gets_run(const struct rig_cfg *cfg, uint64_t run_b)
+{
+	const struct gx_view v[] = {view_of(run_b, 1), view_of(run_b, 0)};
+	struct rig *r = rig_open(cfg);
+	const struct gx_views plain = {&v[0], NULL}, both = {&v[0], &v[1]};
+	uint64_t off = 10 * run_b + 50;
+	struct gx_list *list;
+
+	/* A source in memory of a GPU is a plain range. */
+	assert_int_equal(gx_views_open(r->gx[0], cfg->gpu ? &plain : &both, &list), 0);
+	rig_fill(rig_mem(r, 1), FAR_B, run_b);
+	memset(rig_mem(r, 0), RIG_POISON, FAR_B);
+	memset(want, RIG_POISON, FAR_B);
+	for (unsigned k = 0; k < 3; k++) {
+		struct gx_op op = put_of(r, list, 0, k * 777);
+
+		op.kind = GX_OP_GET;
+		op.addr = NULL;
+		op.mem = r->mem[0];
+		op.off = off + k * (FAR_B / 3);
+		rig_post(r, 0, &op);
+		if (cfg->gpu)
+			for (unsigned n = 0; n < ROWS * 10; n++)
+				memcpy(want + (int64_t)op.off + place(&v[0], n / 10, n / 5 % 2, n % 5),
+				       rig_mem(r, 1) + op.remote_off + n * run_b, run_b);
+		else
+			model_get(r, v, op.off, op.remote_off, want);
+	}
+	gx_list_close(list);
+	rig_comps(r, 0, 3, 10 * SECOND);
+	for (unsigned k = 0; k < 3; k++)
+		assert_int_equal(r->last[0][k].status, 0);
+	rig_forget(r);
+	assert_memory_equal(rig_mem(r, 0), want, FAR_B);
+	rig_done(r);
+}
+
 static struct rig_cfg cfg_of(unsigned i)
 {
 	return (struct rig_cfg){.sim = {.seed = i,
@@ -129,6 +181,7 @@ static void view__lossy(void **state)
 		struct rig_cfg cfg = cfg_of(i);
 
 		puts_run(&cfg, runs_b[i % 7]);
+		gets_run(&cfg, runs_b[i % 7]);
 	}
 }
 
@@ -140,6 +193,7 @@ static void view__gpu(void **state)
 
 		cfg.gpu = true;
 		puts_run(&cfg, runs_b[3 + i % 2]);
+		gets_run(&cfg, runs_b[3 + i % 2]);
 	}
 }
 
@@ -174,6 +228,7 @@ static void view__path_narrows(void **state)
 				      .mem_b = FAR_B};
 
 		puts_run(&cfg, 656);
+		gets_run(&cfg, 656);
 	}
 }
 
@@ -238,6 +293,182 @@ static void view__ends_at_every_stage(void **state)
 	for (unsigned how = 0; how < 3; how++)
 		for (uint64_t ns = 0; ns < 3000000; ns += 137000)
 			ends(ns, how);
+}
+
+enum { END_CANCEL, END_DEADLINE, END_THEIRS_FREED, END_OURS_FREED, END_LOST, ENDS };
+
+/* A get that ends at each stage. After its completion nothing writes into its memory, and another one finds
+ * all maps free. */
+static void get_ends(uint64_t ns, unsigned how)
+{
+	const struct gx_view v[] = {view_of(656, 1), view_of(656, 0)};
+	struct rig *r = rig_open(&(struct rig_cfg){
+		.sim = {.seed = 1 + ns, .loss_ppm = 30000, .rate_bps = 2000000000},
+		.mem_b = FAR_B});
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+	struct gx_op op = put_of(r, list, 10 * 656 + 50, 50);
+	int status;
+
+	rig_fill(rig_mem(r, 1), FAR_B, 5);
+	memset(near, RIG_POISON, NEAR_B);
+	memset(want, RIG_POISON, NEAR_B);
+	op.kind = GX_OP_GET;
+	if (how != END_THEIRS_FREED)
+		model_get(r, v, 10 * 656 + 50, 50, want);
+	if (how == END_DEADLINE)
+		op.deadline_ns = r->now_ns + ns;
+	if (how == END_OURS_FREED) {
+		op.addr = NULL;
+		op.mem = r->mem[0];
+		op.off = 10 * 656 + 50;
+	}
+	rig_post(r, 0, &op);
+	rig_pass(r, ns);
+	if (how == END_CANCEL)
+		gx_cancel(gx_core_queue(r->core[0]), r->ep[0][0], 1);
+	if (how == END_THEIRS_FREED)
+		assert_int_equal(gx_mem_free(r->mem[1]), 0);
+	if (how == END_OURS_FREED)
+		assert_int_equal(gx_mem_free(r->mem[0]), 0);
+	if (how == END_LOST)
+		rig_reconnect(r); /* nobody hears how it ended */
+	else
+		rig_comps(r, 0, 1, SECOND);
+	status = how == END_LOST ? -ECONNRESET : r->last[0][0].status;
+	rig_forget(r);
+	if (how <= END_DEADLINE && status)
+		assert_int_equal(status, how == END_DEADLINE ? -ETIMEDOUT : -ECANCELED);
+	if (!status && how != END_OURS_FREED && how != END_THEIRS_FREED)
+		assert_memory_equal(near, want, NEAR_B);
+	memcpy(want + NEAR_B, near, NEAR_B);
+	rig_pass(r, 20 * MS);
+	assert_memory_equal(near, want + NEAR_B, NEAR_B);
+	for (unsigned i = 0; how != END_THEIRS_FREED && i < CORE_MAPS + 1; i++) {
+		struct gx_view w = {.run_b = 8, .dim = {{300, 20}}, .nr_dims = 1};
+		struct gx_list *other;
+
+		w.dim[0].count += i;
+		other = list_open(r, NULL, &w);
+		op = put_of(r, other, 0, i * 7000);
+		op.kind = GX_OP_GET;
+		rig_post(r, 0, &op);
+		gx_list_close(other);
+		put_ended(r, 0);
+		for (unsigned k = 0; k < 300 + i; k++)
+			assert_memory_equal(near + 8 * k, rig_mem(r, 1) + i * 7000 + 20 * k, 8);
+	}
+	gx_list_close(list);
+	rig_rest(r, SECOND);
+	assert_int_equal(rig_ep(r, 1, 0)->ep.maps_busy, 0);
+	rig_done(r);
+}
+
+static void view__gets_end_at_every_stage(void **state)
+{
+	for (unsigned how = 0; how < ENDS; how++)
+		for (uint64_t ns = 0; ns < 3000000; ns += how == END_LOST ? 431000 : 137000)
+			get_ends(ns, how);
+}
+
+/* The peer stands still, so its map does not arrive: a put and a get end when they shall. The list goes with
+ * the last of them, while the map is still under way. */
+static void view__ends_before_its_map(void **state)
+{
+	const struct gx_view v[] = {view_of(656, 0), view_of(656, 1)};
+	const struct gx_view g[] = {view_of(656, 1), view_of(656, 0)};
+
+	for (unsigned how = 0; how < 6; how++) {
+		struct rig *r = rig_open(&(struct rig_cfg){.mem_b = FAR_B});
+		struct gx_list *list = how & 1 ? list_open(r, &g[0], &g[1])
+					       : list_open(r, &v[0], &v[1]);
+		struct gx_op op = put_of(r, list, 10 * 656 + 50, 10 * 656 + 50);
+
+		op.kind = how & 1 ? GX_OP_GET : GX_OP_PUT;
+		op.deadline_ns = how < 2 ? r->now_ns + 2 * MS : 0;
+		if (how == 4) {
+			op.flags = GX_OP_NOTE;
+			op.note = near;
+			op.note_len = 100;
+			op.deadline_ns = r->now_ns + 2 * MS;
+		}
+		memset(rig_mem(r, 1), RIG_POISON, FAR_B);
+		memset(near, 7, NEAR_B);
+		r->still[1] = true;
+		rig_post(r, 0, &op);
+		gx_list_close(list);
+		rig_pass(r, MS);
+		assert_int_equal(r->nr_last[0], 0);
+		if (how == 2 || how == 3 || how == 5)
+			gx_cancel(gx_core_queue(r->core[0]), r->ep[0][0], 1);
+		if (how != 4) {
+			rig_comps(r, 0, 1, 2 * MS);
+			assert_int_equal(r->last[0][0].status, how < 2 ? -ETIMEDOUT : -ECANCELED);
+			assert_true(r->ep[0][0]->list_runs); /* its map is under way */
+		}
+		if (how == 4)
+			rig_pass(r, 2 * MS);
+		r->still[1] = false;
+		if (how == 4) /* a note's number counts at the peer: it hears that it is void */
+			put_ended(r, -ETIMEDOUT);
+		rig_forget(r);
+		rig_rest(r, SECOND);
+		assert_int_equal(r->ep[0][0]->list_runs, 0);
+		rig_check_poison(rig_mem(r, 1), FAR_B);
+		rig_done(r);
+	}
+}
+
+/* A peer that asks to try again for ever is taken for silent. */
+static void hostile__always_busy(void **state)
+{
+	struct rig *r = rig_open(&(struct rig_cfg){.mem_b = FAR_B, .peer_timeout_ns = 300 * MS});
+	const struct gx_view v[] = {view_of(64, 0), view_of(64, 1)};
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+	struct gx_op op = put_of(r, list, 0, 5000);
+
+	rig_ep(r, 1, 0)->ep.maps_busy = ~0u;
+	rig_post(r, 0, &op);
+	rig_pass(r, 200 * MS);
+	assert_int_equal(r->nr_last[0], 0);
+	put_ended(r, -ETIMEDOUT);
+	op.deadline_ns = r->now_ns + 50 * MS;
+	rig_post(r, 0, &op);
+	rig_comps(r, 0, 1, 60 * MS);
+	put_ended(r, -ETIMEDOUT);
+	rig_ep(r, 1, 0)->ep.maps_busy = 0;
+	op.deadline_ns = 0;
+	rig_post(r, 0, &op);
+	put_ended(r, 0);
+	gx_list_close(list);
+	rig_done(r);
+}
+
+/* More than the peer has room for: none is sent to be refused. */
+static void view__many_at_once(void **state)
+{
+	const struct gx_view w = {.run_b = 16, .dim = {{200, 32}}, .nr_dims = 1};
+	struct rig *r = rig_open(&(struct rig_cfg){.mem_b = FAR_B});
+	struct gx_list *list = list_open(r, NULL, &w);
+	uint64_t before = rig_stat(r, 0, "msgs_tx");
+
+	rig_fill(near, NEAR_B, 3);
+	memset(want, RIG_POISON, FAR_B);
+	memset(rig_mem(r, 1), RIG_POISON, FAR_B);
+	for (unsigned i = 0; i < 3 * MAP_MSGS; i++) {
+		struct gx_op op = put_of(r, list, i, i * 7000);
+
+		rig_post(r, 0, &op);
+		for (unsigned k = 0; k < 200; k++)
+			memcpy(want + i * 7000 + 32 * k, near + i + 16 * k, 16);
+	}
+	rig_comps(r, 0, 3 * MAP_MSGS, SECOND);
+	for (unsigned i = 0; i < 3 * MAP_MSGS; i++)
+		assert_int_equal(r->last[0][i].status, 0);
+	rig_forget(r);
+	far_check(r);
+	assert_int_equal(rig_stat(r, 0, "msgs_tx") - before, 1 + 3 * MAP_MSGS);
+	gx_list_close(list);
+	rig_done(r);
 }
 
 /* ---- A peer that lies ---- */
@@ -385,8 +616,9 @@ static void hostile__places(void **state)
 			in[4 + rig_random(r) % 100] ^= 1u << rig_random(r) % 8;
 		if (n % 5 == 0)
 			in_rows[rig_random(r) % ROWS] = (uint32_t)rig_random(r) % 3000;
-		number = map_open(ep, core_token_map(0, rec[0]), rig_random(r) % FAR_B, len, &at,
-				  &mem);
+		number = map_open(ep, core_token_map(0, rec[0]),
+				  n % 3 ? GX_ACCESS_PUT : GX_ACCESS_GET, rig_random(r) % FAR_B, len,
+				  &at, &mem);
 		if (number < 0)
 			continue;
 		good++;
@@ -416,6 +648,10 @@ int main(int argc, char *argv[])
 		rig_test(view__gpu_short_runs),
 		rig_test(view__path_narrows),
 		rig_test(view__ends_at_every_stage),
+		rig_test(view__gets_end_at_every_stage),
+		rig_test(view__ends_before_its_map),
+		rig_test(view__many_at_once),
+		rig_test(hostile__always_busy),
 		rig_test(hostile__map_is_held),
 		rig_test(hostile__messages),
 		rig_test(hostile__places),

@@ -48,7 +48,7 @@ static void pieces__reads_and_writes(void **state)
 		pieces_read(pieces, at, some, out + at);
 	}
 	assert_memory_equal(out, whole, sizeof(whole));
-	pieces_put(&pool, pieces);
+	pieces_put(NULL, &pool, pieces);
 	assert_int_equal(pool.used[PIECES_TAKE], 0);
 }
 
@@ -69,7 +69,7 @@ static void pieces__uses_are_apart(void **state)
 		}
 		assert_null(pieces_get(&pool, use));
 	}
-	pieces_put(&pool, all[PIECES_GET][7]);
+	pieces_put(NULL, &pool, all[PIECES_GET][7]);
 	assert_null(pieces_get(&pool, PIECES_PUT));
 	assert_ptr_equal(pieces_get(&pool, PIECES_GET), all[PIECES_GET][7]);
 	memset(&pool, 0, sizeof(pool));
