@@ -84,6 +84,7 @@ static void list_free(struct gx_list *list)
 {
 	struct list_pool *pool = list->pool;
 
+	list_put(list->whole);
 	if (pool && pool->nr < LIST_SPARES) {
 		list->next = pool->free;
 		pool->free = list;
@@ -340,6 +341,16 @@ static uint64_t list_move(const struct gx_list *from, uint32_t *i, uint64_t off,
 	return off;
 }
 
+/* The next part of @whole: its views from byte @done on, to byte @to or some before it. */
+static void views_move(struct gx_list *whole, uint64_t done, uint64_t to, struct gx_list *part)
+{
+	part->views = whole->views;
+	part->whole = whole;
+	part->from = done;
+	part->len = (to == whole->len ? to : to - to % LIST_CUT_VIEW_B) - done;
+	atomic_fetch_add_explicit(&whole->refs, 1, memory_order_relaxed);
+}
+
 int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned parts,
 	       struct gx_list *out[])
 {
@@ -353,7 +364,8 @@ int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned
 		return ret;
 	for (unsigned i = 1; !ret && i <= parts; i++) {
 		uint64_t to = whole->len * i / parts;
-		struct gx_list *part = to > done ? list_get(pool, whole->nr - at) : NULL;
+		struct gx_list *part =
+			to > done ? list_get(pool, whole->views ? 1 : whole->nr - at) : NULL;
 
 		if (to <= done) /* a part before has taken these */
 			continue;
@@ -366,20 +378,25 @@ int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned
 					 .room = part->room,
 					 .refs = 1,
 					 .names = whole->names};
-		off = list_move(whole, &at, off, to - done, part);
+		if (whole->views)
+			views_move(whole, done, to, part);
+		else
+			off = list_move(whole, &at, off, to - done, part);
 		done += part->len;
 		out[n++] = part;
 	}
 	while (ret && n > 0)
 		list_put(out[--n]);
-	last = &whole->seg[whole->nr - 1];
 	op->list = NULL;
 	op->nr_segs = 0;
-	op->mem = NULL;
-	op->addr = NULL;
 	op->len = whole->len;
-	op->token = last->token;
-	op->remote_off = last->remote_off;
+	if (!whole->views) {
+		last = &whole->seg[whole->nr - 1];
+		op->mem = NULL;
+		op->addr = NULL;
+		op->token = last->token;
+		op->remote_off = last->remote_off;
+	}
 	list_put(whole);
 	return ret ? ret : n;
 }

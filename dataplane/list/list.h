@@ -31,6 +31,8 @@ struct gx_list {
 	bool read_only;		  /* a memory can't be written */
 	struct mem_names names;	  /* of its segments */
 	struct list_views *views; /* of gx_views_open(), in place of segments; NULL: none */
+	uint64_t from;		  /* with views: their byte from which on it has .len */
+	struct gx_list *whole;	  /* whose part it is, and who holds the views; NULL: none */
 	uint32_t nr;		  /* at least 1 */
 	uint64_t len;
 	struct gx_link_seg seg[]; /* .first: of the caller's segments that it was merged from */
@@ -50,7 +52,8 @@ int list_take(struct gx *gx, struct list_pool *pool, const struct gx_op *op, str
 /** list_len() - Bytes of the list of @op, before it is checked. */
 uint64_t list_len(const struct gx_op *op);
 /** list_split() - Cut the list of @op into @parts lists of about as many bytes, in their order; segments
- * below LIST_CUT_B stay whole. @op becomes the whole: its length, and the place of its immediate.
+ * below LIST_CUT_B stay whole. Of views each has some bytes. @op becomes the whole: its length, and the
+ * place of its immediate.
  * Return: lists in @out, at most @parts; -errno as list_take(). */
 #define LIST_CUT_B 4096
 int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned parts,

@@ -53,6 +53,7 @@ struct list_run {
 	int err; /* of the part that failed first; .first is its segment */
 	bool imm;
 	const struct list_views *views; /* NULL: it moves segments */
+	struct gx_list *holds;		/* with views: what has them */
 	int map;			/* with views: its place at the peer; MAP_NONE: none yet */
 	uint32_t maps;			/* of .out: parts that bring it */
 	uint64_t again_ns;		/* when the peer first asked to try again; 0: never */
@@ -129,8 +130,7 @@ static void run_check(struct list_run *run)
 	run->ended = true;
 	if (run->map != MAP_NONE)
 		map_put(run->ep, run->map);
-	if (run->views)
-		list_put(run->op.list);
+	list_put(run->holds);
 }
 
 /* Parts of the runs of this kind that the endpoint's link has. */
@@ -400,7 +400,8 @@ static unsigned view_feed(struct list_run *run)
 	op = part_op(run, &run->one);
 	if (!view_is_run(&run->views->remote)) {
 		if (run->map == MAP_NONE)
-			run->map = map_get(run->ep, run->views, run->op.token);
+			run->map = map_get(run->ep, run->views, run->op.list->from,
+					   run->op.token);
 		if (run->map == MAP_NONE || maps->nr_msgs == MAP_MSGS)
 			return 0;
 		o = &maps->out[run->map];
@@ -408,7 +409,7 @@ static unsigned view_feed(struct list_run *run)
 			return map_send(run, o);
 		op.token = core_token_map((unsigned)run->map, o->gen);
 	} else {
-		op.remote_off += (uint64_t)run->views->remote.lo;
+		op.remote_off += (uint64_t)run->views->remote.lo + run->op.list->from;
 	}
 	if (!view_is_run(&run->views->local)) {
 		op.flags |= OP_VIEW;
@@ -484,8 +485,9 @@ static void run_fill(struct list_run *run, const struct gx_op *op)
 		run->len = run->one.len = op->list->len;
 		run->nr = 1;
 		if (view_is_run(&run->views->local))
-			run->one.off += (uint64_t)run->views->local.lo;
-		atomic_fetch_add_explicit(&op->list->refs, 1, memory_order_relaxed);
+			run->one.off += (uint64_t)run->views->local.lo + op->list->from;
+		run->holds = op->list->whole ?: op->list;
+		atomic_fetch_add_explicit(&run->holds->refs, 1, memory_order_relaxed);
 	}
 	if (op->flags & GX_OP_NOTE)
 		note_begin(run);
@@ -688,8 +690,8 @@ void lists_close(struct lists *l)
 	for (struct list_run *run = l ? l->head : NULL; run; run = run->next) {
 		if (!run->over && !run->route)
 			list_put(run->op.list);
-		if (!run->ended && run->views)
-			list_put(run->op.list);
+		if (!run->ended)
+			list_put(run->holds);
 	}
 	free(l);
 }

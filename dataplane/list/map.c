@@ -21,7 +21,8 @@ enum {
 	REC_RUN_B = 24,	 /* u64 */
 	REC_ROW_B = 32,	 /* u64 */
 	REC_DIMS = 40,	 /* 4 times u64 count, i64 stride; 0 where there are fewer */
-	REC_B = REC_DIMS + 16 * GX_VIEW_DIMS,
+	REC_FROM = REC_DIMS + 16 * GX_VIEW_DIMS, /* u64: byte of the view that comes first */
+	REC_B = REC_FROM + 8,
 };
 _Static_assert(REC_B <= CORE_MAP_REC_B, "the rows come behind it");
 
@@ -101,8 +102,9 @@ static int map_region(struct gx_ep *ep, uint64_t token, unsigned access, uint64_
 	return ret == -EXDEV ? -EACCES : ret;
 }
 
-/* Has the view @len bytes? Asked before its rows are looked at: a message of few bytes costs as few. */
-static bool view_is_of(const struct gx_view *w, uint64_t len)
+/* Are the view's bytes from @from on @len, or the part of a lane? Asked before its rows are looked at: a
+ * message of few bytes costs as few. */
+static bool view_is_of(const struct gx_view *w, uint64_t from, uint64_t len)
 {
 	uint64_t sum = w->run_b;
 	bool over = false;
@@ -110,7 +112,8 @@ static bool view_is_of(const struct gx_view *w, uint64_t len)
 	for (unsigned d = 0; d < w->nr_dims; d++)
 		over |= __builtin_mul_overflow(sum, w->dim[d].count, &sum);
 	over |= w->nr_rows && __builtin_mul_overflow(sum, (uint64_t)w->nr_rows, &sum);
-	return !over && sum == len;
+	return !over && len && from <= sum && len <= sum - from &&
+	       len >= sum / GX_HELLO_LANES - GX_MIN(sum / GX_HELLO_LANES, LIST_CUT_VIEW_B);
 }
 
 int map_open(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, uint64_t len,
@@ -121,7 +124,7 @@ int map_open(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, ui
 	uint8_t own[REC_B];
 	struct gx_view w;
 	struct view v;
-	uint64_t first;
+	uint64_t first, from;
 	int ret;
 
 	if (!ep->maps_mem)
@@ -132,7 +135,8 @@ int map_open(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, ui
 		return -ESTALE;
 	ret = rec_get(own, place, &w)
 		      ?: map_region(ep, le64_get(own + REC_TOKEN), access, 0, 0, mem);
-	if (!ret && !view_is_of(&w, len))
+	from = le64_get(own + REC_FROM);
+	if (!ret && !view_is_of(&w, from, len))
 		ret = -EMSGSIZE;
 	else if (!ret)
 		ret = view_take(&w, access == GX_ACCESS_PUT, &v, why);
@@ -142,7 +146,7 @@ int map_open(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, ui
 		ret = map_region(ep, le64_get(own + REC_TOKEN), access, first, v.span_b, mem);
 	if (ret)
 		return ret;
-	view_at_init(at, &v, (*mem)->addr + off);
+	view_at_init(at, &v, (*mem)->addr + off, from);
 	ep->maps->users[i]++;
 	ep->maps_busy |= 1u << i;
 	return (int)i;
@@ -156,7 +160,13 @@ void map_done(struct gx_ep *ep, int number)
 
 /* ---- Puts and gets of ours ---- */
 
-int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t token)
+static bool map_has(const struct map_out *o, const struct list_views *v, uint64_t from,
+		    uint64_t token)
+{
+	return o->id == v->id && o->from == from && o->token == token;
+}
+
+int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t from, uint64_t token)
 {
 	struct maps *m = ep->maps;
 	int best = MAP_NONE;
@@ -164,7 +174,7 @@ int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t token)
 	for (int i = 0; i < CORE_MAPS; i++) {
 		struct map_out *o = &m->out[i];
 
-		if (o->id == v->id && o->token == token) {
+		if (map_has(o, v, from, token)) {
 			best = i;
 			break;
 		}
@@ -173,8 +183,9 @@ int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t token)
 	}
 	if (best == MAP_NONE)
 		return best;
-	if (m->out[best].id != v->id || m->out[best].token != token)
+	if (!map_has(&m->out[best], v, from, token))
 		m->out[best] = (struct map_out){.id = v->id,
+						.from = from,
 						.token = token,
 						.gen = m->out[best].gen,
 						.nr = v->remote.rows ? 2 : 1};
@@ -201,6 +212,7 @@ static void rec_put(uint8_t *b, const struct map_out *o, const struct view *v)
 	le64_put(b + REC_TOKEN, o->token);
 	le64_put(b + REC_RUN_B, v->run_b);
 	le64_put(b + REC_ROW_B, v->rows ? v->row_b : 0);
+	le64_put(b + REC_FROM, o->from);
 	for (unsigned i = from; i < GX_VIEW_DIMS; i++) {
 		le64_put(b + REC_DIMS + 16 * (i - from), v->dim[i].count);
 		le64_put(b + REC_DIMS + 16 * (i - from) + 8, (uint64_t)v->dim[i].stride_b);

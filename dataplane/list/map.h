@@ -14,6 +14,7 @@
 #include "list/view.h"
 
 #define MAP_NONE (-1)
+#define LIST_CUT_VIEW_B 64ull /* parts for lanes begin at multiples of so many bytes */
 #define MAP_MSGS 32 /* of this end, under way with maps: the peer has room for them, and tells others to wait */
 
 /* What gx_views_open() makes of two views. Frozen. */
@@ -25,7 +26,7 @@ struct list_views {
 
 /* A place at the peer. */
 struct map_out {
-	uint64_t id, token; /* of the views, and the region */
+	uint64_t id, from, token; /* of the views, the first byte of these, and the region */
 	uint64_t used;	    /* maps.used when it was last named */
 	uint32_t gen;
 	uint32_t refs;	  /* runs */
@@ -53,16 +54,17 @@ void maps_close(struct gx_ep *ep);
 
 /** map_open() - A put (@access: GX_ACCESS_PUT) or get of @len bytes names @token and @off. Check its view
  * against the region, and write it to @at. *@mem: the region. Return: number for map_done(); -ENOENT,
- * -ESTALE, -EACCES, -ERANGE as core_region(); -EINVAL: it is no view that may land; -EMSGSIZE: of another
- * length. */
+ * -ESTALE, -EACCES, -ERANGE as core_region(); -EINVAL: it is no view that may land; -EMSGSIZE: it has fewer
+ * bytes, or so many more that another lane has none of them. */
 int map_open(struct gx_ep *ep, uint64_t token, unsigned access, uint64_t off, uint64_t len,
 	     struct view_at *at, struct gx_mem **mem);
 void map_done(struct gx_ep *ep, int number); /* MAP_NONE: nothing */
 
 /* -- poll core: a put or get of ours -- */
 
-/** map_get() - The place of the remote view of @v, of the region @token. MAP_NONE: all are in use. */
-int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t token);
+/** map_get() - The place of the remote view of @v from byte @from on, of the region @token. MAP_NONE: all are
+ * in use. */
+int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t from, uint64_t token);
 void map_put(struct gx_ep *ep, int number);
 /** map_part() - The next put of those that bring @v. Return: false: all have begun. */
 bool map_part(struct gx_ep *ep, int number, const struct list_views *v, struct gx_op *op);

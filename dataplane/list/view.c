@@ -175,9 +175,9 @@ bool view_span(const struct view *v, uint64_t off, uint64_t room, uint64_t *firs
 
 /* ---- Places ---- */
 
-void view_at_init(struct view_at *at, const struct view *v, char *base)
+void view_at_init(struct view_at *at, const struct view *v, char *base, uint64_t from)
 {
-	*at = (struct view_at){.v = *v, .base = base};
+	*at = (struct view_at){.v = *v, .base = base, .from = from};
 	if (!v->run_b) /* plain: a run */
 		at->v.run_b = v->len;
 	at->off = UINT64_MAX; /* nowhere: the first look seeks */
@@ -199,10 +199,10 @@ static char *row_base(const struct view_at *at)
 
 static __attribute__((noinline)) void at_seek(struct view_at *at, uint64_t off)
 {
-	uint64_t run = at->v.run_b ? off / at->v.run_b : 0;
+	uint64_t byte = at->from + off, run = at->v.run_b ? byte / at->v.run_b : 0;
 
 	at->off = off;
-	at->in = off - run * at->v.run_b;
+	at->in = byte - run * at->v.run_b;
 	for (unsigned d = GX_VIEW_DIMS; d-- > 0;) {
 		uint64_t count = at->v.dim[d].count, above = count > 1 ? run / count : run;
 

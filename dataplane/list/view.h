@@ -33,7 +33,8 @@ struct view {
 struct view_at {
 	struct view v;
 	char *base;
-	uint64_t off; /* the byte of the view at the place */
+	uint64_t from; /* byte of the view from which on .off counts */
+	uint64_t off;  /* the byte at the place */
 	uint64_t in;  /* of these, in the run */
 	uint64_t i[GX_VIEW_DIMS];
 	uint32_t row; /* index in .rows */
@@ -55,7 +56,8 @@ static inline bool view_is_run(const struct view *v)
 	return !v->run_b || v->run_b == v->len;
 }
 
-void view_at_init(struct view_at *at, const struct view *v, char *base);
+/** view_at_init() - Its byte 0 is byte @from of the view. */
+void view_at_init(struct view_at *at, const struct view *v, char *base, uint64_t from);
 /** view_gather(), view_scatter() - Copy bytes [@off, @off + @len) of the view. In order they cost no
  * division. */
 void view_gather(struct view_at *at, uint64_t off, uint64_t len, char *to);

@@ -182,7 +182,7 @@ static int post_view(struct pkt_ep *e, const struct gx_op *op, struct gx_route *
 	if (!pieces)
 		return -EAGAIN;
 	view_at_init(&pieces->view, &op->list->views->local,
-		     op->mem ? op->mem->addr + op->off : op->addr);
+		     op->mem ? op->mem->addr + op->off : op->addr, op->list->from);
 	ret = post_op(e, op, pieces, NULL, route);
 	if (ret)
 		pieces_put(&e->ep, &e->pieces, pieces);

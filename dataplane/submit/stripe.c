@@ -35,8 +35,6 @@ static unsigned parts_of(const struct gx_conn *c, const struct gx_op *op)
 	uint64_t len = op->list ? list_len(op) : op->len;
 	uint64_t chunks = (len + c->agreed.chunk_b - 1) / c->agreed.chunk_b;
 
-	if (op->list && !op->nr_segs && op->list->views) /* in one part */
-		return 1;
 	return GX_MIN(GX_MAX(chunks, 1), c->nr_lanes);
 }
 

@@ -58,7 +58,8 @@ int tcp_view_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link
 	number = view_get(e, TCP_VIEW_OURS);
 	if (!number)
 		return -EAGAIN;
-	view_at_init(&e->views.at[number - 1], v, op->mem ? op->mem->addr + op->off : op->addr);
+	view_at_init(&e->views.at[number - 1], v, op->mem ? op->mem->addr + op->off : op->addr,
+		     op->list->from);
 	e->views.next = number; /* the operation takes it */
 	ret = ep->ops->post(ep, op, route);
 	e->views.next = 0;

@@ -5,7 +5,8 @@
  * client_turn(): GX_URING=epoll valgrind --fair-sched=yes --tool=callgrind
  * --toggle-collect=server_turn build/tests/count_rx 64. With io_uring valgrind never returns. A
  * second argument, cpu or copy, is who checks payload; without, or with none, nobody does. A
- * third, gpu: the server's bounce pool and the memory at both ends are a GPU's (or a fake one's).
+ * third, gpu: the server's bounce pool and the memory at both ends are a GPU's (or a fake one's);
+ * list: each message is a list of segments of 4 KiB.
  * Prints the packets that the server received while it was counted; docs/measured/cpu.md has the
  * method and the figures.
  */
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #define MESSAGE_B (16u << 20)
+#define SEG_B	  4096u
 
 static void check(int ret, const char *what)
 {
@@ -63,6 +65,7 @@ int main(int argc, char *argv[])
 	enum gx_mem_kind kind = pool ? GX_MEM_CUDA : GX_MEM_HOST;
 	struct gx_region region = GX_INIT(region);
 	struct gx_connect_opts how = GX_INIT(how);
+	static struct gx_seg segs[MESSAGE_B / SEG_B / 2];
 	struct gx_op op = {0};
 	struct gx *server, *client;
 	struct gx_core *at, *from;
@@ -90,6 +93,14 @@ int main(int argc, char *argv[])
 	op.token = region.token;
 	if (!pool)
 		memset(gx_mem_addr(from_mem), 1, op.len);
+	if (argc > 3 && !strcmp(argv[3], "list")) {
+		for (unsigned i = 0; i < sizeof(segs) / sizeof(segs[0]); i++)
+			segs[i] = (struct gx_seg){from_mem, 2ull * i * SEG_B, region.token,
+						  2ull * i * SEG_B, SEG_B};
+		check(gx_list_open(client, segs, sizeof(segs) / sizeof(segs[0]), &op.list), "list");
+		op.len = 0;
+		op.mem = NULL;
+	}
 	for (unsigned i = 0; i < messages; i++) {
 		check(gx_post(gx_core_queue(from), gx_conn_ep(conn, 0), &op, 1), "post");
 		while (!gx_poll(gx_core_queue(from), &comp, 1)) {
@@ -98,6 +109,7 @@ int main(int argc, char *argv[])
 		}
 		check(comp.status, "put");
 	}
+	gx_list_close(op.list);
 	check(gx_core_stat(at, "rx_pkts", &pkts), "stat");
 	printf("%llu packets in %u messages of %u bytes\n", (unsigned long long)pkts, messages,
 	       MESSAGE_B);

@@ -182,10 +182,10 @@ static void view__copies_as_the_model(void **state)
 		memset(want, POISON, sizeof(want));
 		for (uint64_t i = 0; i < v.len; i++)
 			want[(int64_t)sizeof(mem) / 2 + model_at(&w, i)] = lin[i];
-		view_at_init(&at, &v, base);
+		view_at_init(&at, &v, base, 0);
 		pieces_move(&at, v.len, true);
 		assert_memory_equal(mem, want, sizeof(mem));
-		view_at_init(&at, &v, base);
+		view_at_init(&at, &v, base, 0);
 		pieces_move(&at, v.len, false);
 		assert_memory_equal(out, lin, v.len);
 		assert_memory_equal(mem, want, sizeof(mem));
@@ -200,14 +200,15 @@ static void view__find_names_each_byte(void **state)
 		char *base = (char *)mem + sizeof(mem) / 2;
 		struct view_at at;
 		unsigned again = 0;
+		uint64_t from = n % 2 ? rnd(v.len) : 0;
 
-		view_at_init(&at, &v, base);
-		for (uint64_t off = rnd(v.len); off < v.len;) {
+		view_at_init(&at, &v, base, from);
+		for (uint64_t off = rnd(v.len - from); off < v.len - from;) {
 			uint32_t part = 1 + (uint32_t)rnd(300);
 			char *p = view_find(&at, off, &part);
 
-			for (uint32_t i = 0; i < part && off + i < v.len; i++)
-				assert_ptr_equal(p + i, base + model_at(&w, off + i));
+			for (uint32_t i = 0; i < part && from + off + i < v.len; i++)
+				assert_ptr_equal(p + i, base + model_at(&w, from + off + i));
 			assert_true(part);
 			off += part;
 			if (!rnd(8) && again++ < 20)
@@ -227,7 +228,7 @@ static void view__rows_are_held(void **state)
 	own[1] = 1000000;
 	own[2] = 0;
 	memset(mem, POISON, sizeof(mem));
-	view_at_init(&at, &v, (char *)mem);
+	view_at_init(&at, &v, (char *)mem, 0);
 	view_scatter(&at, 0, v.len, (char *)lin);
 	for (unsigned i = 0; i < sizeof(mem); i++)
 		assert_true((i >= 64 && i < 160) || mem[i] == POISON);

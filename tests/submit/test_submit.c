@@ -901,6 +901,55 @@ static void striped__put_and_get(void **state)
 	}
 }
 
+/* Runs of 100 bytes of this end are runs of 300 of the other; or either is a plain range. Each lane has some
+ * bytes of the views, which end with the last of these. */
+static void striped__views(void **state)
+{
+	enum { LEN = 300 * 2501 };
+	const struct gx_view l = {.run_b = 100, .dim = {{3 * 2501, 120}}, .nr_dims = 1};
+	const struct gx_view w = {.run_b = 300, .dim = {{41, 310 * 61}, {61, 310}}, .nr_dims = 2};
+
+	for (unsigned i = 0; i < 12; i++) {
+		bool get = i & 1;
+		const struct gx_views views = {i % 3 == 1 ? NULL : &l, i % 3 == 2 ? NULL : &w};
+		struct rig *r = lanes_rig(2 + i % 3);
+		struct gx_op op = op_of(r, get ? GX_OP_GET : GX_OP_PUT, 1, 0);
+		uint8_t *far = rig_mem(r, 1), *near = get ? dst : src;
+
+		assert_int_equal(gx_views_open(r->gx[0], &views, &op.list), 0);
+		rig_fill(get ? far : near, BUF_B, 9);
+		memset(get ? near : far, RIG_POISON, BUF_B);
+		op.remote_off = RIG_GUARD;
+		op.flags = get ? 0 : GX_OP_IMM;
+		for (unsigned again = 1; again <= 2; again++) {
+			stripe(r, &op);
+			until_comps(r, again, SECOND);
+			expect(1, 0);
+			assert_int_equal(comps[again - 1].len, LEN);
+		}
+		gx_list_close(op.list);
+		for (unsigned k = 0; k < LEN; k++) {
+			unsigned at = views.local ? k / 100 * 120 + k % 100 : k;
+			unsigned to = views.remote ? k / 300 * 310 + k % 300 : k;
+
+			if (near[at] != far[RIG_GUARD + to])
+				fail_msg("%u: byte %u of the views", i, k);
+		}
+		if (!get && views.remote)
+			for (unsigned k = 0; k < 2500; k++)
+				rig_check_poison(far + RIG_GUARD + k * 310 + 300, 10);
+		if (get && views.local)
+			for (unsigned k = 0; k < 3 * 2501; k++)
+				rig_check_poison(near + k * 120 + 100, 20);
+		for (unsigned k = 0; !get && k < 2 + i % 3; k++)
+			assert_true(lane_bytes(r, k) > LEN / (2 + i % 3));
+		rig_pass(r, MS);
+		assert_int_equal(r->nr_last[1], get ? 0 : 2);
+		rig_forget(r);
+		submit_done(r);
+	}
+}
+
 /* The immediate comes when all is there, though packets are lost and lanes differ. */
 static void striped__immediate_is_last(void **state)
 {
@@ -1507,6 +1556,7 @@ int main(int argc, char *argv[])
 		rig_test(fence__refused),
 		rig_test(striped__fence),
 		rig_test(striped__put_and_get),
+		rig_test(striped__views),
 		rig_test(striped__immediate_is_last),
 		rig_test(striped__first_error_wins),
 		rig_test(striped__cancel_and_deadline),
