@@ -133,23 +133,23 @@ struct gx_op {
  */
 int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct gx_list **out);
 /**
- * gx_views_open() - Prepare two views, for PUTs with gx_op.list by any thread, several at a time, and
- * each with memory and places of its own: .mem and .off, or .addr; .token and .remote_off. gx copies the views, rows
- * too. Any thread.
- * The peer keeps the remote view: the first put to a region on an endpoint sends it ahead, which costs a
- * round trip, and later ones cost what a plain PUT of as many bytes costs: a deadline or gx_cancel() of the
- * first one ends when that is over. Of an endpoint it keeps 16, the latest ones. So prepare views once,
- * and put each layer of a cache with them.
- * A put with views is one PUT: .len is 0, or the bytes of the views; its completion has them. An
- * immediate comes when all bytes are visible, with .len 0 at .remote_off. The put fails before a byte
- * lands with -ERANGE if a byte of the remote view lies outside of the region, or of the key. A .stream is
- * refused. gx_post_striped() moves it by one lane.
+ * gx_views_open() - Prepare two views, for PUTs and GETs with gx_op.list by any thread, several at a
+ * time, and each with memory and places of its own: .mem and .off, or .addr; .token and .remote_off. gx
+ * copies the views, rows too. Any thread.
+ * The peer keeps the remote view, unless it is one run: the first put or get with a region on an endpoint
+ * sends it ahead, which costs a round trip, and later ones cost what a plain one of as many bytes costs. Of
+ * an endpoint it keeps 16, the latest ones. So prepare views once, and move each layer of a cache with them.
+ * A put or get with views is one: .len is 0, or the bytes of the views; its completion has them. An
+ * immediate comes when all bytes are visible, with .len 0 at .remote_off. It fails before a byte
+ * lands with -ERANGE if a byte of the remote view lies outside of the region, or of the key; with
+ * -ETIMEDOUT if the peer has no room for the view for a peer time-out. A .stream is refused.
+ * gx_post_striped() gives each lane a part of the bytes.
  * Packets carry it, also on links "local" and "verbs"; and link "tcp" does. Memory of a GPU is its source
- * in a plain range alone; to land there it takes packets and runs of at least 1/62 of
- * gx_conn_info.quantum_b. Else it fails with -EOPNOTSUPP; so it does to a peer of a version without views,
- * over sockets whose bytes a NIC places, and to a port with its bounce buffers in a GPU.
- * Return: 0; -EINVAL (a dimension or row, by its number, that is empty, too large, or overlaps where
- * it lands; views of different length; both NULL), -ENOMEM.
+ * in a plain range alone; to land there it takes runs of at least 1/62 of gx_conn_info.quantum_b. Else it
+ * fails with -EOPNOTSUPP; so it does with a peer of a version without views, over sockets whose bytes a NIC
+ * places, from or into a local view on link "verbs", and to a port with its bounce buffers in a GPU.
+ * Return: 0; -EINVAL (a dimension or row, by its number, that is empty, too large, or, of the remote view,
+ * overlaps; views of different length; both NULL), -ENOMEM. A local view that overlaps is for PUTs alone.
  */
 int gx_views_open(struct gx *gx, const struct gx_views *views, struct gx_list **out);
 /** gx_list_close() - Once. The list goes when its posts have completed. NULL is fine. Any thread. */

@@ -443,6 +443,31 @@ static void hostile__always_busy(void **state)
 	rig_done(r);
 }
 
+/* Few bytes would go in a record, if they lay in one piece: at this end, at the other, at both. */
+static void view__small(void **state)
+{
+	const struct gx_view w = {.run_b = 2, .dim = {{20, 7}}, .nr_dims = 1};
+
+	for (unsigned i = 0; i < 6; i++) {
+		const struct gx_views views = {i % 3 == 1 ? NULL : &w, i % 3 == 2 ? NULL : &w};
+		struct rig *r = rig_open(&(struct rig_cfg){.mem_b = FAR_B});
+		struct gx_op op = put_of(r, NULL, 0, 0);
+		uint8_t *far = rig_mem(r, 1);
+
+		assert_int_equal(gx_views_open(r->gx[0], &views, &op.list), 0);
+		op.kind = i < 3 ? GX_OP_PUT : GX_OP_GET;
+		rig_fill(near, 200, 3);
+		rig_fill(far, 200, 4);
+		rig_post(r, 0, &op);
+		put_ended(r, 0);
+		for (unsigned k = 0; k < 40; k++)
+			assert_int_equal(near[views.local ? k / 2 * 7 + k % 2 : k],
+					 far[views.remote ? k / 2 * 7 + k % 2 : k]);
+		gx_list_close(op.list);
+		rig_done(r);
+	}
+}
+
 /* More than the peer has room for: none is sent to be refused. */
 static void view__many_at_once(void **state)
 {
@@ -501,18 +526,23 @@ static void comp_await(struct rig *r, uint64_t user, int status)
 }
 
 /* While a message reads its map, nobody writes that. */
-static void hostile__map_is_held(void **state)
+static void map_is_held(enum gx_op_kind kind)
 {
 	struct rig *r =
 		rig_open(&(struct rig_cfg){.sim = {.rate_bps = 1000000000}, .mem_b = FAR_B});
-	const struct gx_view v[] = {view_of(656, 0), view_of(656, 1)};
+	const struct gx_view v[] = {view_of(656, kind == GX_OP_GET), view_of(656, kind == GX_OP_PUT)};
 	struct gx_list *list = list_open(r, &v[0], &v[1]);
-	struct gx_op op = put_of(r, list, 0, 10 * 656 + 50);
+	struct gx_op op = put_of(r, list, kind == GX_OP_GET ? 10 * 656 + 50 : 0,
+				    10 * 656 + 50);
 	const uint64_t word = ~0ull;
 
 	rig_fill(near, NEAR_B, 3);
 	memset(want, RIG_POISON, FAR_B);
-	model_put(v, 0, op.remote_off);
+	op.kind = kind;
+	if (kind == GX_OP_PUT)
+		model_put(v, 0, op.remote_off);
+	else
+		memset(rig_mem(r, 1), RIG_POISON, FAR_B);
 	rig_post(r, 0, &op);
 	while (!rig_ep(r, 1, 0)->ep.maps_busy) {
 		assert_int_equal(r->nr_last[0], 0);
@@ -534,6 +564,12 @@ static void hostile__map_is_held(void **state)
 	map_write(r, CORE_MAP_REC_B, &word, 8);
 	gx_list_close(list);
 	rig_done(r);
+}
+
+static void hostile__map_is_held(void **state)
+{
+	map_is_held(GX_OP_PUT);
+	map_is_held(GX_OP_GET);
 }
 
 /* Places that are written by hand, and messages that name them. */
@@ -650,6 +686,7 @@ int main(int argc, char *argv[])
 		rig_test(view__ends_at_every_stage),
 		rig_test(view__gets_end_at_every_stage),
 		rig_test(view__ends_before_its_map),
+		rig_test(view__small),
 		rig_test(view__many_at_once),
 		rig_test(hostile__always_busy),
 		rig_test(hostile__map_is_held),
