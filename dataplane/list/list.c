@@ -84,7 +84,6 @@ static void list_free(struct gx_list *list)
 {
 	struct list_pool *pool = list->pool;
 
-	list_put(list->whole);
 	if (pool && pool->nr < LIST_SPARES) {
 		list->next = pool->free;
 		pool->free = list;
@@ -247,8 +246,10 @@ static int views_check(const struct gx_list *list, const struct gx_op *op)
 	uint64_t first;
 
 	if (get && v->overlap)
-		return gx_fail(-EINVAL, "the local view: gx_view.dim[%u]: its runs overlap, and a "
-					"GET lands there", v->overlap - 1);
+		return gx_fail(-EINVAL,
+			       "the local view: gx_view.dim[%u]: its runs overlap, and a "
+			       "GET lands there",
+			       v->overlap - 1);
 	if (get && op->mem && op->mem->read_only)
 		return gx_fail(-EFAULT, "gx_op.mem cannot be written");
 	if (op->len && op->len != list->len)
@@ -303,8 +304,12 @@ int list_take(struct gx *gx, struct list_pool *pool, const struct gx_op *op, str
 
 void list_put(struct gx_list *list)
 {
-	if (list && atomic_fetch_sub_explicit(&list->refs, 1, memory_order_acq_rel) == 1)
+	while (list && atomic_fetch_sub_explicit(&list->refs, 1, memory_order_acq_rel) == 1) {
+		struct gx_list *whole = list->whole;
+
 		list_free(list);
+		list = whole;
+	}
 }
 
 uint64_t list_len(const struct gx_op *op)

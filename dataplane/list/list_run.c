@@ -326,7 +326,8 @@ static bool note_send(struct list_run *run)
 	bool bytes = bits & NOTE_BYTES && note_is_long(run);
 	int ret;
 
-	if (!bits || (!no && run->at < run->nr) || ((no || !run->with_note) && run->out > run->maps))
+	if (!bits || (!no && run->at < run->nr) ||
+	    ((no || !run->with_note) && run->out > run->maps))
 		return false;
 	if (bytes && no)
 		n->busy &= ~(1ull << run->note % NOTES);
@@ -400,8 +401,7 @@ static unsigned view_feed(struct list_run *run)
 	op = part_op(run, &run->one);
 	if (!view_is_run(&run->views->remote)) {
 		if (run->map == MAP_NONE)
-			run->map = map_get(run->ep, run->views, run->op.list->from,
-					   run->op.token);
+			run->map = map_get(run->ep, run->views, run->op.list->from, run->op.token);
 		if (run->map == MAP_NONE || maps->nr_msgs == MAP_MSGS)
 			return 0;
 		o = &maps->out[run->map];

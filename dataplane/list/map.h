@@ -13,9 +13,10 @@
 #include "core/core.h"
 #include "list/view.h"
 
-#define MAP_NONE (-1)
+#define MAP_NONE	(-1)
 #define LIST_CUT_VIEW_B 64ull /* parts for lanes begin at multiples of so many bytes */
-#define MAP_MSGS 32 /* of this end, under way with maps: the peer has room for them, and tells others to wait */
+#define MAP_MSGS                                                                                   \
+	32 /* of this end, under way with maps: the peer has room for them, and tells others to wait */
 
 /* What gx_views_open() makes of two views. Frozen. */
 struct list_views {
@@ -27,7 +28,7 @@ struct list_views {
 /* A place at the peer. */
 struct map_out {
 	uint64_t id, from, token; /* of the views, the first byte of these, and the region */
-	uint64_t used;	    /* maps.used when it was last named */
+	uint64_t used;		  /* maps.used when it was last named */
 	uint32_t gen;
 	uint32_t refs;	  /* runs */
 	uint8_t nr, sent; /* puts that bring it; of these have begun, */

@@ -35,7 +35,7 @@ struct view_at {
 	char *base;
 	uint64_t from; /* byte of the view from which on .off counts */
 	uint64_t off;  /* the byte at the place */
-	uint64_t in;  /* of these, in the run */
+	uint64_t in;   /* of these, in the run */
 	uint64_t i[GX_VIEW_DIMS];
 	uint32_t row; /* index in .rows */
 	char *p;      /* the run */

@@ -227,10 +227,10 @@ static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pk
 static int get_view(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_pieces *pieces,
 		    struct gx_mem **out)
 {
-	int ret = rec->get.slot & PKT_SLOT_BIT ? map_open(&e->ep, rec->get.token, GX_ACCESS_GET,
-							  rec->get.off, rec->get.len,
-							  &pieces->view, out)
-					       : -EPROTO;
+	int ret = rec->get.slot & PKT_SLOT_BIT
+			  ? map_open(&e->ep, rec->get.token, GX_ACCESS_GET, rec->get.off,
+				     rec->get.len, &pieces->view, out)
+			  : -EPROTO;
 
 	if (ret < 0)
 		return ret;

@@ -37,8 +37,7 @@ static uint32_t ring_want(struct tcp_ep *e, const struct tcp_sink *k)
 
 	if (gx_likely(!k->view) || !room)
 		return room ? k->left : 0;
-	return (uint32_t)GX_MIN((uint64_t)k->left,
-				(room - 1) * e->views.at[k->view - 1].v.run_b);
+	return (uint32_t)GX_MIN((uint64_t)k->left, (room - 1) * e->views.at[k->view - 1].v.run_b);
 }
 
 uint32_t tcp_ring_room(struct tcp_ep *e, const struct tcp_sink *k, char **at)

@@ -194,8 +194,8 @@ void tcp_match_lease(struct tcp_ep *e, const struct tcp_op *op)
 	struct tcp_frame word = {.type = TCP_FAIL, .flags = TCP_F_SLOT, .token = op->token};
 	struct gx_mem *mem;
 
-	word.err = core_region(&e->ep, op->tag, GX_ACCESS_GET, op->tag_mask,
-			       op->view ? 0 : op->len, &mem);
+	word.err = core_region(&e->ep, op->tag, GX_ACCESS_GET, op->tag_mask, op->view ? 0 : op->len,
+			       &mem);
 	tcp_ctl_put(e, &word);
 }
 

@@ -114,8 +114,7 @@ int tcp_view_serve(struct tcp_ep *e, const struct tcp_frame *f, struct gx_mem **
 
 void tcp_view_took(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n)
 {
-	view_scatter(&e->views.at[k->view - 1],
-		     (uint64_t)(k->dst - e->in[k->place].dst), n, at);
+	view_scatter(&e->views.at[k->view - 1], (uint64_t)(k->dst - e->in[k->place].dst), n, at);
 }
 
 uint32_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from,
@@ -133,8 +132,8 @@ uint32_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from
 		break;
 	}
 	len = (uint32_t)GX_MIN(o->len - from, (uint64_t)(end - room));
-	view_gather(&e->views.at[e->ops[o->op].view - 1],
-		    (o->chunk << e->chunk_shift) + from, len, room);
+	view_gather(&e->views.at[e->ops[o->op].view - 1], (o->chunk << e->chunk_shift) + from, len,
+		    room);
 	*at = room;
 	return len;
 }

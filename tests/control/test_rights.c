@@ -492,10 +492,9 @@ static void views__by_key(void **state)
 		}
 		assert_int_equal(run_views(conn, GX_OP_GET, region.token, 0), 0);
 		for (unsigned i = 0; i < LEN; i++)
-			assert_int_equal((uint8_t)r.buf[i],
-					 i < RUNS_SPAN_B && i % 150 < 100
-						 ? (uint8_t)((i + off) * 7 + k)
-						 : 2 + k);
+			assert_int_equal((uint8_t)r.buf[i], i < RUNS_SPAN_B && i % 150 < 100
+								    ? (uint8_t)((i + off) * 7 + k)
+								    : 2 + k);
 	}
 	assert_int_equal(gx_conn_key(conn, &lease, &region), 0);
 	assert_int_equal(run_views(conn, GX_OP_GET, region.token, 0), 0);

@@ -130,8 +130,7 @@ static void *reader_run(void *arg)
 	const struct gx_view view = {.run_b = 64, .dim = {{SMALL_B / 64, 128}}, .nr_dims = 1};
 	const struct gx_views views = {.remote = &view};
 
-	if (gx_views_open(r->gx, &views, &r->runs) ||
-	    (!mapped && gx_queue_open(r->gx, NULL, &q))) {
+	if (gx_views_open(r->gx, &views, &r->runs) || (!mapped && gx_queue_open(r->gx, NULL, &q))) {
 		r->wrong++;
 		return NULL;
 	}

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD_B	9
-#define MEM_B	65536u
-#define TOKEN	1ull /* in the corpus, too */
-#define PIECES	4096
+#define HEAD_B 9
+#define MEM_B  65536u
+#define TOKEN  1ull /* in the corpus, too */
+#define PIECES 4096
 #define CHECK(cond)                                                                                \
 	do {                                                                                       \
 		if (!(cond)) {                                                                     \

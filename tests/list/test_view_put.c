@@ -283,7 +283,8 @@ static void view__random_gets(void **state)
 		op.kind = GX_OP_GET;
 		op.mem = into;
 		if (rnd(4) == 0)
-			op.remote_off = rnd(2) ? (uint64_t)-far_lo - 1 : MEM_B - (uint64_t)far_hi + 1;
+			op.remote_off =
+				rnd(2) ? (uint64_t)-far_lo - 1 : MEM_B - (uint64_t)far_hi + 1;
 		post(&op);
 		comp = comp_next();
 		if (far_kind == GX_MEM_CUDA && comp.status == -EOPNOTSUPP) {

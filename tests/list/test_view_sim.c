@@ -143,7 +143,8 @@ static void gets_run(const struct rig_cfg *cfg, uint64_t run_b)
 		rig_post(r, 0, &op);
 		if (cfg->gpu)
 			for (unsigned n = 0; n < ROWS * 10; n++)
-				memcpy(want + (int64_t)op.off + place(&v[0], n / 10, n / 5 % 2, n % 5),
+				memcpy(want + (int64_t)op.off +
+					       place(&v[0], n / 10, n / 5 % 2, n % 5),
 				       rig_mem(r, 1) + op.remote_off + n * run_b, run_b);
 		else
 			model_get(r, v, op.off, op.remote_off, want);
@@ -379,8 +380,8 @@ static void view__ends_before_its_map(void **state)
 
 	for (unsigned how = 0; how < 6; how++) {
 		struct rig *r = rig_open(&(struct rig_cfg){.mem_b = FAR_B});
-		struct gx_list *list = how & 1 ? list_open(r, &g[0], &g[1])
-					       : list_open(r, &v[0], &v[1]);
+		struct gx_list *list =
+			how & 1 ? list_open(r, &g[0], &g[1]) : list_open(r, &v[0], &v[1]);
 		struct gx_op op = put_of(r, list, 10 * 656 + 50, 10 * 656 + 50);
 
 		op.kind = how & 1 ? GX_OP_GET : GX_OP_PUT;
@@ -530,10 +531,10 @@ static void map_is_held(enum gx_op_kind kind)
 {
 	struct rig *r =
 		rig_open(&(struct rig_cfg){.sim = {.rate_bps = 1000000000}, .mem_b = FAR_B});
-	const struct gx_view v[] = {view_of(656, kind == GX_OP_GET), view_of(656, kind == GX_OP_PUT)};
+	const struct gx_view v[] = {view_of(656, kind == GX_OP_GET),
+				    view_of(656, kind == GX_OP_PUT)};
 	struct gx_list *list = list_open(r, &v[0], &v[1]);
-	struct gx_op op = put_of(r, list, kind == GX_OP_GET ? 10 * 656 + 50 : 0,
-				    10 * 656 + 50);
+	struct gx_op op = put_of(r, list, kind == GX_OP_GET ? 10 * 656 + 50 : 0, 10 * 656 + 50);
 	const uint64_t word = ~0ull;
 
 	rig_fill(near, NEAR_B, 3);
