@@ -861,7 +861,7 @@ MUTANTS = {
              ["pieces list__ends_while"]),
     # The random load over all of the API: --seeds A-B, a line of JSON.
     "RL1": ("a note of a list goes before its last parts are visible",
-            [("dataplane/list/list_run.c", "|| ((no || !run->with_note) && run->out))", "|| (no && run->out))")], ["sim_all --seeds 0-199"]),
+            [("dataplane/list/list_run.c", "((no || !run->with_note) && run->out > run->maps))", "(no && run->out > run->maps))")], ["sim_all --seeds 0-199"]),
     "RL2": ("a fence does not wait for puts",
             [("dataplane/submit/submit.c", "other->op.kind != GX_OP_RECV;", "other->op.kind > GX_OP_PUT && other->op.kind != GX_OP_RECV;")],
             ["sim_all --seeds 0-199"]),
@@ -1677,7 +1677,7 @@ MUTANTS = {
            [("dataplane/tcp/tcp_in.c", "m->base == m->nr_chunks && !m->pending)", "m->base == m->nr_chunks)")],
            ["tcp_gpu"]),
     "K7": ("link tcp: the ring of a GPU is filled again before its block came back",
-           [("dataplane/tcp/tcp_gpu.c", "\tcopy_add(e, t->bq, k, at, n, t->head);\n", "\tcopy_add(e, t->bq, k, at, n, t->head);\n\tt->tail = t->head;\n")],
+           [("dataplane/tcp/tcp_gpu.c", "\t\tcopy_add(e, t->bq, k, to, at, len, t->head);\n", "\t\tcopy_add(e, t->bq, k, to, at, len, t->head);\n\t\tt->tail = t->head;\n")],
            ["tcp_gpu"]),
     "K8": ("link tcp: a receive ends early while a GPU still copies into its memory",
            [("dataplane/tcp/tcp_in.c", "\tif (!m->pending)\n\t\tin_op_end(e, m, m->err);", "\tin_op_end(e, m, m->err);")],
