@@ -452,6 +452,7 @@ int op_check(const struct gx_op *op);
 #define OP_HIDDEN (1u << 16) /* .imm is for core_note() */
 #define OP_MANY	  (1u << 17) /* it is one of many, which begin one after the other */
 #define OP_VIEW	  (1u << 18) /* .list has the view of its source: for join() alone */
+#define OP_VIEWS  (1u << 19) /* .list has the views of both ends: for post(), see link.h */
 
 /** core_token() - A token: the place in gx->region[], whether it is memory of a GPU, and 46 random
  * bits that keep guesses and former owners of that place out. Bit 63 is the links', for slots. */

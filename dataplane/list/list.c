@@ -196,6 +196,18 @@ static size_t rows_b(const struct gx_view *w)
 	return w && w->rows && w->nr_rows <= GX_VIEW_ROWS_MAX ? w->nr_rows * sizeof(uint32_t) : 0;
 }
 
+/* The greatest common divisor. */
+static uint64_t common_b(uint64_t a, uint64_t b)
+{
+	while (b) {
+		uint64_t rest = a % b;
+
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
 static int views_make(const struct gx_views *in, struct list_views *v)
 {
 	static _Atomic uint64_t ids;
@@ -210,6 +222,8 @@ static int views_make(const struct gx_views *in, struct list_views *v)
 		view_plain(&v->local, v->remote.len);
 	if (!in->remote)
 		view_plain(&v->remote, v->local.len);
+	v->piece_b = common_b(v->local.run_b ?: v->local.len, v->remote.run_b ?: v->remote.len);
+	v->nr_pieces = v->local.len / v->piece_b;
 	v->id = 1 + atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed);
 	if (v->local.len == v->remote.len)
 		return 0;

@@ -57,6 +57,7 @@ struct list_run {
 	int map;			/* with views: its place at the peer; MAP_NONE: none yet */
 	uint32_t maps;			/* of .out: parts that bring it */
 	uint64_t again_ns;		/* when the peer first asked to try again; 0: never */
+	bool by_map;			/* with views: the link has no straight way */
 	bool busy;			/* its parts may end, but not it */
 	bool over;			/* reported */
 	bool ended;			/* and nothing of it is under way */
@@ -262,7 +263,7 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t at, 
 		p->is = PART_DATA; /* the bytes stay */
 	run->due |= p->bits;
 	part_free(p);
-	if (ret != -EAGAIN)
+	if (ret != -EAGAIN && !(op->flags & OP_VIEWS && ret == -EXDEV))
 		run_err(run, ret, run->nr ? run->seg[at].first : 0);
 	return ret;
 }
@@ -389,22 +390,59 @@ static unsigned map_send(struct list_run *run, struct map_out *o)
 	return n;
 }
 
+/* All bytes, as one part. Return: 1; 0: not now; -errno. */
+static int view_post(struct list_run *run, struct gx_op *op)
+{
+	uint32_t *msgs = &run->ep->maps->nr_msgs, one = run->map != MAP_NONE;
+	int ret;
+
+	run->at = 1; /* a retry takes it back, perhaps within the post */
+	*msgs += one;
+	ret = run->with_note ? note_data(run, op) : part_post(run, op, 0, 0, 0, PART_VIEW);
+	if (ret > 0)
+		return 1;
+	run->at = 0;
+	*msgs -= one;
+	return ret == -EAGAIN ? 0 : ret;
+}
+
+/* From view to view, without a map, where the link can. */
+static int view_straight(struct list_run *run)
+{
+	const struct view *local = &run->views->local;
+	struct gx_link_seg whole = run->one;
+	struct gx_op op;
+
+	if (view_is_run(local))
+		whole.off -= (uint64_t)local->lo + run->op.list->from;
+	op = part_op(run, &whole);
+	op.flags |= OP_VIEWS;
+	op.list = run->op.list;
+	return view_post(run, &op);
+}
+
 /* The map first, but for a plain range; then all bytes, as one message. */
 static unsigned view_feed(struct list_run *run)
 {
-	struct maps *maps = run->ep->maps;
 	struct map_out *o;
 	struct gx_op op;
+	int ret;
 
 	if (run->err || run->at == run->nr || *run_out(run) + 2 > run_room(run))
 		return 0;
+	if (!run->by_map && run->ep->ops->room.views) {
+		ret = view_straight(run);
+		if (ret != -EXDEV)
+			return ret > 0;
+	}
+	run->by_map = true;
 	op = part_op(run, &run->one);
 	if (!view_is_run(&run->views->remote)) {
 		if (run->map == MAP_NONE)
 			run->map = map_get(run->ep, run->views, run->op.list->from, run->op.token);
-		if (run->map == MAP_NONE || maps->nr_msgs == MAP_MSGS)
+		if (run->map == MAP_NONE || run->ep->maps->nr_msgs == MAP_MSGS)
 			return 0;
-		o = &maps->out[run->map];
+		o = &run->ep->maps->out[run->map];
 		if (!map_is_there(o))
 			return map_send(run, o);
 		op.token = core_token_map((unsigned)run->map, o->gen);
@@ -415,13 +453,7 @@ static unsigned view_feed(struct list_run *run)
 		op.flags |= OP_VIEW;
 		op.list = run->op.list;
 	}
-	run->at = 1; /* a retry takes it back, perhaps within the post */
-	maps->nr_msgs += run->map != MAP_NONE;
-	if ((run->with_note ? note_data(run, &op) : part_post(run, &op, 0, 0, 0, PART_VIEW)) > 0)
-		return 1;
-	run->at = 0;
-	maps->nr_msgs -= run->map != MAP_NONE;
-	return 0;
+	return view_post(run, &op) > 0;
 }
 
 /* @copy_b: bytes that the link may copy at once. Return: parts begun; 1 if there are copies alone. */

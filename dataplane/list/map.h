@@ -22,6 +22,8 @@
 struct list_views {
 	uint64_t id; /* of this process */
 	struct view local, remote;
+	uint64_t piece_b; /* each run of either is a whole number of pieces */
+	uint64_t nr_pieces;
 	uint32_t rows[]; /* of both */
 };
 

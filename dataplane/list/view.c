@@ -183,18 +183,20 @@ void view_at_init(struct view_at *at, const struct view *v, char *base, uint64_t
 	at->off = UINT64_MAX; /* nowhere: the first look seeks */
 }
 
-/* The rows may lie in memory that a peer writes: one that was changed is held within those that were
- * checked. */
-static char *row_base(const struct view_at *at)
+/* Row @i of .rows. They may lie in memory that a peer writes: one that was changed is held within those
+ * that were checked. */
+static inline char *row_at(const struct view_at *at, uint32_t i)
 {
 	const struct view *v = &at->v;
-	uint32_t row;
+	uint32_t row = __atomic_load_n(&v->rows[GX_MIN(i, v->nr_rows - 1)], __ATOMIC_RELAXED);
 
-	if (!v->rows)
-		return at->base;
-	row = __atomic_load_n(&v->rows[GX_MIN(at->row, v->nr_rows - 1)], __ATOMIC_RELAXED);
 	row = GX_MIN(GX_MAX(row, v->row_min), v->row_max);
 	return at->base + row * v->row_b;
+}
+
+static char *row_base(const struct view_at *at)
+{
+	return at->v.rows ? row_at(at, at->row) : at->base;
 }
 
 static __attribute__((noinline)) void at_seek(struct view_at *at, uint64_t off)
@@ -234,133 +236,246 @@ static void at_carry(struct view_at *at)
 	at->p = row_base(at);
 }
 
-static void at_step(struct view_at *at)
-{
-	at->in = 0;
-	at->p += at->v.dim[INNER].stride_b;
-	if (++at->i[INNER] == at->v.dim[INNER].count)
-		at_carry(at);
-}
-
-/* ---- Copies ---- */
-
 #define VIEW_INLINE static inline __attribute__((always_inline))
 
-/* @run_b is a constant, or 0: any. @lin: the bytes in order, read where @lands. */
-VIEW_INLINE void run_copy(char *p, char *lin, uint64_t run_b, uint64_t any_b, bool lands)
+/* Has it rows alone? The other dimensions are 1, too. */
+VIEW_INLINE bool at_is_rows(const struct view_at *at)
 {
-	if (run_b)
-		__builtin_memcpy(lands ? p : lin, lands ? lin : p, run_b);
-	else
-		gx_copy(lands ? p : lin, lands ? lin : p, any_b);
+	return at->v.dim[INNER].count == 1;
 }
 
-/* Whole runs, as many as the innermost dimension has, or @n. */
-VIEW_INLINE uint64_t steps_copy(struct view_at *at, char *lin, uint64_t n, uint64_t run_b,
-				bool lands)
+/* @n runs, at most to the end of the innermost dimension, end at @p. */
+VIEW_INLINE void at_runs(struct view_at *at, char *p, uint64_t n)
 {
-	uint64_t any_b = at->v.run_b, step = run_b ? run_b : any_b;
-	int64_t stride = at->v.dim[INNER].stride_b;
-	char *p = at->p;
-
-	n = GX_MIN(n, at->v.dim[INNER].count - at->i[INNER]);
-	for (uint64_t k = n; k; k--) {
-		run_copy(p, lin, run_b, any_b, lands);
-		p += stride;
-		lin += step;
+	if (at_is_rows(at)) {
+		at->row++;
+		at->p = row_base(at);
+		return;
 	}
 	at->p = p;
 	at->i[INNER] += n;
 	if (at->i[INNER] == at->v.dim[INNER].count)
 		at_carry(at);
-	return n;
 }
 
-/* Whole runs of rows without dimensions. */
-VIEW_INLINE void rows_copy(struct view_at *at, char *lin, uint64_t n, uint64_t run_b, bool lands)
+/* @len bytes of a run, at most to its end. */
+VIEW_INLINE void at_bytes(struct view_at *at, uint64_t len)
 {
-	uint64_t any_b = at->v.run_b, step = run_b ? run_b : any_b;
-
-	for (uint64_t k = n; k; k--) {
-		run_copy(at->p, lin, run_b, any_b, lands);
-		at->row++;
-		at->p = row_base(at);
-		lin += step;
-	}
+	at->in += len;
+	if (at->in < at->v.run_b)
+		return;
+	at->in = 0;
+	at_runs(at, at->p + at->v.dim[INNER].stride_b, 1);
 }
 
-VIEW_INLINE void runs_copy(struct view_at *at, char *lin, uint64_t n, uint64_t run_b, bool lands)
-{
-	uint64_t step = run_b ? run_b : at->v.run_b;
+/* ---- Copies ---- */
 
-	if (at->v.dim[INNER].count == 1) { /* the others are 1, too */
-		rows_copy(at, lin, n, run_b, lands);
+/* The compiler would make a call of more than 256 bytes, or microcode that is slow to begin. */
+#define LINE_B	64
+#define ROWS	16  /* that are found at once */
+#define AHEAD_B 640 /* of a row that comes later */
+
+/* @run_b is a constant, or 0: any. */
+VIEW_INLINE void run_copy(char *to, const char *from, uint64_t run_b, uint64_t any_b)
+{
+	uint64_t at = 0;
+
+	if (!run_b) {
+		gx_copy(to, from, any_b);
 		return;
 	}
-	while (n) {
-		uint64_t done = steps_copy(at, lin, n, run_b, lands);
+	for (; at + LINE_B <= run_b; at += LINE_B) {
+		char line[LINE_B];
 
-		lin += done * step;
-		n -= done;
+		__builtin_memcpy(line, from + at, LINE_B);
+		__builtin_memcpy(to + at, line, LINE_B);
 	}
+	__builtin_memcpy(to + at, from + at, run_b % LINE_B);
 }
 
-VIEW_INLINE void whole_copy(struct view_at *at, char *lin, uint64_t n, bool lands)
+/* The places of the next @n rows of a view that has rows alone; the view goes on behind them. Only this
+ * code knows which row comes later: it asks for that one's bytes. */
+VIEW_INLINE void rows_find(struct view_at *at, char *p[], unsigned n, uint64_t run_b)
 {
-	switch (at->v.run_b) {
-	case 16:
-		runs_copy(at, lin, n, 16, lands);
-		break;
-	case 64:
-		runs_copy(at, lin, n, 64, lands);
-		break;
-	case 128:
-		runs_copy(at, lin, n, 128, lands);
-		break;
-	case 256:
-		runs_copy(at, lin, n, 256, lands);
-		break;
-	case 576:
-		runs_copy(at, lin, n, 576, lands);
-		break;
-	case 656:
-		runs_copy(at, lin, n, 656, lands);
-		break;
-	default:
-		runs_copy(at, lin, n, 0, lands);
+	for (unsigned k = 0; k < n; k++) {
+		const char *later = row_at(at, at->row + k + ROWS);
+
+		for (uint64_t b = 0; b < GX_MIN(run_b, (uint64_t)AHEAD_B); b += LINE_B)
+			__builtin_prefetch(later + b);
+		p[k] = row_at(at, at->row + k);
 	}
+	at->row += n;
+	at->p = row_base(at);
 }
 
-VIEW_INLINE void view_copy(struct view_at *at, uint64_t off, uint64_t len, char *lin, bool lands)
+/* The place of the next run; the view goes on behind it. */
+VIEW_INLINE char *run_find(struct view_at *at)
 {
-	if (gx_unlikely(off != at->off) && len)
-		at_seek(at, off);
-	at->off += len;
+	char *p = at->p;
+
+	at_runs(at, p + at->v.dim[INNER].stride_b, 1);
+	return p;
+}
+
+/* Whole runs of @from to those of @to, in @len bytes. One of both may be NULL: its bytes are @lin. @run_b
+ * as in run_copy(). At an end are rows alone. Return: bytes. */
+VIEW_INLINE uint64_t rows_copy(struct view_at *to, struct view_at *from, char *lin, uint64_t len,
+			       uint64_t run_b)
+{
+	uint64_t any_b = to ? to->v.run_b : from->v.run_b, step = run_b ? run_b : any_b;
+	char *tos[ROWS], *froms[ROWS];
+	uint64_t left = len;
+
+	while (left >= step) {
+		unsigned n = 0;
+
+		for (; n < ROWS && left >= step; n++)
+			left -= step;
+		if (to && at_is_rows(to))
+			rows_find(to, tos, n, step);
+		if (from && at_is_rows(from))
+			rows_find(from, froms, n, step);
+		for (unsigned k = 0; k < n; k++) {
+			run_copy(!to		  ? lin
+				 : at_is_rows(to) ? tos[k]
+						  : run_find(to),
+				 !from		    ? lin
+				 : at_is_rows(from) ? froms[k]
+						    : run_find(from),
+				 run_b, any_b);
+			lin += to && from ? 0 : step;
+		}
+	}
+	return len - left;
+}
+
+/* The same without rows alone: runs to the end of an innermost dimension. */
+VIEW_INLINE uint64_t steps_copy(struct view_at *to, struct view_at *from, char *lin, uint64_t len,
+				uint64_t run_b)
+{
+	uint64_t any_b = to ? to->v.run_b : from->v.run_b, step = run_b ? run_b : any_b, k = 0;
+	uint64_t n = to ? to->v.dim[INNER].count - to->i[INNER] : UINT64_MAX, left = len;
+	char *p = to ? to->p : lin, *q = from ? from->p : lin;
+	int64_t to_b = to ? to->v.dim[INNER].stride_b : (int64_t)step;
+	int64_t from_b = from ? from->v.dim[INNER].stride_b : (int64_t)step;
+
+	if (from)
+		n = GX_MIN(n, from->v.dim[INNER].count - from->i[INNER]);
+	for (; k < n && left >= step; k++) {
+		run_copy(p, q, run_b, any_b);
+		p += to_b;
+		q += from_b;
+		left -= step;
+	}
+	if (to)
+		at_runs(to, p, k);
+	if (from)
+		at_runs(from, q, k);
+	return len - left;
+}
+
+VIEW_INLINE uint64_t runs_copy(struct view_at *to, struct view_at *from, char *lin, uint64_t len,
+			       uint64_t run_b)
+{
+	return (to && at_is_rows(to)) || (from && at_is_rows(from))
+		       ? rows_copy(to, from, lin, len, run_b)
+		       : steps_copy(to, from, lin, len, run_b);
+}
+
+/* @COPY(n): n is @b where that is common, else 0. */
+#define WITH_RUN_B(b, COPY)                                                                        \
+	switch (b) {                                                                               \
+	case 16:                                                                                   \
+		COPY(16);                                                                          \
+		break;                                                                             \
+	case 64:                                                                                   \
+		COPY(64);                                                                          \
+		break;                                                                             \
+	case 128:                                                                                  \
+		COPY(128);                                                                         \
+		break;                                                                             \
+	case 256:                                                                                  \
+		COPY(256);                                                                         \
+		break;                                                                             \
+	case 576:                                                                                  \
+		COPY(576);                                                                         \
+		break;                                                                             \
+	case 656:                                                                                  \
+		COPY(656);                                                                         \
+		break;                                                                             \
+	default:                                                                                   \
+		COPY(0);                                                                           \
+	}
+
+VIEW_INLINE void lin_copy(struct view_at *at, char *lin, uint64_t len, bool lands)
+{
 	while (len) {
-		uint64_t n = at->in ? 0 : len / at->v.run_b; /* once for a packet */
-		uint64_t part = n ? n * at->v.run_b : GX_MIN(len, at->v.run_b - at->in);
+		uint64_t part = GX_MIN(len, at->v.run_b - at->in);
 
-		if (n) {
-			whole_copy(at, lin, n, lands);
+		if (at->in || part < at->v.run_b) {
+			char *p = at->p + at->in;
+
+			gx_copy(lands ? p : lin, lands ? lin : p, part);
+			at_bytes(at, part);
 		} else {
-			run_copy(at->p + at->in, lin, 0, part, lands);
-			at->in += part;
-			if (at->in == at->v.run_b)
-				at_step(at);
+#define RUNS_COPY(n) part = runs_copy(lands ? at : NULL, lands ? NULL : at, lin, len, n)
+			WITH_RUN_B(at->v.run_b, RUNS_COPY)
 		}
 		lin += part;
 		len -= part;
 	}
 }
 
+static void lin_gather(struct view_at *at, uint64_t len, char *to)
+{
+	lin_copy(at, to, len, false);
+}
+
+static void lin_scatter(struct view_at *at, uint64_t len, char *from)
+{
+	lin_copy(at, from, len, true);
+}
+
+/* Go to byte @off of the view; @len bytes are about to be moved. */
+VIEW_INLINE void at_begin(struct view_at *at, uint64_t off, uint64_t len)
+{
+	if (gx_unlikely(off != at->off) && len)
+		at_seek(at, off);
+	at->off += len;
+}
+
 void view_gather(struct view_at *at, uint64_t off, uint64_t len, char *to)
 {
-	view_copy(at, off, len, to, false);
+	at_begin(at, off, len);
+	lin_gather(at, len, to);
 }
 
 void view_scatter(struct view_at *at, uint64_t off, uint64_t len, const char *from)
 {
-	view_copy(at, off, len, (char *)(uintptr_t)from, true);
+	at_begin(at, off, len);
+	lin_scatter(at, len, (char *)(uintptr_t)from);
+}
+
+void view_move(struct view_at *to, struct view_at *from, uint64_t off, uint64_t len)
+{
+	at_begin(to, off, len);
+	at_begin(from, off, len);
+	while (len) {
+		uint64_t room = to->v.run_b - to->in, there = from->v.run_b - from->in;
+		uint64_t part = GX_MIN(len, GX_MAX(room, there));
+
+		if (to->v.run_b == from->v.run_b && !to->in && part == room) {
+#define PAIRS_COPY(n) part = runs_copy(to, from, NULL, len, n)
+			WITH_RUN_B(to->v.run_b, PAIRS_COPY)
+		} else if (room > there) { /* several runs into a longer one */
+			lin_gather(from, part, to->p + to->in);
+			at_bytes(to, part);
+		} else {
+			lin_scatter(to, part, from->p + from->in);
+			at_bytes(from, part);
+		}
+		len -= part;
+	}
 }
 
 char *view_find(struct view_at *at, uint64_t off, uint32_t *len)
@@ -372,8 +487,6 @@ char *view_find(struct view_at *at, uint64_t off, uint32_t *len)
 	p = at->p + at->in;
 	*len = (uint32_t)GX_MIN((uint64_t)*len, at->v.run_b - at->in);
 	at->off += *len;
-	at->in += *len;
-	if (at->in == at->v.run_b)
-		at_step(at);
+	at_bytes(at, *len);
 	return p;
 }

@@ -62,6 +62,8 @@ void view_at_init(struct view_at *at, const struct view *v, char *base, uint64_t
  * division. */
 void view_gather(struct view_at *at, uint64_t off, uint64_t len, char *to);
 void view_scatter(struct view_at *at, uint64_t off, uint64_t len, const char *from);
+/** view_move() - Copy bytes [@off, @off + @len) of view @from to those of view @to. */
+void view_move(struct view_at *to, struct view_at *from, uint64_t off, uint64_t len);
 /** view_find() - Where byte @off of the view lies. *@len: to the end of its run, if that is less; the
  * place goes on behind it. */
 char *view_find(struct view_at *at, uint64_t off, uint32_t *len);

@@ -8,6 +8,7 @@
 #define GX_LINK_LOCAL_H
 
 #include "copy/dma.h"
+#include "list/list.h"
 #include "local/local.h"
 #include "packet/pkt.h"
 
@@ -15,9 +16,10 @@
 #define LOCAL_TURN_B	(1u << 20) /* bytes that a core copies in one turn, in gx_post() or later */
 #define LOCAL_LIST_B	(256u << 10) /* that lists may copy though these are spent */
 #define LOCAL_INLINE_B	(64u << 10)  /* gx_post() itself copies up to here */
-#define LOCAL_DMA	320	     /* operations of an ep for GPUs */
-#define LOCAL_LIST_GETS 96	     /* of these, gets of lists */
-#define LOCAL_FEW	4	     /* eps; among so few none is ever cold */
+#define LOCAL_RUN_B	256u /* bytes that a core copies while it looks for a run of a view */
+#define LOCAL_DMA	320  /* operations of an ep for GPUs */
+#define LOCAL_LIST_GETS 96   /* of these, gets of lists */
+#define LOCAL_FEW	4    /* eps; among so few none is ever cold */
 #define EP_NOT_LIVE	UINT32_MAX
 
 /* An operation that was not done at once. owner: core */
@@ -27,9 +29,10 @@ struct local_op {
 	int status;		/* not 0: the operation ends with it, and copies no more bytes */
 	struct gx_route *route; /* for core_report() */
 	uint64_t user, tag, deadline_ns;
-	const char *src;
+	const char *src; /* with views: where the view begins, as .dst */
 	char *dst;
-	const struct gx_mem *mem; /* our side; NULL: not registered */
+	const struct list_views *views; /* NULL: two ranges */
+	const struct gx_mem *mem;	/* our side; NULL: not registered */
 	uint64_t len, done_b;
 	uint64_t bit;	       /* of the region in the peer's word revoked */
 	struct local_map *key; /* the mapping, if it is of a key; NULL: a named region */
@@ -183,6 +186,23 @@ static inline bool local_map_holds(const struct local_ep *e, const struct local_
 				   uint64_t off, uint64_t len)
 {
 	return off <= m->len && len <= m->len - off && !local_is_revoked(e, m->bit);
+}
+
+/* What the core pays for bytes that lie in runs. */
+static inline uint64_t local_cost(uint64_t len, const struct list_views *v)
+{
+	return v ? GX_MAX(len, v->nr_pieces * LOCAL_RUN_B) : len;
+}
+
+/* Copy bytes [@off, @off + @len) from view to view; @dst and @src are where these begin. */
+static inline void local_move(const struct list_views *v, bool put, char *dst, const char *src,
+			      uint64_t off, uint64_t len)
+{
+	struct view_at to, from;
+
+	view_at_init(&to, put ? &v->remote : &v->local, dst);
+	view_at_init(&from, put ? &v->local : &v->remote, (char *)(uintptr_t)src);
+	view_move(&to, &from, off, len);
 }
 
 /* Count @n operations that are done: in our counters, and for the peer's. */

@@ -67,7 +67,9 @@ static void op_copy(struct local_ep *e, struct local_op *op, uint64_t n)
 		op_stale(e, op);
 		return;
 	}
-	if (op->len >= LOCAL_STREAM_B)
+	if (op->views)
+		local_move(op->views, op->kind == GX_OP_PUT, op->dst, op->src, op->done_b, n);
+	else if (op->len >= LOCAL_STREAM_B)
 		gx_copy_stream(op->dst + op->done_b, op->src + op->done_b, n);
 	else
 		gx_copy(op->dst + op->done_b, op->src + op->done_b, n);
@@ -75,10 +77,19 @@ static void op_copy(struct local_ep *e, struct local_op *op, uint64_t n)
 		op_stale(e, op);
 }
 
+/* Bytes of a slice: fewer in short runs, which the core looks for one by one. */
+static uint64_t slice_b(const struct local_op *op)
+{
+	const struct list_views *v = op->views;
+
+	return v && v->piece_b < LOCAL_RUN_B ? LOCAL_SLICE_B / LOCAL_RUN_B * v->piece_b
+					     : LOCAL_SLICE_B;
+}
+
 /* Copy one slice of @op. Return: has it ended? */
 static bool op_slice(struct local_ep *e, struct local_op *op)
 {
-	uint64_t n = GX_MIN(op->len - op->done_b, (uint64_t)LOCAL_SLICE_B);
+	uint64_t room = slice_b(op), n = GX_MIN(op->len - op->done_b, room);
 
 	if (!op->status && n && local_is_revoked(e, op->bit))
 		op->status = -ESTALE;
@@ -87,7 +98,8 @@ static bool op_slice(struct local_ep *e, struct local_op *op)
 		if (op->status)
 			return op_end(e, op);
 		op->done_b += n;
-		e->link->budget_b -= GX_MIN(e->link->budget_b, (uint32_t)n);
+		e->link->budget_b -= GX_MIN(e->link->budget_b,
+					    (uint32_t)(room < LOCAL_SLICE_B ? LOCAL_SLICE_B : n));
 		if (op->done_b < op->len)
 			return false;
 	}

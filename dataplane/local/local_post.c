@@ -7,12 +7,24 @@
 
 #include <errno.h>
 
+static const struct list_views *op_views(const struct gx_op *op)
+{
+	return op->flags & OP_VIEWS ? op->list->views : NULL;
+}
+
 /* The mapping that @op goes to. NULL: packets carry @op, and report an error in it, if any. */
 static struct local_map *map_find(const struct local_ep *e, const struct gx_op *op)
 {
 	struct local_map *m = local_map_for(e, op->kind, op->token);
+	const struct list_views *v = op_views(op);
+	uint64_t first = op->remote_off, len = op->len;
 
-	if (!m || !local_map_holds(e, m, op->remote_off, op->len))
+	if (m && v) {
+		if (!view_span(&v->remote, op->remote_off, m->len, &first))
+			return NULL;
+		len = v->remote.span_b;
+	}
+	if (!m || !local_map_holds(e, m, first, len))
 		return NULL;
 	return m->live && !local_key_holds(m) ? NULL : m;
 }
@@ -58,6 +70,7 @@ static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_rou
 		.deadline_ns = user->deadline_ns,
 		.src = put ? mine : theirs,
 		.dst = put ? theirs : mine,
+		.views = op_views(user),
 		.mem = user->mem,
 		.len = user->len,
 		.bit = m->bit,
@@ -80,10 +93,13 @@ static bool op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 
 	if (gx_unlikely(m->live != NULL) && !local_key_enter(e, m))
 		return false;
-	gx_copy(put ? theirs : mine, put ? mine : theirs, op->len);
+	if (gx_unlikely(op_views(op) != NULL))
+		local_move(op_views(op), put, put ? theirs : mine, put ? mine : theirs, 0, op->len);
+	else
+		gx_copy(put ? theirs : mine, put ? mine : theirs, op->len);
 	if (gx_unlikely(m->live != NULL) && !local_key_leave(e, m, op->kind))
 		return false;
-	e->link->budget_b -= (uint32_t)op->len;
+	e->link->budget_b -= (uint32_t)local_cost(op->len, op_views(op));
 	if (put && op->flags & GX_OP_IMM) {
 		local_imm_put(e, core_token_hide(op->token, op->flags), op->remote_off, op->len,
 			      op->imm);
@@ -106,7 +122,7 @@ static bool op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 /* A put of one line or less, the first in this turn: its latency counts more than the rate. */
 static bool op_is_lone(const struct local_ep *e, const struct gx_op *op)
 {
-	return !e->used && op->kind == GX_OP_PUT && op->len <= GX_CACHE_LINE;
+	return !e->used && op->kind == GX_OP_PUT && op->len <= GX_CACHE_LINE && !op_views(op);
 }
 
 /* The peer's core has the lines that this core is about to write: ask for both now, at once. */
@@ -120,7 +136,9 @@ static void op_ahead(const struct local_ep *e, const struct gx_op *op, const str
 /* Can gx_post() do it? It is small, and its notification overtakes none of a queued operation. */
 static bool op_is_now(struct local_ep *e, const struct gx_op *op)
 {
-	if (op->len > LOCAL_INLINE_B || op->len > e->link->budget_b)
+	uint64_t cost = local_cost(op->len, op_views(op));
+
+	if (cost > LOCAL_INLINE_B || cost > e->link->budget_b)
 		return false;
 	return !(op->flags & GX_OP_IMM) || (e->head == e->tail && local_imm_room(e));
 }
@@ -162,6 +180,12 @@ static bool list_get_waits(const struct local_ep *e, const struct gx_op *op)
 	       e->pkt.match.gets_out >= PKT_GETS_MAX / 2;
 }
 
+/* The packet link takes views by a map, which the core sends first. */
+static int post_packets(struct gx_ep *ep, const struct gx_op *op, struct gx_route *route)
+{
+	return op->flags & OP_VIEWS ? -EXDEV : gx_link_pkt_ops.post(ep, op, route);
+}
+
 int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *route)
 {
 	struct local_ep *e = local_of(ep);
@@ -178,7 +202,7 @@ int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *rout
 		if (list_get_waits(e, user))
 			return -EAGAIN;
 		gx_stat_add(local_stats(e), GX_STAT_LOCAL_MISSES, 1);
-		return gx_link_pkt_ops.post(ep, user, route);
+		return post_packets(ep, user, route);
 	}
 	if (e->pkt.err || e->fail_err)
 		return -ENOTCONN;
@@ -193,7 +217,7 @@ int local_post(struct gx_ep *ep, const struct gx_op *user, struct gx_route *rout
 	if (dma)
 		return post_dma(e, user, m, dma, theirs, route);
 	if (op_is_now(e, user))
-		return op_now(e, user, route, m, lone) ? 0 : gx_link_pkt_ops.post(ep, user, route);
+		return op_now(e, user, route, m, lone) ? 0 : post_packets(ep, user, route);
 	if (e->tail - e->head == LOCAL_OPS)
 		return -EAGAIN;
 	op = &e->ops[e->tail++ % LOCAL_OPS];

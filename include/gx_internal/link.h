@@ -40,6 +40,7 @@ struct gx_route;
  * .gets for others itself, where that is its room. */
 struct gx_link_room {
 	uint16_t ops, recvs, gets, list_gets;
+	bool views; /* post() may have a way from view to view: OP_VIEWS */
 };
 
 /* What a link says of itself: a text that grows, see core_say() in core/core.h. */
@@ -287,7 +288,9 @@ struct gx_ep_ops {
 	/* [core] Take one operation (checked by the caller: well formed, .mem alive. Not its kind: a link
 	 * refuses with -EOPNOTSUPP what it has not, as memory of a GPU). What kick() sends need not leave
 	 * here. The link keeps @route with it, and gives it to core_report() with each of its completions.
-	 * It ignores op->stream, and knows OP_HIDDEN in .flags. 0, -EAGAIN when full, -errno. */
+	 * It ignores op->stream, and knows OP_HIDDEN in .flags. With OP_VIEWS, for a link whose .room says
+	 * so, .list has the views of both ends; -EXDEV: not this one, so a map and join() carry it.
+	 * 0, -EAGAIN when full, -errno. */
 	int (*post)(struct gx_ep *ep, const struct gx_op *op, struct gx_route *route);
 	/* [core] Take segments of one memory and one region, from the first on, as one operation; @op is
 	 * what post() gets for the first of them. They stay until its completion, which, if it failed,
