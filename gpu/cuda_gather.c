@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows by index, by the kernels of gather.cu. Runs on the thread that owns the stream.
+ * Rows by index, and views, by the kernels of gather.cu. Runs on the thread that owns the stream.
  */
 #include "cuda_stream.h"
 #include "gather_core.h"
+#include "view_core.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -68,6 +69,22 @@ static bool gather_queue(struct cuda_stream *s, const struct gx_gpu_gather *g, u
 	return cuda_core_launch(s, fn, GX_MIN(sms, work), GX_GATHER_THREADS, params);
 }
 
+static bool move_queue(struct cuda_stream *s, const struct gx_gpu_gather *g, uint32_t *done,
+		       uint32_t value)
+{
+	struct cuda_gpu *gpu = cuda_of(s->stream.gpu);
+	unsigned sms = GX_MIN(g->sms ? g->sms : gpu->gather_sms, gpu->all_sms);
+	struct gx_view_args a = {.counter = s->gather_counter, .flag = done, .value = value};
+	void *params[] = {&a};
+	unsigned fn;
+
+	gx_view_plan(&a, g->move);
+	fn = a.word_b == 16 ? GATHER_VIEW16 : a.word_b == 4 ? GATHER_VIEW4 : GATHER_VIEW1;
+	return cuda_core_launch(s, gpu->fn_gather[fn],
+				GX_MIN(sms, (a.words + a.tile - 1) / a.tile), GX_VIEW_THREADS,
+				params);
+}
+
 int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,
 		uint32_t value, uint64_t now_ns)
 {
@@ -76,11 +93,11 @@ int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uin
 	struct cuda_prev prev;
 	bool ok;
 
-	assert(g->row_b && g->row_b % 4 == 0 && g->row_b <= GX_ROW_MAX);
+	assert(g->move || (g->row_b && g->row_b % 4 == 0 && g->row_b <= GX_ROW_MAX));
 	if (s->faulted || (s->res && !cuda_resident_stop(s, now_ns)))
 		return -EAGAIN;
 	prev = cuda_enter(gpu);
-	ok = gather_queue(s, g, done, value);
+	ok = g->move ? move_queue(s, g, done, value) : gather_queue(s, g, done, value);
 	cuda_leave_core(gpu, prev);
 	cuda_core_queued(s, ok, now_ns);
 	return ok ? 0 : -EAGAIN;

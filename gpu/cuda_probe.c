@@ -6,6 +6,7 @@
 #include "crc_core.h"
 #include "cuda_stream.h"
 #include "gather_core.h"
+#include "view_core.h"
 
 #include <errno.h>
 
@@ -92,16 +93,22 @@ static int probe_gather(struct cuda_gpu *g, struct cuda_stream *s, struct gx_blo
 				   .segs = 1,
 				   .window = 1,
 				   .row_b = 16};
-	void *params[] = {&a};
+	struct gx_view_args none = {
+		.counter = s->gather_counter, .flag = word + 1, .value = 9, .tile = 1};
 	int ret;
 
-	for (unsigned i = 0; i < GATHER_FNS; i++)
-		if (!cuda_core_launch(s, g->fn_gather[i], 1, GX_GATHER_THREADS, params)) {
+	for (unsigned i = 0; i < GATHER_FNS; i++) {
+		void *params[] = {i < GATHER_VIEW16 ? (void *)&a : &none};
+
+		if (!cuda_core_launch(s, g->fn_gather[i], 1,
+				      i < GATHER_VIEW16 ? GX_GATHER_THREADS : GX_VIEW_THREADS,
+				      params)) {
 			cuda_fault(&s->stream);
 			return -ENODEV;
 		}
+	}
 	ret = cuda_wait(g, s->stm);
-	if (ret || *(volatile uint32_t *)word == 9)
+	if (ret || (((volatile uint32_t *)word)[0] == 9 && ((volatile uint32_t *)word)[1] == 9))
 		return ret;
 	gx_gpu_why_set("the gather kernels ran and their result did not arrive");
 	return -ENODEV;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gather and scatter: few SMs move rows that (source, destination) pairs name, from pinned host
- * memory to GPU memory or back. cuda_gather.c launches these kernels; gather_core.h says how a row
- * is divided. The last thread block to finish signals the CPU.
+ * memory to GPU memory or back; and bytes from view to view, wherever the GPU reaches both.
+ * cuda_gather.c launches these kernels; gather_core.h says how a row is divided, view_core.h how a
+ * view is. The last thread block to finish signals the CPU.
  */
 #include "gather_dev.cuh"
+#include "view_core.h"
 
 /* The segment of one warp: a lane's words, all loaded before any is stored. */
 template <typename word> struct seg_regs {
@@ -271,4 +273,73 @@ extern "C" __global__ void __launch_bounds__(GX_GATHER_THREADS, 1)
 	gx_gather_ordered4(const __grid_constant__ struct gx_gather_args a)
 {
 	windows_run<uint32_t, 2>(a);
+}
+
+/* --- from view to view --- */
+
+__device__ static inline unsigned char word_load(const unsigned char *p)
+{
+	return __ldcs(p);
+}
+
+/* LOADS words of a thread are loaded before the first of them is stored. */
+template <typename word, int LOADS>
+__device__ static void views_run(const struct gx_view_args &a)
+{
+	__shared__ ulonglong2 place[GX_VIEW_PLACES]; /* of source and destination */
+
+	for (uint32_t t = blockIdx.x; (uint64_t)t * a.tile < a.words; t += gridDim.x) {
+		uint32_t begin = t * a.tile, n = gx_view_tile(&a, t);
+		uint32_t first = gx_view_div(begin, &a.piece_w);
+		uint32_t pieces = gx_view_div(begin + n - 1, &a.piece_w) - first + 1;
+
+		__syncthreads();
+		for (uint32_t i = threadIdx.x; i < pieces; i += GX_VIEW_THREADS)
+			place[i] = {gx_view_place(&a.src, a.first + first + i),
+				    gx_view_place(&a.dst, a.first + first + i)};
+		__syncthreads();
+		for (uint32_t i = threadIdx.x; i < n; i += LOADS * GX_VIEW_THREADS) {
+			word v[LOADS];
+			word *to[LOADS];
+
+#pragma unroll
+			for (int k = 0; k < LOADS; k++) {
+				uint32_t at = i + k * GX_VIEW_THREADS, piece, in;
+
+				to[k] = nullptr;
+				if (at >= n)
+					continue;
+				piece = gx_view_div(begin + at, &a.piece_w);
+				in = begin + at - piece * a.piece_w.by;
+				to[k] = (word *)place[piece - first].y + in;
+				v[k] = word_load((const word *)place[piece - first].x + in);
+			}
+#pragma unroll
+			for (int k = 0; k < LOADS; k++)
+				if (to[k])
+					__stcs(to[k], v[k]);
+		}
+	}
+	if (!grid_is_last(a.counter))
+		return;
+	__threadfence_system();
+	*(volatile uint32_t *)a.flag = a.value;
+}
+
+extern "C" __global__ void __launch_bounds__(GX_VIEW_THREADS, 1)
+	gx_gather_view16(const __grid_constant__ struct gx_view_args a)
+{
+	views_run<uint4, 4>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(GX_VIEW_THREADS, 1)
+	gx_gather_view4(const __grid_constant__ struct gx_view_args a)
+{
+	views_run<uint32_t, 4>(a);
+}
+
+extern "C" __global__ void __launch_bounds__(GX_VIEW_THREADS, 1)
+	gx_gather_view1(const __grid_constant__ struct gx_view_args a)
+{
+	views_run<unsigned char, 4>(a);
 }

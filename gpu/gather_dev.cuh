@@ -32,9 +32,20 @@ __device__ static inline uint32_t word_load(const uint32_t *p)
 }
 
 /*
- * Account for a thread block: its stores come before the fence, the fence before the count. The
- * thread block that completes the count resets the counters and signals the CPU. All threads call.
+ * Account for a thread block: its stores come before the fence, the fence before the count. Is this the
+ * thread that completes the count? It has reset it, and signals the CPU. All threads call.
  */
+__device__ static inline bool grid_is_last(uint32_t *counter)
+{
+	__threadfence();
+	__syncthreads();
+	if (threadIdx.x || atomicAdd(counter, 1u) + 1 != gridDim.x)
+		return false;
+	__threadfence();
+	atomicExch(counter, 0u);
+	return true;
+}
+
 __device__ static inline void grid_end(const struct gx_gather_args &a, uint32_t bad)
 {
 	uint32_t sum;
@@ -42,13 +53,9 @@ __device__ static inline void grid_end(const struct gx_gather_args &a, uint32_t 
 	bad = __reduce_add_sync(ALL, bad);
 	if (bad && threadIdx.x % 32 == 0)
 		atomicAdd(&a.counter[1], bad);
-	__threadfence();
-	__syncthreads();
-	if (threadIdx.x || atomicAdd(&a.counter[0], 1u) + 1 != gridDim.x)
+	if (!grid_is_last(&a.counter[0]))
 		return;
-	__threadfence();
 	sum = atomicExch(&a.counter[1], 0u);
-	atomicExch(&a.counter[0], 0u);
 	*(volatile uint32_t *)a.bad = sum;
 	__threadfence_system();
 	*(volatile uint32_t *)a.flag = a.value;

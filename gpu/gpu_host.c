@@ -6,6 +6,7 @@
  */
 #include "gpu_priv.h"
 #include "gx_internal/warm.h"
+#include "view_core.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -267,9 +268,24 @@ static void host_gather_ordered(struct host_stream *s, const struct gx_gpu_gathe
 	}
 }
 
+static void host_move(struct host_stream *s, const struct gx_move *m)
+{
+	struct gx_view_args a;
+
+	gx_view_plan(&a, m);
+	for (uint32_t i = m->first; i < m->first + m->nr; i++)
+		host_copy_one(s, (void *)(uintptr_t)gx_view_place(&a.dst, i),
+			      (const void *)(uintptr_t)gx_view_place(&a.src, i), m->piece_b);
+}
+
 static void host_gather_run(struct host_stream *s, const struct gx_gpu_gather *g)
 {
 	uint32_t bad = 0;
+
+	if (g->move) {
+		host_move(s, g->move);
+		return;
+	}
 
 	for (uint32_t i = 0; i < g->nr; i++) {
 		if (!host_gather_fits(g, i))

@@ -23,6 +23,8 @@
 #define DMA_KERNEL_B	 (1ull << 30) /* bytes of a descriptor, whose length has 32 bits */
 #define DMA_KERNEL_SPAN	 (1ull << 32) /* bytes that the sources of a block may span */
 #define DMA_KERNEL_BURST 16	      /* blocks of one launch */
+#define DMA_MOVES	 4	      /* moves that may be under way; power of two */
+#define DMA_ROWS	 32768u	      /* rows that a move may have at an end */
 /* Longer copies use the first stream only, out of the way of short ones */
 #define DMA_BULK_B	 (8u << 20)
 
@@ -53,15 +55,30 @@ struct dma_kernel {
 	uint64_t since_ns;
 };
 
+/* Launches from view to view. */
+struct dma_moves {
+	struct gx_gpu_stream *stream; /* NULL: not used */
+	struct {
+		struct gx_move move;
+		struct gx_gpu_gather gather;
+		uint32_t *rows[2]; /* pinned; of source and destination */
+	} slot[DMA_MOVES];
+	uint32_t *rows; /* of all slots */
+	uint32_t begun, done;
+	uint64_t since_ns;
+};
+
 struct dma {
 	struct gx_gpu *gpu;
 	uint64_t timeout_ns;
 	enum dma_by by;
 	struct dma_lone lone;
 	struct dma_kernel kernel;
+	struct dma_moves moves;
 	uint32_t crowd; /* AUTO: the next copies that copy engines do even if they are alone */
 	/* One cache line each, written by the GPU. First [DMA_STREAMS]: number of the last copy
-	 * that ended. Then [DMA_LONES]: number of the slot's last copy, once it has ended. */
+	 * that ended. Then [DMA_LONES]: number of the slot's last copy, once it has ended. Then
+	 * that of the last move. */
 	uint32_t *flags;
 	unsigned rover;
 	int err;
@@ -69,11 +86,14 @@ struct dma {
 };
 
 #define DMA_FLAG_STRIDE (GX_CACHE_LINE / sizeof(uint32_t))
-#define DMA_FLAGS	((DMA_STREAMS + DMA_LONES) * DMA_FLAG_STRIDE)
+#define DMA_FLAGS	((DMA_STREAMS + DMA_LONES + 1) * DMA_FLAG_STRIDE)
+enum { BY_LONE = DMA_STREAMS, BY_KERNEL, BY_MOVE }; /* in dma_ticket.stream, behind the streams */
 
 static uint32_t *flag_of(const struct dma *d, struct dma_ticket t)
 {
-	uint32_t i = t.stream < DMA_STREAMS ? t.stream : DMA_STREAMS + t.seq % DMA_LONES;
+	uint32_t i = t.stream < DMA_STREAMS  ? t.stream
+		     : t.stream == BY_MOVE ? DMA_STREAMS + DMA_LONES
+					   : DMA_STREAMS + t.seq % DMA_LONES;
 
 	return &d->flags[i * DMA_FLAG_STRIDE];
 }
@@ -230,7 +250,7 @@ static bool kernel_copy(struct dma *d, uint64_t dst, uint64_t src, uint64_t len,
 			kernel_add(b, dst, src, n);
 		}
 	}
-	*out = (struct dma_ticket){.seq = last, .stream = DMA_STREAMS + 1};
+	*out = (struct dma_ticket){.seq = last, .stream = BY_KERNEL};
 	return true;
 }
 
@@ -277,6 +297,99 @@ static bool kernel_reap(struct dma *d, uint64_t now_ns)
 	return dma_moved(d, k->stream, &k->since_ns, k->done != before, now_ns);
 }
 
+/* ---- From view to view ---- */
+
+static int moves_open(struct dma *d)
+{
+	struct dma_moves *m = &d->moves;
+
+	m->rows = d->gpu->ops->pinned_alloc(d->gpu, sizeof(uint32_t) * DMA_MOVES * 2 * DMA_ROWS);
+	for (unsigned i = 0; m->rows && i < 2 * DMA_MOVES; i++)
+		m->slot[i / 2].rows[i % 2] = m->rows + i * DMA_ROWS;
+	return m->rows ? d->gpu->stream->open(d->gpu, GX_STREAM_COPY, &m->stream) : -ENOMEM;
+}
+
+static void moves_close(struct dma *d)
+{
+	gx_gpu_stream_close(d->moves.stream);
+	if (d->moves.rows)
+		d->gpu->ops->pinned_free(d->gpu, d->moves.rows);
+}
+
+static uint64_t row_pieces(const struct gx_move_end *e, uint64_t piece_b)
+{
+	uint64_t n = e->run_b / piece_b;
+
+	for (unsigned i = 0; i < GX_MOVE_DIMS; i++)
+		n *= e->dim[i].count;
+	return n;
+}
+
+/* Pieces from the first on whose rows have room. */
+static uint32_t rows_fit(const struct gx_move *m, const struct gx_move_end *e, uint32_t nr)
+{
+	uint64_t per = row_pieces(e, m->piece_b), to = (m->first / per + DMA_ROWS) * per;
+
+	return e->rows && to - m->first < nr ? (uint32_t)(to - m->first) : nr;
+}
+
+static void rows_copy(const struct gx_move *m, struct gx_move_end *e, uint32_t *rows)
+{
+	uint64_t per = row_pieces(e, m->piece_b), last = (m->first + m->nr - 1) / per;
+
+	if (!e->rows)
+		return;
+	e->row0 = m->first / per;
+	gx_copy(rows, e->rows + e->row0, (last - e->row0 + 1) * sizeof(*rows));
+	e->rows = rows;
+}
+
+bool dma_moves(const struct dma *d)
+{
+	return d->moves.stream;
+}
+
+uint32_t dma_move(struct dma *d, const struct gx_move *move, uint64_t now_ns,
+		  struct dma_ticket *out)
+{
+	struct dma_moves *m = &d->moves;
+	uint32_t i = m->begun & (DMA_MOVES - 1), nr;
+	struct gx_gpu_gather *g = &m->slot[i].gather;
+	struct gx_move *own = &m->slot[i].move;
+	struct dma_ticket t = {.seq = m->begun + 1, .stream = BY_MOVE};
+
+	if (d->err || m->begun - m->done == DMA_MOVES)
+		return 0;
+	nr = (uint32_t)GX_MIN((uint64_t)move->nr, DMA_MOVE_B / move->piece_b);
+	*own = *move;
+	own->nr = rows_fit(move, &move->src, rows_fit(move, &move->dst, nr));
+	rows_copy(own, &own->src, m->slot[i].rows[0]);
+	rows_copy(own, &own->dst, m->slot[i].rows[1]);
+	*g = (struct gx_gpu_gather){.move = own, .sms = d->gpu->unpack_sms};
+	if (m->stream->ops->gather(m->stream, g, flag_of(d, t), t.seq, now_ns)) {
+		dma_look_for_fault(d, m->stream, 0);
+		return 0;
+	}
+	if (m->begun == m->done)
+		m->since_ns = DMA_UNSEEN;
+	m->begun++;
+	*out = t;
+	return own->nr;
+}
+
+static bool moves_reap(struct dma *d, uint64_t now_ns)
+{
+	struct dma_moves *m = &d->moves;
+	uint32_t before = m->done;
+
+	if (m->begun == before)
+		return false;
+	m->stream->ops->reap(m->stream, now_ns);
+	m->done = __atomic_load_n(flag_of(d, (struct dma_ticket){.stream = BY_MOVE}),
+				  __ATOMIC_ACQUIRE);
+	return dma_moved(d, m->stream, &m->since_ns, m->done != before, now_ns);
+}
+
 /* ---- open and close ---- */
 
 int dma_open(struct gx_gpu *gpu, enum dma_by by, uint64_t timeout_ns, struct dma **out)
@@ -296,6 +409,8 @@ int dma_open(struct gx_gpu *gpu, enum dma_by by, uint64_t timeout_ns, struct dma
 		ret = gpu->stream->open(gpu, GX_STREAM_COPY, &d->stream[i].stream);
 	if (!ret && (by == DMA_KERNEL || (by == DMA_AUTO && kernel_pays(gpu))))
 		ret = kernel_open(d);
+	if (!ret && by != DMA_CE && kernel_pays(gpu))
+		ret = moves_open(d);
 	if (!ret && (by == DMA_AUTO || by == DMA_RESIDENT))
 		ret = gpu->stream->open(gpu, GX_STREAM_RESIDENT, &d->lone.stream);
 	if (ret) {
@@ -314,6 +429,7 @@ void dma_close(struct dma *d)
 		gx_gpu_stream_close(d->stream[i].stream);
 	gx_gpu_stream_close(d->lone.stream);
 	kernel_close(d);
+	moves_close(d);
 	if (d->flags)
 		gx_gpu_flag_free(d->gpu, d->flags);
 	free(d);
@@ -366,7 +482,7 @@ static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t no
 		      struct dma_ticket *out)
 {
 	struct dma_lone *l = &d->lone;
-	struct dma_ticket t = {.seq = l->begun + 1, .stream = DMA_STREAMS};
+	struct dma_ticket t = {.seq = l->begun + 1, .stream = BY_LONE};
 	int ret = l->stream->ops->copy(l->stream, copy, 1, flag_of(d, t), t.seq, now_ns);
 
 	if (ret) {
@@ -416,7 +532,7 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, unsigned 
 
 bool dma_done(const struct dma *d, struct dma_ticket t)
 {
-	if (t.stream > DMA_STREAMS)
+	if (t.stream == BY_KERNEL)
 		return (int32_t)(d->kernel.done - t.seq) >= 0;
 	/* Pairs with the GPU: a copy's bytes are visible before its flag. */
 	uint32_t done = __atomic_load_n(flag_of(d, t), __ATOMIC_ACQUIRE);
@@ -469,14 +585,14 @@ static bool lone_reap(struct dma *d, uint64_t now_ns)
 		return false;
 	l->stream->ops->reap(l->stream, now_ns);
 	while (l->done != l->begun &&
-	       dma_done(d, (struct dma_ticket){.seq = l->done + 1, .stream = DMA_STREAMS}))
+	       dma_done(d, (struct dma_ticket){.seq = l->done + 1, .stream = BY_LONE}))
 		l->done++;
 	return dma_moved(d, l->stream, &l->since_ns, l->done != before, now_ns);
 }
 
 bool dma_reap(struct dma *d, uint64_t now_ns)
 {
-	bool ended = lone_reap(d, now_ns) | kernel_reap(d, now_ns);
+	bool ended = lone_reap(d, now_ns) | kernel_reap(d, now_ns) | moves_reap(d, now_ns);
 
 	for (unsigned i = 0; i < DMA_STREAMS; i++) {
 		struct dma_stream *s = &d->stream[i];

@@ -3,7 +3,8 @@
  * Contiguous copies of one core by one GPU: out of and into its memory, memory of another GPU that
  * is mapped for it, and host memory that is registered with it. Its copy engines do them, on
  * several streams, so that short copies overlap. The resident kernel does a lone short copy sooner.
- * One launch of the unpack kernel does many short ones, on the SMs that unpacking may use. Copies
+ * One launch of the unpack kernel does many short ones, on the SMs that unpacking may use; another
+ * kernel there moves bytes from view to view. Copies
  * have no order among themselves. A copy is done when its bytes are visible. Owner: poll core; the
  * control path opens and closes it.
  */
@@ -17,6 +18,7 @@
 #define DMA_TRY_B   4096 /* length of the copies that dma_time() times */
 /* A launch takes up to this of many: a copy engine needs as long for the bytes as for its call. */
 #define DMA_MANY_B  (128u << 10)
+#define DMA_MOVE_B  (256u << 20) /* of one launch from view to view */
 
 /* Who copies. */
 enum dma_by {
@@ -59,6 +61,11 @@ void dma_close(struct dma *d);
  * as dma_kick(). False: too many are under way, or the GPU has failed. */
 bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, unsigned hints,
 	      uint64_t now_ns, struct dma_ticket *out);
+/** dma_moves() - Does this GPU move bytes from view to view? */
+bool dma_moves(const struct dma *d);
+/** dma_move() - Begin to move pieces of @m, from the first on; piece_b is at most DMA_MOVE_B. The rows are
+ * copied. Moves end in order. Return: pieces; 0: too many moves are under way, or the GPU has failed. */
+uint32_t dma_move(struct dma *d, const struct gx_move *m, uint64_t now_ns, struct dma_ticket *out);
 /** dma_done() - True: the copy's bytes are visible. Reads one cache line. */
 bool dma_done(const struct dma *d, struct dma_ticket t);
 /** dma_kick() - After dma_copy(): launch, and queue the flags that tell the ends. */

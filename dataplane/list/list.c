@@ -279,9 +279,6 @@ static int views_check(const struct gx_list *list, const struct gx_op *op)
 			"the local view: its bytes from %lld on are outside of the registered "
 			"memory of %llu bytes",
 			(long long)op->off + v->lo, (unsigned long long)op->mem->len);
-	if (!get && op->mem && op->mem->kind != GX_MEM_HOST && !view_is_run(v))
-		return gx_fail(-EOPNOTSUPP, "the local view is of memory of a GPU: a source there "
-					    "is a plain range");
 	return 0;
 }
 

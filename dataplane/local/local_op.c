@@ -165,21 +165,68 @@ static void dma_key_end(struct local_ep *e, uint32_t no)
 		atomic_store_explicit(&e->tx->inside.oldest, oldest, memory_order_release);
 }
 
+static void end_fill(struct gx_move_end *end, const struct view *v, const char *base)
+{
+	*end = (struct gx_move_end){.base = (uintptr_t)base,
+				    .run_b = v->run_b ? v->run_b : v->len,
+				    .rows = v->rows,
+				    .row_b = v->row_b};
+	_Static_assert(GX_MOVE_DIMS == GX_VIEW_DIMS, "the same");
+	for (unsigned i = 0; i < GX_VIEW_DIMS; i++) {
+		end->dim[i].count = v->dim[i].count;
+		end->dim[i].stride_b = v->dim[i].stride_b;
+	}
+}
+
+static bool move_is_whole(const struct local_op *op)
+{
+	return !op->views || op->moved == op->views->nr_pieces;
+}
+
+/* As many launches as there is room for. Return: did one begin? */
+static bool move_begin(struct local_op *op, uint64_t now_ns)
+{
+	const struct list_views *v = op->views;
+	bool put = op->kind == GX_OP_PUT;
+	uint32_t before = op->moved, n;
+	struct gx_move m = {.piece_b = v->piece_b};
+
+	end_fill(&m.src, put ? &v->local : &v->remote, op->src);
+	end_fill(&m.dst, put ? &v->remote : &v->local, op->dst);
+	do {
+		m.first = op->moved;
+		m.nr = (uint32_t)v->nr_pieces - op->moved;
+		n = m.nr ? dma_move(op->dma, &m, now_ns, &op->ticket) : 0;
+		op->moved += n;
+	} while (n);
+	return op->moved != before;
+}
+
+static bool copy_begin(struct local_op *op, uint64_t now_ns)
+{
+	return op->views ? move_begin(op, now_ns)
+			 : dma_copy(op->dma, op->dst, op->src, op->len, dma_hints(op), now_ns,
+				    &op->ticket);
+}
+
+/* Views: also to begin more of it. */
 void local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
 {
+	bool was = op->begun;
+
+
 	if (!op->status && local_is_revoked(e, op->bit))
 		op->status = -ESTALE;
 	if (!op->status && dma_err(op->dma))
 		op->status = -EIO;
 	if (op->status)
 		return;
-	if (op->key)
+	if (op->key && !was)
 		dma_key_begin(e, op);
 	if (op->key && !local_key_holds(op->key))
 		op_stale(e, op);
-	op->begun = !op->status && dma_copy(op->dma, op->dst, op->src, op->len, dma_hints(op),
-					    now_ns, &op->ticket);
-	e->nr_begun += op->begun;
+	op->begun |= !op->status && copy_begin(op, now_ns);
+	e->nr_begun += op->begun && !was;
 	if (op->key && !op->begun)
 		dma_key_end(e, op->key_no);
 }
@@ -198,13 +245,14 @@ static bool dma_has_ended(struct local_ep *e, struct local_op *op)
 				      memory_order_release);
 	}
 	op->begun = false;
-	op->done_b = op->len;
 	e->nr_begun--;
-	if (!op->key)
-		return true;
-	if (op->kind == GX_OP_GET && !op->status && !local_key_holds(op->key))
+	if (op->key && op->kind == GX_OP_GET && !op->status && !local_key_holds(op->key))
 		op_stale(e, op);
-	dma_key_end(e, op->key_no);
+	if (op->key)
+		dma_key_end(e, op->key_no);
+	if (!move_is_whole(op) && !op->status)
+		return false;
+	op->done_b = op->len;
 	return true;
 }
 
@@ -216,7 +264,7 @@ static bool dma_turn(struct local_ep *e, uint64_t now_ns)
 	for (unsigned i = e->nr_dma; i-- > 0;) {
 		struct local_op *op = &e->dma[i];
 
-		if (!op->begun && !op->done_b && !op->status) {
+		if (!op->status && (op->begun ? !move_is_whole(op) : !op->done_b)) {
 			local_dma_begin(e, op, now_ns);
 			worked |= op->begun;
 		}

@@ -35,6 +35,7 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 		   struct dma **out, char **theirs)
 {
 	bool gpu = op->mem && op->mem->kind != GX_MEM_HOST;
+	const struct list_views *v = op_views(op);
 	const struct gx_gpu *by;
 
 	*out = NULL;
@@ -50,7 +51,8 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 	if (m->is_gpu)
 		*theirs = m->seen[by->device];
 	*out = e->link->dma[by->device];
-	return *out && *theirs;
+	return *out && *theirs && (!v || (dma_moves(*out) && v->piece_b <= DMA_MOVE_B &&
+					  v->nr_pieces <= GX_MOVE_MAX));
 }
 
 static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_route *route,

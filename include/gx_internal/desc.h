@@ -42,6 +42,27 @@ struct gx_pair {
 	uint32_t dst;
 };
 
+/* One end of a move: runs of bytes of one memory, in the order of their indices. */
+#define GX_MOVE_DIMS 4
+struct gx_move_end {
+	uint64_t base; /* address in the GPU's space, which need not be of a byte that is moved */
+	uint64_t run_b;
+	struct {
+		uint64_t count;
+		int64_t stride_b;
+	} dim[GX_MOVE_DIMS];  /* the last is the innermost; count 1: not used */
+	const uint32_t *rows; /* outside of these, in memory that the GPU reads; NULL: none */
+	uint64_t row_b, row0; /* rows[0] is that of row number row0 */
+};
+
+/* From view to view, or some pieces of that: less than 2^31 of both ends in all, and 2^31 bytes here. */
+#define GX_MOVE_MAX 0x7fffffffu
+struct gx_move {
+	struct gx_move_end src, dst;
+	uint64_t piece_b; /* contiguous at both ends: each run is a whole number of pieces */
+	uint32_t first, nr;
+};
+
 /* Status word of a block: the largest that its descriptors give. The GPU or CPU that executed the
  * block writes it. CRC: some descriptors have GX_AUX_BAD, the bytes of all others are in place. */
 enum { GX_BLOCK_PENDING = 0, GX_BLOCK_OK = 1, GX_BLOCK_CRC = 2, GX_BLOCK_BOUNDS = 3 };

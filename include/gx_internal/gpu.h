@@ -71,9 +71,11 @@ struct gx_gpu_copy {
 /*
  * Rows of @row_b bytes, a multiple of 4 up to 64 KiB, from @src to @dst. One or both are memory of
  * the GPU and the other is mapped; both are multiples of 4. A pair outside of @nr_src or @nr_dst is
- * not moved and counted. Frozen until the flag has been written.
+ * not moved and counted. Frozen until the flag has been written. With @move: bytes from view to view;
+ * of the rest, @sms alone counts.
  */
 struct gx_gpu_gather {
+	const struct gx_move *move; /* NULL: rows */
 	const void *src;
 	void *dst;
 	const struct gx_pair *pairs; /* [nr], memory that the GPU reads */

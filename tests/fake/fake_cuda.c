@@ -22,6 +22,7 @@
 #include "crc_core.h"
 #include "cuda_abi.h"
 #include "gather_core.h"
+#include "view_core.h"
 #include "gx_internal/base.h"
 #include "lab/load_core.h"
 #include "resident_core.h"
@@ -60,6 +61,7 @@ struct fake_op {
 	struct gx_load_args load;
 	char name; /* OP_GATHER: last letter but digits of the kernel, see gather_run() */
 	struct gx_gather_args gather;
+	struct gx_view_args *view;
 	void *dst;
 	const void *src;
 	size_t len;
@@ -405,6 +407,27 @@ static void gather_run(const struct gx_gather_args *a, char name)
 	__atomic_store_n(a->flag, a->value, __ATOMIC_RELEASE);
 }
 
+/* The words of each tile, as the thread blocks of the kernel take them. */
+static void view_run(struct gx_view_args *a)
+{
+	for (uint32_t t = 0; (uint64_t)t * a->tile < a->words; t++) {
+		uint32_t begin = t * a->tile, n = gx_view_tile(a, t);
+		uint32_t first = gx_view_div(begin, &a->piece_w);
+
+		if (gx_view_div(begin + n - 1, &a->piece_w) - first >= GX_VIEW_PLACES)
+			abort();
+		for (uint32_t at = begin; at < begin + n; at++) {
+			uint32_t piece = gx_view_div(at, &a->piece_w);
+			uint64_t in = (at - piece * a->piece_w.by) * a->word_b;
+
+			memcpy((void *)(gx_view_place(&a->dst, a->first + piece) + in),
+			       (void *)(gx_view_place(&a->src, a->first + piece) + in), a->word_b);
+		}
+	}
+	__atomic_store_n(a->flag, a->value, __ATOMIC_RELEASE);
+	free(a);
+}
+
 /* ---- the kernels of load.cu ---- */
 
 static void load_fill(const struct gx_load_args *a)
@@ -513,7 +536,10 @@ static void op_run(struct fake_op *op)
 		unpack_run(op->args);
 		break;
 	case OP_GATHER:
-		gather_run(&op->gather, op->name);
+		if (op->view)
+			view_run(op->view);
+		else
+			gather_run(&op->gather, op->name);
 		break;
 	case OP_LOAD:
 		op->load_fn(&op->load);
@@ -959,6 +985,15 @@ FAKE unsigned cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsign
 			      (struct fake_op){.kind = OP_RESIDENT,
 					       .grid = grid_x,
 					       .resident = *(struct gx_res_args *)params[0]});
+	if ((uintptr_t)function == 'w') {
+		struct gx_view_args *view = malloc(sizeof(*view));
+
+		memcpy(view, params[0], sizeof(*view));
+		res = op_add(stream, (struct fake_op){.kind = OP_GATHER, .view = view});
+		if (res)
+			free(view);
+		return res;
+	}
 	if ((uintptr_t)function > 3)
 		return op_add(stream,
 			      (struct fake_op){.kind = OP_GATHER,

@@ -200,6 +200,137 @@ static void list__with_host(void **state)
 	list_moves(r, r->client.kv, r->server.gpu, "gpu");
 }
 
+/* ---- From view to view ---- */
+
+static int64_t view_at_of(const struct gx_view *w, uint64_t i)
+{
+	uint64_t run = i / w->run_b;
+	int64_t at = (int64_t)(i % w->run_b);
+
+	for (unsigned d = w->nr_dims; d-- > 0;) {
+		at += (int64_t)(run % w->dim[d].count) * w->dim[d].stride_b;
+		run /= w->dim[d].count;
+	}
+	return at + (w->nr_rows ? (int64_t)(w->rows[run] * w->row_b) : 0);
+}
+
+/* One put; all of the destination is compared. */
+static void view_move_one(struct rig *r, struct gx_mem *from, struct gx_mem *to, const char *name,
+			  const struct gx_view *l, const struct gx_view *w, uint64_t base[2])
+{
+	struct gx_op op = op_make(r, GX_OP_PUT, from, name);
+	struct gx_views views = {l, w};
+	uint8_t *bytes = malloc(KV_B);
+	struct gx_list *list;
+
+	if (gx_views_open(r->client.gx, &views, &list))
+		fail_msg("%s", gx_error());
+	for (uint64_t k = 0; k < KV_B; k++)
+		bytes[k] = (uint8_t)(k * 151 >> 5 ^ k);
+	image(from, bytes);
+	memset(r->want, POISON, KV_B);
+	image(to, r->want);
+	op.list = list;
+	op.off = base[0];
+	op.remote_off = base[1];
+	for (uint64_t i = 0; i < list->len; i++)
+		r->want[(int64_t)base[1] + view_at_of(w, i)] =
+			bytes[(int64_t)base[0] + view_at_of(l, i)];
+	r->client.nr_done = 0;
+	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
+	UNTIL(r, r->client.nr_done == 1);
+	assert_int_equal(r->client.nr_failed, 0);
+	image_check(r, to);
+	gx_list_close(list);
+	free(bytes);
+}
+
+/* Heads and tokens in another order; words of 16, 4 and 1 bytes; runs of other lengths, backward; more
+ * rows than one launch has; a run longer than a tile. */
+static void view_moves(struct rig *r, struct gx_mem *from, struct gx_mem *to, const char *name)
+{
+	static uint32_t some[3][75000];
+	const struct gx_view pages[2] = {
+		{.run_b = 256, .dim = {{16, 2048}, {8, 256}}, .nr_dims = 2, .rows = some[0],
+		 .nr_rows = 60, .row_b = 32768},
+		{.run_b = 256, .dim = {{16, 256}, {8, 16384}}, .nr_dims = 2, .rows = some[1],
+		 .nr_rows = 60, .row_b = 131072}};
+	const struct gx_view odd[2] = {
+		{.run_b = 36, .dim = {{40, 200}, {7, -40}, {3, 9000}}, .nr_dims = 3},
+		{.run_b = 252, .dim = {{20, 256}, {6, 6000}}, .nr_dims = 2}};
+	const struct gx_view bytes[2] = {
+		{.run_b = 15, .dim = {{100, 40}, {3, 5000}}, .nr_dims = 2},
+		{.run_b = 9, .dim = {{500, 11}}, .nr_dims = 1}};
+	const struct gx_view rows[2] = {
+		{.run_b = 64, .rows = some[2], .nr_rows = 75000, .row_b = 64},
+		{.run_b = 16, .dim = {{4, 16}}, .nr_dims = 1, .rows = some[1], .nr_rows = 75000,
+		 .row_b = 80}};
+	const struct gx_view whole[2] = {
+		{.run_b = 1 << 20, .dim = {{3, 2 << 20}}, .nr_dims = 1},
+		{.run_b = 3 << 20, .dim = {{1, 0}}, .nr_dims = 1}};
+	const struct gx_view *const all[] = {pages, odd, bytes, rows, whole};
+
+	for (uint32_t i = 0; i < 75000; i++) {
+		some[0][i] = i * 7 % 60;
+		some[1][i] = i;
+		some[2][i] = i * 77 % 75000;
+	}
+	for (unsigned k = 0; k < GX_ARRAY_SIZE(all); k++) {
+		uint64_t base[2] = {k == 1 ? 400 : k == 2 ? 3 : 256, k == 1 ? 516 : 512 + k % 3};
+
+		base[1] &= all[k] == bytes ? ~0ull : ~3ull;
+		view_move_one(r, from, to, name, &all[k][0], &all[k][1], base);
+	}
+	assert_int_equal(misses(r), 0);
+}
+
+static void view__gpu_to_gpu(void **state)
+{
+	struct rig *r = *state;
+
+	if (engine == GX_COPY_CE) /* no kernel of ours: packets, and no strided source */
+		skip();
+	view_moves(r, r->client.gpu, r->server.gpu, "gpu");
+}
+
+static void view__with_host(void **state)
+{
+	struct rig *r = *state;
+
+	if (engine == GX_COPY_CE)
+		skip();
+	view_moves(r, r->client.gpu, r->server.kv, "kv");
+	view_moves(r, r->client.kv, r->server.gpu, "gpu");
+}
+
+/* Each ends once; launches that have begun are waited for, and no others follow. */
+static void view__cancel(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+	static uint32_t rows[1 << 19];
+	struct gx_view v = {.run_b = 16, .rows = rows, .nr_rows = 1 << 19, .row_b = 16};
+	struct gx_views views = {&v, &v};
+	unsigned n = 0;
+	int found;
+
+	if (engine == GX_COPY_CE)
+		skip();
+	for (uint32_t i = 0; i < 1 << 19; i++)
+		rows[i] = i;
+	assert_int_equal(gx_views_open(r->client.gx, &views, &op.list), 0);
+	op.user = 77;
+	while (n < 20 && common_post(r->client.ep, &op, 1) == 1)
+		n++;
+	found = common_cancel(r->client.ep, 77);
+	assert_int_equal(found, n);
+	UNTIL(r, r->client.nr_done == n);
+	assert_int_equal(r->client.nr_failed, n);
+	assert_int_equal(r->client.status, -ECANCELED);
+	assert_int_equal(misses(r), 0);
+	gx_list_close(op.list);
+}
+
 /* Memory that no copy engine knows goes by packets. */
 static void moves__plain_to_gpu(void **state)
 {
@@ -987,6 +1118,9 @@ static int suite(enum gx_copy_by how, const char *name)
 		TEST(moves__plain_to_gpu),
 		TEST(list__gpu_to_gpu),
 		TEST(list__with_host),
+		TEST(view__gpu_to_gpu),
+		TEST(view__with_host),
+		TEST(view__cancel),
 		TEST(notify__after_the_data),
 		TEST(post__more_than_fit),
 		TEST(cancel__many),
