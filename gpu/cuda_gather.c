@@ -80,9 +80,8 @@ static bool move_queue(struct cuda_stream *s, const struct gx_gpu_gather *g, uin
 
 	gx_view_plan(&a, g->move);
 	fn = a.word_b == 16 ? GATHER_VIEW16 : a.word_b == 4 ? GATHER_VIEW4 : GATHER_VIEW1;
-	return cuda_core_launch(s, gpu->fn_gather[fn],
-				GX_MIN(sms, (a.words + a.tile - 1) / a.tile), GX_VIEW_THREADS,
-				params);
+	return cuda_core_launch(s, gpu->fn_gather[fn], GX_MIN(sms, (a.words + a.tile - 1) / a.tile),
+				GX_VIEW_THREADS, params);
 }
 
 int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,

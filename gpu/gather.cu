@@ -283,8 +283,7 @@ __device__ static inline unsigned char word_load(const unsigned char *p)
 }
 
 /* LOADS words of a thread are loaded before the first of them is stored. */
-template <typename word, int LOADS>
-__device__ static void views_run(const struct gx_view_args &a)
+template <typename word, int LOADS> __device__ static void views_run(const struct gx_view_args &a)
 {
 	__shared__ ulonglong2 place[GX_VIEW_PLACES]; /* of source and destination */
 

@@ -112,9 +112,8 @@ static int gpu_identify(struct cuda_gpu *g, int dev)
 static int gpu_load_gather(struct cuda_gpu *g)
 {
 	static const char *const name[GATHER_FNS] = {
-		"gx_gather_rows16",    "gx_gather_rows4",    "gx_gather_link",
-		"gx_gather_ordered16", "gx_gather_ordered4", "gx_gather_view16",
-		"gx_gather_view4",     "gx_gather_view1",
+		"gx_gather_rows16",   "gx_gather_rows4",  "gx_gather_link",  "gx_gather_ordered16",
+		"gx_gather_ordered4", "gx_gather_view16", "gx_gather_view4", "gx_gather_view1",
 	};
 	int ret = cuda_load(&g->gather_module, gx_gather_fatbin);
 

@@ -29,7 +29,8 @@ struct gx_view_side {
 	const uint32_t *rows; /* NULL: none */
 	uint64_t row0;	      /* number of rows[0] */
 	uint32_t nr;
-	struct gx_view_by count[GX_MOVE_DIMS + 1]; /* the innermost first; a run of several pieces */
+	struct gx_view_by
+		count[GX_MOVE_DIMS + 1]; /* the innermost first; a run of several pieces */
 	int64_t stride_b[GX_MOVE_DIMS + 1];
 };
 

@@ -91,9 +91,9 @@ enum { BY_LONE = DMA_STREAMS, BY_KERNEL, BY_MOVE }; /* in dma_ticket.stream, beh
 
 static uint32_t *flag_of(const struct dma *d, struct dma_ticket t)
 {
-	uint32_t i = t.stream < DMA_STREAMS  ? t.stream
-		     : t.stream == BY_MOVE ? DMA_STREAMS + DMA_LONES
-					   : DMA_STREAMS + t.seq % DMA_LONES;
+	uint32_t i = t.stream < DMA_STREAMS ? t.stream
+		     : t.stream == BY_MOVE  ? DMA_STREAMS + DMA_LONES
+					    : DMA_STREAMS + t.seq % DMA_LONES;
 
 	return &d->flags[i * DMA_FLAG_STRIDE];
 }

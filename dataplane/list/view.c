@@ -241,7 +241,7 @@ static void at_carry(struct view_at *at)
 /* Has it rows alone? The other dimensions are 1, too. */
 VIEW_INLINE bool at_is_rows(const struct view_at *at)
 {
-	return at->v.dim[INNER].count == 1;
+	return at->v.rows && at->v.dim[INNER].count == 1;
 }
 
 /* @n runs, at most to the end of the innermost dimension, end at @p. */
@@ -270,7 +270,6 @@ VIEW_INLINE void at_bytes(struct view_at *at, uint64_t len)
 
 /* ---- Copies ---- */
 
-/* The compiler would make a call of more than 256 bytes, or microcode that is slow to begin. */
 #define LINE_B	64
 #define ROWS	16  /* that are found at once */
 #define AHEAD_B 640 /* of a row that comes later */
@@ -278,19 +277,10 @@ VIEW_INLINE void at_bytes(struct view_at *at, uint64_t len)
 /* @run_b is a constant, or 0: any. */
 VIEW_INLINE void run_copy(char *to, const char *from, uint64_t run_b, uint64_t any_b)
 {
-	uint64_t at = 0;
-
-	if (!run_b) {
+	if (run_b)
+		__builtin_memcpy(to, from, run_b);
+	else
 		gx_copy(to, from, any_b);
-		return;
-	}
-	for (; at + LINE_B <= run_b; at += LINE_B) {
-		char line[LINE_B];
-
-		__builtin_memcpy(line, from + at, LINE_B);
-		__builtin_memcpy(to + at, line, LINE_B);
-	}
-	__builtin_memcpy(to + at, from + at, run_b % LINE_B);
 }
 
 /* The places of the next @n rows of a view that has rows alone; the view goes on behind them. Only this
@@ -382,7 +372,7 @@ VIEW_INLINE uint64_t runs_copy(struct view_at *to, struct view_at *from, char *l
 		       : steps_copy(to, from, lin, len, run_b);
 }
 
-/* @COPY(n): n is @b where that is common, else 0. */
+/* @COPY(n): n is @b where gx_copy() would be slower, else 0. */
 #define WITH_RUN_B(b, COPY)                                                                        \
 	switch (b) {                                                                               \
 	case 16:                                                                                   \
@@ -393,15 +383,6 @@ VIEW_INLINE uint64_t runs_copy(struct view_at *to, struct view_at *from, char *l
 		break;                                                                             \
 	case 128:                                                                                  \
 		COPY(128);                                                                         \
-		break;                                                                             \
-	case 256:                                                                                  \
-		COPY(256);                                                                         \
-		break;                                                                             \
-	case 576:                                                                                  \
-		COPY(576);                                                                         \
-		break;                                                                             \
-	case 656:                                                                                  \
-		COPY(656);                                                                         \
 		break;                                                                             \
 	default:                                                                                   \
 		COPY(0);                                                                           \

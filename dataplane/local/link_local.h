@@ -40,8 +40,8 @@ struct local_op {
 	uint64_t token, off, imm;
 	struct dma *dma;	       /* the GPU's copy queue; NULL: this core copies */
 	const struct local_pair *pair; /* dma: places of source and destination; NULL: not known */
-	struct dma_ticket ticket; /* with views: of the last launch */
-	uint32_t moved;		  /* dma, views: pieces that were launched */
+	struct dma_ticket ticket;      /* with views: of the last launch */
+	uint32_t moved;		       /* dma, views: pieces that were launched */
 	bool begun;
 };
 

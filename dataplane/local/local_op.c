@@ -214,7 +214,6 @@ void local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
 {
 	bool was = op->begun;
 
-
 	if (!op->status && local_is_revoked(e, op->bit))
 		op->status = -ESTALE;
 	if (!op->status && dma_err(op->dma))

@@ -51,8 +51,8 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 	if (m->is_gpu)
 		*theirs = m->seen[by->device];
 	*out = e->link->dma[by->device];
-	return *out && *theirs && (!v || (dma_moves(*out) && v->piece_b <= DMA_MOVE_B &&
-					  v->nr_pieces <= GX_MOVE_MAX));
+	return *out && *theirs &&
+	       (!v || (dma_moves(*out) && v->piece_b <= DMA_MOVE_B && v->nr_pieces <= GX_MOVE_MAX));
 }
 
 static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_route *route,
