@@ -17,14 +17,10 @@ static struct local_map *map_find(const struct local_ep *e, const struct gx_op *
 {
 	struct local_map *m = local_map_for(e, op->kind, op->token);
 	const struct list_views *v = op_views(op);
-	uint64_t first = op->remote_off, len = op->len;
+	uint64_t first = op->remote_off;
 
-	if (m && v) {
-		if (!view_span(&v->remote, op->remote_off, m->len, &first))
-			return NULL;
-		len = v->remote.span_b;
-	}
-	if (!m || !local_map_holds(e, m, first, len))
+	if (!m || (v && !view_span(&v->remote, op->remote_off, m->len, &first)) ||
+	    !local_map_holds(e, m, first, v ? 0 : op->len))
 		return NULL;
 	return m->live && !local_key_holds(m) ? NULL : m;
 }
