@@ -23,7 +23,8 @@ static struct gx_conn *conn;
 static struct gx_ep *ep;
 static struct gx_region kv;
 static enum gx_mem_kind far_kind = GX_MEM_HOST;
-static uint8_t want[MEM_B], got[MEM_B], own_b[MEM_B];
+static uint8_t want[MEM_B], got[MEM_B];
+static _Alignas(4096) uint8_t own_b[MEM_B]; /* a GPU may register its pages */
 static uint64_t seed = 7;
 
 static uint64_t rnd(uint64_t n)
