@@ -360,10 +360,14 @@ static uint64_t list_move(const struct gx_list *from, uint32_t *i, uint64_t off,
 /* The next part of @whole: its views from byte @done on, to byte @to or some before it. */
 static void views_move(struct gx_list *whole, uint64_t done, uint64_t to, struct gx_list *part)
 {
+	uint64_t piece_b = whole->views->piece_b;
+	uint64_t unit =
+		piece_b <= LIST_CUT_VIEW_B ? LIST_CUT_VIEW_B / piece_b * piece_b : GX_CACHE_LINE;
+
 	part->views = whole->views;
 	part->whole = whole;
 	part->from = done;
-	part->len = (to == whole->len ? to : to - to % LIST_CUT_VIEW_B) - done;
+	part->len = (to == whole->len ? to : to - to % unit) - done;
 	atomic_fetch_add_explicit(&whole->refs, 1, memory_order_relaxed);
 }
 

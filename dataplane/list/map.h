@@ -13,8 +13,9 @@
 #include "core/core.h"
 #include "list/view.h"
 
-#define MAP_NONE	(-1)
-#define LIST_CUT_VIEW_B 64ull /* parts for lanes begin at multiples of so many bytes */
+#define MAP_NONE (-1)
+#define LIST_CUT_VIEW_B                                                                            \
+	4096ull /* parts for lanes begin at most so many bytes early, at a piece if such are shorter */
 #define MAP_MSGS                                                                                   \
 	32 /* of this end, under way with maps: the peer has room for them, and tells others to wait */
 

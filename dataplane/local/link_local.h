@@ -32,6 +32,7 @@ struct local_op {
 	const char *src; /* with views: where the view begins, as .dst */
 	char *dst;
 	const struct list_views *views; /* NULL: two ranges */
+	uint64_t from;			/* of these, the first byte */
 	const struct gx_mem *mem;	/* our side; NULL: not registered */
 	uint64_t len, done_b;
 	uint64_t bit;	       /* of the region in the peer's word revoked */
@@ -195,15 +196,15 @@ static inline uint64_t local_cost(uint64_t len, const struct list_views *v)
 	return v ? GX_MAX(len, v->nr_pieces * LOCAL_RUN_B) : len;
 }
 
-/* Copy bytes [@off, @off + @len) from view to view; @dst and @src are where these begin. */
+/* Copy bytes [@at, @at + @len) from view to view; @dst and @src are where these begin. */
 static inline void local_move(const struct list_views *v, bool put, char *dst, const char *src,
-			      uint64_t off, uint64_t len)
+			      uint64_t at, uint64_t len)
 {
 	struct view_at to, from;
 
-	view_at_init(&to, put ? &v->remote : &v->local, dst);
-	view_at_init(&from, put ? &v->local : &v->remote, (char *)(uintptr_t)src);
-	view_move(&to, &from, off, len);
+	view_at_init(&to, put ? &v->remote : &v->local, dst, at);
+	view_at_init(&from, put ? &v->local : &v->remote, (char *)(uintptr_t)src, at);
+	view_move(&to, &from, 0, len);
 }
 
 /* Count @n operations that are done: in our counters, and for the peer's. */

@@ -68,7 +68,8 @@ static void op_copy(struct local_ep *e, struct local_op *op, uint64_t n)
 		return;
 	}
 	if (op->views)
-		local_move(op->views, op->kind == GX_OP_PUT, op->dst, op->src, op->done_b, n);
+		local_move(op->views, op->kind == GX_OP_PUT, op->dst, op->src,
+			   op->from + op->done_b, n);
 	else if (op->len >= LOCAL_STREAM_B)
 		gx_copy_stream(op->dst + op->done_b, op->src + op->done_b, n);
 	else
@@ -180,7 +181,7 @@ static void end_fill(struct gx_move_end *end, const struct view *v, const char *
 
 static bool move_is_whole(const struct local_op *op)
 {
-	return !op->views || op->moved == op->views->nr_pieces;
+	return !op->views || op->moved == op->len / op->views->piece_b;
 }
 
 /* As many launches as there is room for. Return: did one begin? */
@@ -188,14 +189,15 @@ static bool move_begin(struct local_op *op, uint64_t now_ns)
 {
 	const struct list_views *v = op->views;
 	bool put = op->kind == GX_OP_PUT;
-	uint32_t before = op->moved, n;
+	uint64_t first = op->from / v->piece_b;
+	uint32_t before = op->moved, nr = (uint32_t)(op->len / v->piece_b), n;
 	struct gx_move m = {.piece_b = v->piece_b};
 
 	end_fill(&m.src, put ? &v->local : &v->remote, op->src);
 	end_fill(&m.dst, put ? &v->remote : &v->local, op->dst);
 	do {
-		m.first = op->moved;
-		m.nr = (uint32_t)v->nr_pieces - op->moved;
+		m.first = first + op->moved;
+		m.nr = nr - op->moved;
 		n = m.nr ? dma_move(op->dma, &m, now_ns, &op->ticket) : 0;
 		op->moved += n;
 	} while (n);

@@ -48,7 +48,8 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 		*theirs = m->seen[by->device];
 	*out = e->link->dma[by->device];
 	return *out && *theirs &&
-	       (!v || (dma_moves(*out) && v->piece_b <= DMA_MOVE_B && v->nr_pieces <= GX_MOVE_MAX));
+	       (!v || (dma_moves(*out) && v->piece_b <= DMA_MOVE_B && v->nr_pieces <= GX_MOVE_MAX &&
+		       !(op->list->from % v->piece_b) && !(op->len % v->piece_b)));
 }
 
 static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_route *route,
@@ -69,6 +70,7 @@ static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_rou
 		.src = put ? mine : theirs,
 		.dst = put ? theirs : mine,
 		.views = op_views(user),
+		.from = op_views(user) ? user->list->from : 0,
 		.mem = user->mem,
 		.len = user->len,
 		.bit = m->bit,
@@ -92,7 +94,8 @@ static bool op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 	if (gx_unlikely(m->live != NULL) && !local_key_enter(e, m))
 		return false;
 	if (gx_unlikely(op_views(op) != NULL))
-		local_move(op_views(op), put, put ? theirs : mine, put ? mine : theirs, 0, op->len);
+		local_move(op_views(op), put, put ? theirs : mine, put ? mine : theirs,
+			   op->list->from, op->len);
 	else
 		gx_copy(put ? theirs : mine, put ? mine : theirs, op->len);
 	if (gx_unlikely(m->live != NULL) && !local_key_leave(e, m, op->kind))

@@ -58,8 +58,8 @@ static void cpu_case(const char *name, const struct view *to, const struct view 
 	char **places[2] = {malloc(n * sizeof(char *)), malloc(n * sizeof(char *))};
 	struct view_at t, f;
 
-	view_at_init(&t, to, dst);
-	view_at_init(&f, from, src);
+	view_at_init(&t, to, dst, 0);
+	view_at_init(&f, from, src, 0);
 	for (uint64_t i = 0; i < n; i++) {
 		uint32_t len = (uint32_t)run_b;
 
@@ -73,8 +73,8 @@ static void cpu_case(const char *name, const struct view *to, const struct view 
 		at[1] = gx_now_ns();
 		bare(places[0], places[1], n, run_b);
 		at[2] = gx_now_ns();
-		view_at_init(&t, to, dst);
-		view_at_init(&f, from, src);
+		view_at_init(&t, to, dst, 0);
+		view_at_init(&f, from, src, 0);
 		view_move(&t, &f, 0, to->len);
 		at[3] = gx_now_ns();
 		for (unsigned i = 0; i < 3; i++)
@@ -175,8 +175,8 @@ static void move_check(struct gx_gpu *gpu, const struct view *to, const struct v
 {
 	struct view_at t, f;
 
-	view_at_init(&t, to, (char *)(uintptr_t)out);
-	view_at_init(&f, from, (char *)(uintptr_t)in);
+	view_at_init(&t, to, (char *)(uintptr_t)out, 0);
+	view_at_init(&f, from, (char *)(uintptr_t)in, 0);
 	for (uint64_t i = 0; i < to->len; i += run_b) {
 		uint32_t len = (uint32_t)run_b;
 		const char *a = view_find(&t, i, &len), *b = view_find(&f, i, &len);

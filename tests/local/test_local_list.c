@@ -50,7 +50,7 @@ static struct gx_op list_of(struct rig *r, enum gx_op_kind kind)
 	return (struct gx_op){.kind = kind, .user = 7, .segs = segs, .nr_segs = SEGS};
 }
 
-static uint64_t list_len(void)
+static uint64_t segs_len(void)
 {
 	uint64_t len = 0;
 
@@ -67,7 +67,7 @@ static void expect(struct rig *r, const struct gx_op *op, int status)
 	UNTIL(r, r->client.nr_done == done + 1);
 	assert_int_equal(r->client.last.status, status);
 	assert_int_equal(r->client.last.user, 7);
-	assert_int_equal(r->client.last.len, status ? 0 : list_len());
+	assert_int_equal(r->client.last.len, status ? 0 : segs_len());
 }
 
 /* Each segment has its bytes, and the byte behind it stays. */
@@ -102,7 +102,7 @@ static void all(struct rig *r, enum gx_op_kind kind, const char *count)
 	expect(r, &op, 0);
 	bytes_check(r, kind);
 	assert_int_equal(end_stat(&r->client, count) - before, SEGS - 1); /* one has no bytes */
-	assert_int_equal(end_stat(&r->client, "local_bytes") - bytes, list_len());
+	assert_int_equal(end_stat(&r->client, "local_bytes") - bytes, segs_len());
 	assert_int_equal(end_stat(&r->client, "local_misses"), 0);
 }
 
@@ -329,7 +329,7 @@ static void list__not_mapped(void **state)
 		expect(r, &op, 0);
 		bytes_check(r, kind);
 		pkts = end_stat(kind == GX_OP_PUT ? &r->client : &r->server, "tx_pkts") - pkts;
-		assert_in_range(pkts, list_len() / 8192, SEGS / 4);
+		assert_in_range(pkts, segs_len() / 8192, SEGS / 4);
 		assert_int_equal(end_stat(&r->client, "local_misses") - misses, SEGS - 1);
 		misses += SEGS - 1;
 	}
