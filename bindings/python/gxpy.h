@@ -230,6 +230,8 @@ bool layout_is_plain(const struct layout *l);
  * is @l, by them. -1: raised. views_put() takes what o->views has, NULL too. */
 int views_open(struct op *o, const struct layout *l, PyObject *const how[2], struct gx_op *g,
 	       struct gx_seg *seg);
+/** views_refused() - Raise gx_error() of @p, -errno @ret. */
+void views_refused(const struct prepared *p, int ret);
 void views_put(struct prepared *p);
 void views_drop(struct context *c); /* all that are kept */
 

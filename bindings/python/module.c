@@ -31,8 +31,6 @@ static const struct gx_name names[] = {
 	{"gx_opts.insecure", "insecure=True"},
 	{"gx_opts.nr_cores", "cores"},
 	{"gx_opts.ports", "port"},
-	{"gx_view.row_b", "row stride"},
-	{"gx_view.run_b", "itemsize"},
 	{"gx_opts.verbs names no device", "Context() takes no device"},
 	{NULL, NULL},
 };

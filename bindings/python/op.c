@@ -257,10 +257,12 @@ static int op_post(struct op *o, struct gx_op *g, struct gx_seg *segs)
 			g->addr = (void *)(uintptr_t)g->off;
 		}
 		ret = op_post_once(o->conn, g);
-		if (ret < 0) {
+		if (ret == -EINVAL && o->views)
+			views_refused(o->views, ret);
+		else if (ret < 0)
 			fail_post(o->conn, ret);
+		if (ret < 0)
 			return -1;
-		}
 		if (ret)
 			break;
 		if (op_poll(o->ctx) || turn_rest(o->ctx, from))

@@ -21,6 +21,7 @@ struct prepared {
 };
 
 #define TOO_FAR "this view spans more than 2**63 bytes"
+#define LEN_MAX (1ull << 36) /* of gx_views_open() */
 
 static int refuse(const char *why)
 {
@@ -97,7 +98,11 @@ static int rows_take(struct strided *s, PyObject *obj, int64_t of)
 	uint32_t *rows;
 	int ret = 0;
 
-	if (PyTuple_Check(obj) || PyList_Check(obj) || place_open(obj, &p, &l)) {
+	if (PyTuple_Check(obj) || PyList_Check(obj))
+		return rows_list(s, obj, of);
+	if (place_open(obj, &p, &l)) {
+		if (!PyErr_ExceptionMatches(PyExc_Exception))
+			return -1;
 		PyErr_Clear();
 		return rows_list(s, obj, of);
 	}
@@ -201,6 +206,8 @@ static int strided_take(struct strided *s, const struct layout *l, PyObject *row
 	}
 	if (!ret && rows != Py_None)
 		ret = rows_add(s, l, rows);
+	if (!ret && s->len > LEN_MAX)
+		ret = refuse("a view has at most 64 GiB");
 	if (ret)
 		strided_end(s);
 	return ret;
@@ -222,8 +229,8 @@ static bool into_same(const struct view *a, const struct view *b)
 	return a == b || (a && b && strided_same(&a->s, &b->s));
 }
 
-/* What gx_views_open() refuses is a dimension of ours: say which axis of the caller's that is. */
-static void views_refused(int ret, const struct strided *local, const struct view *into)
+/* gx names a dimension of ours: say which axis of the caller's that is. */
+void views_refused(const struct prepared *p, int ret)
 {
 	const char *text = gx_error(), *dim = strstr(text, "gx_view.dim[");
 	bool remote = !strncmp(text, "remote", 6);
@@ -232,7 +239,7 @@ static void views_refused(int ret, const struct strided *local, const struct vie
 		PyErr_NoMemory();
 	else if (dim)
 		PyErr_Format(PyExc_ValueError, "%s: axis %d%s", remote ? "the view" : "the block",
-			     (remote ? &into->s : local)->axis[dim[12] - '0'], dim + 14);
+			     (remote ? &p->into->s : &p->local)->axis[dim[12] - '0'], dim + 14);
 	else
 		PyErr_SetString(PyExc_ValueError, text);
 }
@@ -240,18 +247,20 @@ static void views_refused(int ret, const struct strided *local, const struct vie
 static struct prepared *views_make(struct context *c, struct strided *local, struct view *into)
 {
 	struct gx_views views = {&local->w, into ? &into->s.w : NULL};
-	struct prepared *p = calloc(1, sizeof(*p));
-	int ret = p ? gx_views_open(c->gx, &views, &p->list) : -ENOMEM;
+	struct prepared *p = malloc(sizeof(*p));
+	int ret;
 
+	if (!p)
+		return (struct prepared *)PyErr_NoMemory();
+	*p = (struct prepared){.local = *local, .into = into, .refs = 1};
+	ret = gx_views_open(c->gx, &views, &p->list);
 	if (ret) {
-		views_refused(ret, local, into);
+		views_refused(p, ret);
 		free(p);
 		return NULL;
 	}
-	p->local = *local;
 	local->w.rows = NULL;
-	p->into = (struct view *)Py_XNewRef((PyObject *)into);
-	p->refs = 1;
+	Py_XINCREF((PyObject *)into);
 	return p;
 }
 

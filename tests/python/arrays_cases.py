@@ -69,14 +69,15 @@ class Arrays(unittest.TestCase):
         return array[tuple(slice(None, None, int(random.choice([1, 1, 2, -1, -2]))) for _ in array.shape)]
 
     def test_views(self):
-        """Arrays with strides into arrays with strides, at random, beside numpy: every byte of the peer's memory is compared."""
+        """Arrays with strides into arrays with strides, at random, beside numpy, and back: every byte of the memory where they land is compared."""
         random, seen = numpy.random.default_rng(int(os.environ.get("GX_TEST_SEED", 1))), self.seen[:1 << 18]
         for link in ("local", "packet", "tcp"):
             conn = self.near.connect(self.address, link=link)
             region, moved = conn.region(self.pages.key()), 0
             for kind in ["u1", "f4", "c16", ml_dtypes.bfloat16, "V24"] * 12:
                 item, shape = numpy.dtype(kind).itemsize, random.integers(2, 6, 4)
-                block = self.strided(random, numpy.frombuffer(random.bytes(int(shape.prod()) * item), kind).reshape(shape))
+                mine = numpy.frombuffer(bytearray(random.bytes(int(shape.prod()) * item)), "u1")
+                block = self.strided(random, mine.view(kind).reshape(shape))
                 whole = [int(n) * int(random.integers(1, 3)) for n in block.shape]
                 seen[:] = random.integers(256)
                 wanted = seen.copy()
@@ -87,13 +88,25 @@ class Arrays(unittest.TestCase):
                 if block.strides[0] > 0 and random.integers(2):
                     rows, here = random.permutation(there.shape[0]), random.integers(0, block.shape[0], there.shape[0]).astype(random.choice(["i8", "u4", "i2"]))
                     there[rows] = block[here]
-                    op = conn.put(block, region, rows=here, into=gx.view(there.shape, there.strides, at, item, rows))
+                    here = dict(rows=here)
                 else:
                     there[...] = block
-                    op = conn.put(block, region, into=gx.view(there.shape, there.strides, at, item))
-                moved += op.wait(30)
+                    here = {}
+                view = gx.view(there.shape, there.strides, at, item, rows)
+                moved += conn.put(block, region, **here, into=view).wait(30)
                 self.assertTrue(numpy.array_equal(seen, wanted), f"{link} {kind} {block.shape} {block.strides} {there.shape} {there.strides} {rows}")
-            self.assertGreater(moved, 10000)
+                seen[:] = wanted[:] = numpy.frombuffer(random.bytes(seen.size), "u1")
+                got = mine.copy()
+                back = numpy.ndarray(block.shape, kind, got, block.ctypes.data - mine.ctypes.data, block.strides)
+                if here:
+                    here = dict(rows=random.permutation(len(block)))
+                    back[here["rows"]] = there[rows]
+                else:
+                    back[...] = there
+                moved += conn.get(block, region, **here, out_of=view).wait(30)
+                self.assertTrue(numpy.array_equal(mine, got), f"get {link} {kind} {block.shape} {block.strides} {there.shape} {there.strides} {rows}")
+                self.assertTrue(numpy.array_equal(seen, wanted))
+            self.assertGreater(moved, 20000)
 
     def test_index_arrays(self):
         places = numpy.arange(0, 1 << 20, 64)[::-1]

@@ -931,7 +931,7 @@ class Pair(Bounded):
             self.conn.put(Tensor(4096, 8, device=(2, -1)), self.region)
 
     def test_strides(self):
-        """put() takes memory as it lies: by each way that an object says so. Other calls do not."""
+        """put() and get() take memory as it lies: by each way that an object says so. Other calls do not."""
         data = bytearray(os.urandom(512))
         addr = ctypes.addressof(ctypes.c_char.from_buffer(data))
         whole, other = self.near.register(data), bytearray(data)
@@ -971,7 +971,12 @@ class Pair(Bounded):
             self.assertEqual(self.conn.put(memoryview(data).cast("B", (64, 16)), self.region, rows=[], into=into).wait(10), 0)
 
     def test_view_refused(self):
-        block = memoryview(bytearray(64)).cast("B", (4, 16))
+        def interrupt(*args):
+            raise KeyboardInterrupt("now")
+
+        data = bytearray(64)
+        block, addr = memoryview(data).cast("B", (4, 16)), ctypes.addressof(ctypes.c_char.from_buffer(data))
+        interrupted = types.SimpleNamespace(__dlpack_device__=interrupt, tolist=lambda: [0])
         for call, error, words in (
                 (lambda: self.conn.put(block, self.region, rows=[4]), IndexError, "row 4: the first axis has 4"),
                 (lambda: self.conn.put(block, self.region, rows=array.array("q", (0, -1))), IndexError, "row -1: the first axis has 4"),
@@ -983,6 +988,12 @@ class Pair(Bounded):
                 (lambda: self.conn.put(block, self.region, rows=bytes(2**20 + 1)), ValueError, "1,048,576 rows"),
                 (lambda: self.conn.put(memoryview(bytearray(8))[::-1], self.region, rows=[0]), ValueError, "first axis"),
                 (lambda: self.conn.put(block, self.region, into=(4, 16)), TypeError, "gx.view"),
+                (lambda: self.conn.get(block, self.region, out_of=(4, 16)), TypeError, "gx.view"),
+                (lambda: self.conn.get(block, self.region, into=gx.view((64,))), TypeError, "into"),
+                (lambda: self.conn.get(block, self.region, rows=[4]), IndexError, "row 4: the first axis has 4"),
+                (lambda: self.conn.get(block, self.region, out_of=gx.view((65,))), ValueError, "block has 64 bytes, and the view 65"),
+                (lambda: self.conn.get(Tensor(addr, 1, 4, 8, strides=(7, 0, 1)), self.region), ValueError, "^the block: axis 1: its runs overlap, and a GET"),
+                (lambda: self.conn.put(block, self.region, rows=interrupted), KeyboardInterrupt, "now"),
                 (lambda: self.conn.put(block, self.region, into=gx.view((65,))), ValueError, "block has 64 bytes, and the view 65"),
                 (lambda: self.conn.put(block, self.region, into=gx.view((64,), (0,))), ValueError, "the view: axis 0: steps of 0 bytes"),
                 (lambda: self.conn.put(block, self.region, into=gx.view((1, 4, 1, 16), (9, 15, 9, 1))), ValueError, "the view: axis 1: steps of 15"),
@@ -992,15 +1003,18 @@ class Pair(Bounded):
                 (lambda: gx.view((-1,)), ValueError, "shape"),
                 (lambda: gx.view((2**40, 2**40)), ValueError, "bytes"),
                 (lambda: gx.view((2**40, 1), (2**40, 1)), ValueError, "2..63"),
+                (lambda: gx.view((2**36, 2), (0, 1)), ValueError, "64 GiB"),
                 (lambda: gx.view((1,) * 65), BufferError, "64 axes"),
                 (lambda: gx.view((4,), itemsize=0), ValueError, "itemsize 0"),
                 (lambda: gx.view(4), TypeError, "iterable")):
-            with self.assertRaisesRegex(error, words):
+            with self.assertRaisesRegex((error, gx.Error), words) as seen:
                 call()
+            self.assertIsInstance(seen.exception, error)
         for offset, into in ((SIZE - 63, gx.view((4, 16))), (0, gx.view((4, 16), (-16, 1), 47)), (0, gx.view((4096, 16), rows=[0, 1, 4095, 5], offset=1))):
-            with self.assertRaises(gx.OutOfRange):
-                self.conn.put(block, self.region, offset, into=into).wait(10)
-        self.assertEqual(bytes(self.pages), bytes(SIZE))
+            for op in (self.conn.put(block, self.region, offset, into=into), self.conn.get(block, self.region, offset, out_of=into)):
+                with self.assertRaises(gx.OutOfRange):
+                    op.wait(10)
+        self.assertEqual((bytes(self.pages), bytes(data)), (bytes(SIZE), bytes(64)))
 
     def test_views_are_kept(self):
         """A second put by the same views is one message, whoever made them; the oldest of 16 goes."""
@@ -1029,7 +1043,18 @@ class Pair(Bounded):
             gc.collect()
         self.assertEqual([op.wait(20) for op in ops], [64] * 60)
         self.assertEqual(bytes(self.pages)[59:123], bytes(block)[59:123])
+        memoryview(self.pages)[:] = os.urandom(SIZE)
+        into = bytearray(60 * 256)
+        for n in range(60):
+            ops[n] = self.conn.get(memoryview(into)[n * 256:][:256:2], self.region, rows=range(n, n + 64), out_of=gx.view((SIZE,), rows=range(n, n + 64)))
+            gc.collect()
+        self.assertEqual([op.wait(20) for op in ops], [64] * 60)
+        for n in range(60):
+            wanted = bytearray(256)
+            wanted[2 * n:2 * n + 128:2] = bytes(self.pages)[n:n + 64]
+            self.assertEqual(into[n * 256:][:256], wanted)
         self.conn.put(block, self.region, into=gx.view((SIZE // 2,), (2,)))
+        self.conn.get(memoryview(bytearray(SIZE))[::2], self.region, out_of=gx.view((SIZE // 2,), (2,)))
         self.near.close()
 
     def test_many_memories(self):
