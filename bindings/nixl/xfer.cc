@@ -12,15 +12,16 @@ static constexpr unsigned BURST = 64;
 static constexpr uint64_t LIST_MAX_B = 1ull << 36;
 static constexpr uint64_t CALLED_NS = 200000, NAP_MIN_NS = 50000, NAP_MAX_NS = 400000;
 
-/* Equal blocks move as rows of a view; the list stays for a peer, a link or a memory that takes none. Within
- * a host a list copies straight into mapped memory, and a view goes by packets. */
+/* Equal blocks move as rows of a view; the list stays for a peer, a link or a memory that takes none, and for
+ * copy engines: into mapped memory of a GPU only kernels move views. */
 int Engine::xfer_rows(Xfer &x, const std::vector<struct gx_seg> &segs) const
 {
 	struct gx_conn_info info = GX_INIT(info);
 	struct gx_view here = {}, there = {};
 	Rows rows;
 
-	if (gx_conn_info(x.link.get(), &info) || info.link == std::string("local") ||
+	if (gx_conn_info(x.link.get(), &info) ||
+	    (gpu.copy == GX_COPY_CE && info.link == std::string("local")) ||
 	    !rows_find(segs, &rows))
 		return 0;
 	here.run_b = there.run_b = segs[0].len;
