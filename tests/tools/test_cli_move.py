@@ -339,17 +339,18 @@ def move_blocks(tools):
 
 @case
 def move_views(tools):
-    """Each case of --view over each link, beside a contiguous put and the list of its runs, all compared at the far end."""
+    """Each case of --view over each link, beside a contiguous put (get) and the list of its runs, all compared where they land."""
     sizes = {"tp-split": (4, 1024, 32 * 16), "nhd-hnd": (8, 256, 32 * 16 * 8), "rows576": (500, 576, 1), "rows656": (500, 656, 1)}
     with Server(tools, "--port", "shm", "--port", "udp", mem="kv=host:64M") as s:
         for way in (("--link", "local"), ("--link", "packet"), ("--port", "udp"), ("--link", "tcp")):
             for view, (nr, run_b, runs) in sizes.items():
-                rows = tools.perf("blocks", s.addr, *way, "--view", view, "--blocks", nr, "-n", "2", "--offset", "5").clean()
-                expect([(r["op"], r["view"], r["size_b"], r["blocks"]) for r in rows] ==
-                       [("put view", view, run_b, nr * runs), ("put contiguous", view, nr * runs * run_b, 1), ("put list", view, run_b, nr * runs)], rows)
-                for r in rows:
-                    expect(r["count"] == 2 and r["checked_b"] == nr * runs * run_b and r["wrong"] == 0, r)
-                    expect(r["p50_us"] > 0 and r["post_us"] > 0 and r["of_contiguous"] > 0, r)
+                for kind, option in (("put", ()), ("get", ("--get",))):
+                    rows = tools.perf("blocks", s.addr, *way, "--view", view, "--blocks", nr, "-n", "2", "--offset", "5", *option).clean()
+                    expect([(r["op"], r["view"], r["size_b"], r["blocks"]) for r in rows] ==
+                           [(f"{kind} view", view, run_b, nr * runs), (f"{kind} contiguous", view, nr * runs * run_b, 1), (f"{kind} list", view, run_b, nr * runs)], rows)
+                    for r in rows:
+                        expect(r["count"] == 2 and r["checked_b"] == nr * runs * run_b and r["wrong"] == 0, r)
+                        expect(r["p50_us"] > 0 and r["post_us"] > 0 and r["of_contiguous"] > 0, r)
         # More runs than a list takes: the two others are left.
         rows = tools.perf("blocks", s.addr, "--view", "nhd-hnd", "--blocks", "20", "-n", "1").clean()
         expect([r["op"] for r in rows] == ["put view", "put contiguous"] and rows[0]["blocks"] == 20 * 32 * 16 * 8, rows)
