@@ -220,7 +220,7 @@ static bool strided_same(const struct strided *a, const struct strided *b)
 	struct gx_view v = a->w, w = b->w;
 
 	v.rows = w.rows = NULL;
-	return !memcmp(&v, &w, sizeof(v)) &&
+	return !memcmp(&v, &w, sizeof(v)) && !memcmp(a->axis, b->axis, sizeof(a->axis)) &&
 	       (!v.nr_rows || !memcmp(a->w.rows, b->w.rows, v.nr_rows * sizeof(*a->w.rows)));
 }
 

@@ -978,6 +978,8 @@ MUTANTS = {
             [("bindings/python/op.c", "ret == -EINVAL && o->views", "false && o->views")], ["python Pair.test_view_refused"]),
     "PV8": ("an interrupt while rows are read is lost",
             [("bindings/python/view.c", "if (!PyErr_ExceptionMatches(PyExc_Exception))", "if (false)")], ["python Pair.test_view_refused"]),
+    "PV9": ("an error names the axis of another array of the same bytes",
+            [("bindings/python/view.c", " && !memcmp(a->axis, b->axis, sizeof(a->axis))", "")], ["python Pair.test_view_refused"]),
     "RW1": ("the offsets of one end alone say where rows may begin",
             [("bindings/nixl/rows.cc", "any |= s.off | s.remote_off;", "any |= s.off;")], ["nixl/rows"]),
     "RW2": ("blocks that lie one after the other are rows, too",

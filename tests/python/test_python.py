@@ -993,6 +993,7 @@ class Pair(Bounded):
                 (lambda: self.conn.get(block, self.region, rows=[4]), IndexError, "row 4: the first axis has 4"),
                 (lambda: self.conn.get(block, self.region, out_of=gx.view((65,))), ValueError, "block has 64 bytes, and the view 65"),
                 (lambda: self.conn.get(Tensor(addr, 1, 4, 8, strides=(7, 0, 1)), self.region), ValueError, "^the block: axis 1: its runs overlap, and a GET"),
+                (lambda: self.conn.get(Tensor(addr, 4, 8, strides=(0, 1)), self.region), ValueError, "^the block: axis 0: its runs overlap, and a GET"),
                 (lambda: self.conn.put(block, self.region, rows=interrupted), KeyboardInterrupt, "now"),
                 (lambda: self.conn.put(block, self.region, into=gx.view((65,))), ValueError, "block has 64 bytes, and the view 65"),
                 (lambda: self.conn.put(block, self.region, into=gx.view((64,), (0,))), ValueError, "the view: axis 0: steps of 0 bytes"),
