@@ -248,6 +248,7 @@ GX_EXPORT int gx_views_open(struct gx *gx, const struct gx_views *in, struct gx_
 		return ret;
 	}
 	*list = (struct gx_list){.gx = gx, .refs = 1, .len = v->local.len, .views = v};
+	list->piece_b = v->piece_b;
 	*out = list;
 	return 0;
 }
@@ -357,17 +358,27 @@ static uint64_t list_move(const struct gx_list *from, uint32_t *i, uint64_t off,
 	return off;
 }
 
-/* The next part of @whole: its views from byte @done on, to byte @to or some before it. */
+/* Where the next part of @whole ends: at byte @to, or before it, at a piece if such are short. */
+static uint64_t part_end(const struct gx_list *whole, uint64_t to)
+{
+	uint64_t unit = whole->piece_b;
+
+	if (!whole->views || to == whole->len)
+		return to;
+	unit = unit <= LIST_CUT_VIEW_B
+		       ? LIST_CUT_VIEW_B / unit * unit
+		       : GX_MAX(common_b(unit, LIST_CUT_VIEW_B), (uint64_t)GX_CACHE_LINE);
+	return to - to % unit;
+}
+
+/* The next part of @whole: its views from byte @done on, to byte @to. */
 static void views_move(struct gx_list *whole, uint64_t done, uint64_t to, struct gx_list *part)
 {
-	uint64_t piece_b = whole->views->piece_b;
-	uint64_t unit =
-		piece_b <= LIST_CUT_VIEW_B ? LIST_CUT_VIEW_B / piece_b * piece_b : GX_CACHE_LINE;
-
 	part->views = whole->views;
 	part->whole = whole;
 	part->from = done;
-	part->len = (to == whole->len ? to : to - to % unit) - done;
+	part->len = to - done;
+	part->piece_b = common_b(common_b(whole->piece_b, done), part->len);
 	atomic_fetch_add_explicit(&whole->refs, 1, memory_order_relaxed);
 }
 
@@ -383,7 +394,7 @@ int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned
 	if (ret)
 		return ret;
 	for (unsigned i = 1; !ret && i <= parts; i++) {
-		uint64_t to = whole->len * i / parts;
+		uint64_t to = part_end(whole, whole->len * i / parts);
 		struct gx_list *part =
 			to > done ? list_get(pool, whole->views ? 1 : whole->nr - at) : NULL;
 

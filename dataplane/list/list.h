@@ -32,8 +32,9 @@ struct gx_list {
 	struct mem_names names;	  /* of its segments */
 	struct list_views *views; /* of gx_views_open(), in place of segments; NULL: none */
 	uint64_t from;		  /* with views: their byte from which on it has .len */
-	struct gx_list *whole;	  /* whose part it is, and who holds the views; NULL: none */
-	uint32_t nr;		  /* at least 1 */
+	uint64_t piece_b; /* with views: what it has of each run is a whole number of such pieces */
+	struct gx_list *whole; /* whose part it is, and who holds the views; NULL: none */
+	uint32_t nr;	       /* at least 1 */
 	uint64_t len;
 	struct gx_link_seg seg[]; /* .first: of the caller's segments that it was merged from */
 };

@@ -32,7 +32,7 @@ struct local_op {
 	const char *src; /* with views: where the view begins, as .dst */
 	char *dst;
 	const struct list_views *views; /* NULL: two ranges */
-	uint64_t from;			/* of these, the first byte */
+	uint64_t from, piece_b;		/* of these, the first byte, and as in struct gx_list */
 	const struct gx_mem *mem;	/* our side; NULL: not registered */
 	uint64_t len, done_b;
 	uint64_t bit;	       /* of the region in the peer's word revoked */

@@ -181,7 +181,7 @@ static void end_fill(struct gx_move_end *end, const struct view *v, const char *
 
 static bool move_is_whole(const struct local_op *op)
 {
-	return !op->views || op->moved == op->len / op->views->piece_b;
+	return !op->views || op->moved == op->len / op->piece_b;
 }
 
 /* As many launches as there is room for. Return: did one begin? */
@@ -189,9 +189,9 @@ static bool move_begin(struct local_op *op, uint64_t now_ns)
 {
 	const struct list_views *v = op->views;
 	bool put = op->kind == GX_OP_PUT;
-	uint64_t first = op->from / v->piece_b;
-	uint32_t before = op->moved, nr = (uint32_t)(op->len / v->piece_b), n;
-	struct gx_move m = {.piece_b = v->piece_b};
+	uint64_t first = op->from / op->piece_b;
+	uint32_t before = op->moved, nr = (uint32_t)(op->len / op->piece_b), n;
+	struct gx_move m = {.piece_b = op->piece_b};
 
 	end_fill(&m.src, put ? &v->local : &v->remote, op->src);
 	end_fill(&m.dst, put ? &v->remote : &v->local, op->dst);

@@ -214,13 +214,34 @@ static int64_t view_at_of(const struct gx_view *w, uint64_t i)
 	return at + (w->nr_rows ? (int64_t)(w->rows[run] * w->row_b) : 0);
 }
 
-/* One put; all of the destination is compared. */
+/* Put what each of @parts lanes would have of @op. */
+static void view_put(struct rig *r, const struct gx_op *op, unsigned parts)
+{
+	struct gx_list *part[2];
+	struct list_pool pool = {0};
+	struct gx_op whole = *op, one = *op;
+	int n = list_split(r->client.gx, &pool, &whole, parts, part);
+
+	assert_in_range(n, 1, parts);
+	r->client.nr_done = 0;
+	for (int i = 0; i < n; i++) {
+		one.list = part[i];
+		assert_int_equal(common_post(r->client.ep, &one, 1), 1);
+	}
+	UNTIL(r, r->client.nr_done == (unsigned)n);
+	assert_int_equal(r->client.nr_failed, 0);
+	while (n > 0)
+		list_put(part[--n]);
+	list_pool_end(&pool);
+}
+
+/* One put, in one part and in two; all of the destination is compared. */
 static void view_move_one(struct rig *r, struct gx_mem *from, struct gx_mem *to, const char *name,
 			  const struct gx_view *l, const struct gx_view *w, uint64_t base[2])
 {
 	struct gx_op op = op_make(r, GX_OP_PUT, from, name);
 	struct gx_views views = {l, w};
-	uint8_t *bytes = malloc(KV_B);
+	uint8_t *bytes = malloc(KV_B), *poison = malloc(KV_B);
 	struct gx_list *list;
 
 	if (gx_views_open(r->client.gx, &views, &list))
@@ -229,19 +250,20 @@ static void view_move_one(struct rig *r, struct gx_mem *from, struct gx_mem *to,
 		bytes[k] = (uint8_t)(k * 151 >> 5 ^ k);
 	image(from, bytes);
 	memset(r->want, POISON, KV_B);
-	image(to, r->want);
+	memset(poison, POISON, KV_B);
 	op.list = list;
 	op.off = base[0];
 	op.remote_off = base[1];
 	for (uint64_t i = 0; i < list->len; i++)
 		r->want[(int64_t)base[1] + view_at_of(w, i)] =
 			bytes[(int64_t)base[0] + view_at_of(l, i)];
-	r->client.nr_done = 0;
-	assert_int_equal(common_post(r->client.ep, &op, 1), 1);
-	UNTIL(r, r->client.nr_done == 1);
-	assert_int_equal(r->client.nr_failed, 0);
-	image_check(r, to);
+	for (unsigned parts = 1; parts <= 2; parts++) {
+		image(to, poison);
+		view_put(r, &op, parts);
+		image_check(r, to);
+	}
 	gx_list_close(list);
+	free(poison);
 	free(bytes);
 }
 

@@ -950,6 +950,30 @@ static void striped__views(void **state)
 	}
 }
 
+/* Chunks are short, and a lane's part would end before the first piece at which it may: no part is empty. */
+static void striped__views_of_few_bytes(void **state)
+{
+	enum { LEN = 300 * 14 };
+	const struct gx_view w = {.run_b = 300, .dim = {{14, 310}}, .nr_dims = 1};
+	const struct gx_views views = {NULL, &w};
+	struct rig *r = submit_rig_of(
+		&(struct rig_cfg){.sim = {.seed = 1}, .nr_cores = 3, .chunk_b = 4096}, 64);
+	struct gx_op op = op_of(r, GX_OP_PUT, 1, 0);
+	uint8_t *far = rig_mem(r, 1);
+
+	op.remote_off = RIG_GUARD;
+	assert_int_equal(gx_views_open(r->gx[0], &views, &op.list), 0);
+	stripe(r, &op);
+	until_comps(r, 1, SECOND);
+	expect(1, 0);
+	assert_int_equal(comps[0].len, LEN);
+	for (unsigned k = 0; k < LEN; k++)
+		assert_int_equal(far[RIG_GUARD + k / 300 * 310 + k % 300], src[k]);
+	gx_list_close(op.list);
+	rig_forget(r);
+	submit_done(r);
+}
+
 /* The immediate comes when all is there, though packets are lost and lanes differ. */
 static void striped__immediate_is_last(void **state)
 {
@@ -1557,6 +1581,7 @@ int main(int argc, char *argv[])
 		rig_test(striped__fence),
 		rig_test(striped__put_and_get),
 		rig_test(striped__views),
+		cmocka_unit_test(striped__views_of_few_bytes),
 		rig_test(striped__immediate_is_last),
 		rig_test(striped__first_error_wins),
 		rig_test(striped__cancel_and_deadline),
