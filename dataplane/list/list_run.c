@@ -148,6 +148,10 @@ static bool view_waits(struct list_run *run, int *status)
 
 	if (run->err || run->ep->failed)
 		return false;
+	if (mem_is_dead(run->one.mem)) { /* lists_drop() has been here before */
+		*status = -ECANCELED;
+		return false;
+	}
 	if (!run->again_ns)
 		run->again_ns = now_ns;
 	if (now_ns - run->again_ns < run->ep->conn->agreed.peer_timeout_ns)

@@ -444,6 +444,48 @@ static void hostile__always_busy(void **state)
 	rig_done(r);
 }
 
+static bool put_was_refused(struct rig *r)
+{
+	const struct pkt_ep *e = rig_ep(r, 0, 0);
+
+	for (uint32_t i = 0; i < e->tx.ops_top; i++)
+		if (e->ops[i].state == OP_DOOMED && e->ops[i].refs)
+			return true;
+	return false;
+}
+
+/* The peer asks to try again while packets of the put still lie in the port, the program frees the memory, and
+ * the last of them leave in that very pass: the put has no memory to try again with. */
+static void view__freed_while_busy(void **state)
+{
+	struct rig *r = rig_open(
+		&(struct rig_cfg){.sim = {.attach = true, .send_bps = 100000000}, .mem_b = FAR_B});
+	const struct gx_view w = {.run_b = 1000, .dim = {{20, 2000}}, .nr_dims = 1};
+	struct gx_list *list = list_open(r, NULL, &w);
+	struct gx_op op = put_of(r, list, 0, 0);
+	uint32_t *used = &rig_ep(r, 1, 0)->pieces.used[PIECES_MAP], head;
+
+	rig_post(r, 0, &op);
+	put_ended(r, 0);
+	op.addr = NULL;
+	op.mem = r->mem[0];
+	*used = ~0u; /* as if as many puts with views came already */
+	rig_post(r, 0, &op);
+	assert_true(rig_until(r, put_was_refused, SECOND));
+	r->still[0] = true;
+	rig_pass(r, 5 * MS);
+	r->still[0] = false;
+	assert_int_equal(r->nr_last[0], 0);
+	head = r->core[0]->comp_head;
+	assert_int_equal(gx_mem_free(r->mem[0]), 0);
+	r->mem[0] = NULL;
+	assert_int_equal(r->core[0]->comp_head, head + 1); /* else it would read what is gone */
+	put_ended(r, -ECANCELED);
+	*used = 0;
+	gx_list_close(list);
+	rig_done(r);
+}
+
 /* Few bytes would go in a record, if they lay in one piece: at this end, at the other, at both. */
 static void view__small(void **state)
 {
@@ -690,6 +732,7 @@ int main(int argc, char *argv[])
 		rig_test(view__small),
 		rig_test(view__many_at_once),
 		rig_test(hostile__always_busy),
+		rig_test(view__freed_while_busy),
 		rig_test(hostile__map_is_held),
 		rig_test(hostile__messages),
 		rig_test(hostile__places),
