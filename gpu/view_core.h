@@ -69,13 +69,8 @@ GX_HD uint64_t gx_view_place(const struct gx_view_side *s, uint32_t n)
 		at += (uint64_t)((int64_t)(n - above * s->count[k].by) * s->stride_b[k]);
 		n = above;
 	}
-#ifdef __CUDA_ARCH__
-	if (s->rows) /* the CPU writes others there between launches */
-		at += __ldcv(s->rows + (n - s->row0)) * s->row_b;
-#else
 	if (s->rows)
 		at += s->rows[n - s->row0] * s->row_b;
-#endif
 	return at;
 }
 
