@@ -72,6 +72,7 @@ struct local_ep {
 	unsigned nr_dma, nr_begun;	/* entries of dma; of these, copies under way */
 	uint32_t key_turn;		/* for tx->inside.core */
 	uint32_t key_begun;		/* for tx->inside.begun */
+	unsigned dma_next;		/* of dma: begins first, as it had no room before */
 	bool key_stuck;			/* a GPU has not ended such a copy: the owner must wait */
 	int fail_err;			/* not 0: failed, but copies are under way */
 	struct local_op dma[LOCAL_DMA]; /* in no order */
@@ -248,7 +249,7 @@ bool local_ops_turn(struct local_ep *e, uint64_t now_ns);
 /** local_ops_fail() - The ep fails: operations that this core copies end with e->fail_err. */
 void local_ops_fail(struct local_ep *e);
 void local_ops_drop(struct local_ep *e, struct drop *d); /* end operations with dead memory */
-void local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns);
+bool local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns); /* did it? */
 /** local_dma_drain() - For a failed ep: end operations that have not begun, and others when their
  * copies end.
  * Return: have all ended? */

@@ -212,24 +212,26 @@ static bool copy_begin(struct local_op *op, uint64_t now_ns)
 }
 
 /* Views: also to begin more of it. */
-void local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
+bool local_dma_begin(struct local_ep *e, struct local_op *op, uint64_t now_ns)
 {
-	bool was = op->begun;
+	bool was = op->begun, began;
 
 	if (!op->status && local_is_revoked(e, op->bit))
 		op->status = -ESTALE;
 	if (!op->status && dma_err(op->dma))
 		op->status = -EIO;
 	if (op->status)
-		return;
+		return false;
 	if (op->key && !was)
 		dma_key_begin(e, op);
 	if (op->key && !local_key_holds(op->key))
 		op_stale(e, op);
-	op->begun |= !op->status && copy_begin(op, now_ns);
-	e->nr_begun += op->begun && !was;
+	began = !op->status && copy_begin(op, now_ns);
+	op->begun |= began;
+	e->nr_begun += began && !was;
 	if (op->key && !op->begun)
 		dma_key_end(e, op->key_no);
+	return began;
 }
 
 /* If the GPU failed, it may still write later: the operation fails, and the mapping stays. */
@@ -257,18 +259,36 @@ static bool dma_has_ended(struct local_ep *e, struct local_op *op)
 	return true;
 }
 
+/* An operation that a GPU had no room for is the first of the next turn: others that follow leave none
+ * behind. Return: did one begin? */
+static bool dma_begin(struct local_ep *e, uint64_t now_ns)
+{
+	unsigned i = e->dma_next < e->nr_dma ? e->dma_next : 0;
+	bool worked = false, full = false;
+
+	for (unsigned k = e->nr_dma; k; k--) {
+		struct local_op *op = &e->dma[i];
+		bool due = !op->status && (op->begun ? !move_is_whole(op) : !op->done_b);
+
+		if (due && local_dma_begin(e, op, now_ns)) {
+			worked = true;
+		} else if (due && !full) {
+			full = true;
+			e->dma_next = i;
+		}
+		i = i + 1 == e->nr_dma ? 0 : i + 1;
+	}
+	return worked;
+}
+
 /* Return: did one begin or end? */
 static bool dma_turn(struct local_ep *e, uint64_t now_ns)
 {
-	bool worked = false;
+	bool worked = dma_begin(e, now_ns);
 
 	for (unsigned i = e->nr_dma; i-- > 0;) {
 		struct local_op *op = &e->dma[i];
 
-		if (!op->status && (op->begun ? !move_is_whole(op) : !op->done_b)) {
-			local_dma_begin(e, op, now_ns);
-			worked |= op->begun;
-		}
 		if (!dma_has_ended(e, op))
 			continue;
 		if (!op_end(e, op)) { /* the peer's ring is full */

@@ -1042,6 +1042,8 @@ MUTANTS = {
                [("dataplane/list/view.c", "to->v.run_b == from->v.run_b && !to->in", "!to->in")], ["view_put local"]),
     "VIEW24": ("each slice of a put with views begins where the first did",
                [("dataplane/local/local_op.c", "op->from + op->done_b, n)", "op->from, n)")], ["view_put local"]),
+    "VIEW27": ("of a GPU's operations the newest always has its turn first",
+             [("dataplane/local/local_op.c", "e->dma_next = i;", "e->dma_next = e->nr_dma - 1;")], ["local_gpu cuda view__oldest_has_its_turn"]),
     "RI24": ("a program that answers messages hears that a peer may do all",
              [("dataplane/api/conn_api.c", "mem ? !core_may(c, mem, access)", "mem ? 0")], ["rights packet access__*", "rights packet message__*"]),
     "LK1": ("a connection of a link without a port has packets, so tools say that they carry memory of GPUs",

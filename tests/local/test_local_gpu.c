@@ -362,6 +362,39 @@ static void view__cancel(void **state)
 	gx_list_close(op.list);
 }
 
+/* Others that follow, however many, leave none behind. */
+static void view__oldest_has_its_turn(void **state)
+{
+	struct rig *r = *state;
+	struct gx_op op = op_make(r, GX_OP_PUT, r->client.gpu, "gpu");
+	struct gx_view v = {.run_b = 64, .dim = {{100, 128}}, .nr_dims = 1};
+	struct gx_views views = {&v, &v};
+	struct gx_comp c[16];
+	unsigned old = 0, n = 0;
+	int got;
+
+	if (engine != GX_COPY_AUTO)
+		skip();
+	assert_int_equal(gx_views_open(r->client.gx, &views, &op.list), 0);
+	for (op.user = 0; op.user < 16; op.user++)
+		assert_int_equal(common_post(r->client.ep, &op, 1), 1);
+	for (uint64_t end = gx_now() + WAIT_NS; n < 400 && gx_now() < end; sched_yield()) {
+		gx_core_turn(r->client.core, gx_now());
+		got = common_poll(r->client.core, c, 16);
+		n += (unsigned)got;
+		for (int i = 0; i < got; i++) {
+			assert_int_equal(c[i].status, 0);
+			old += c[i].user < 16;
+			op.user = 16;
+			assert_int_equal(common_post(r->client.ep, &op, 1), 1);
+		}
+	}
+	assert_int_equal(old, 16);
+	r->client.nr_done = 0;
+	UNTIL(r, r->client.nr_done == 16);
+	gx_list_close(op.list);
+}
+
 /* Memory that no copy engine knows goes by packets. */
 static void moves__plain_to_gpu(void **state)
 {
@@ -1152,6 +1185,7 @@ static int suite(enum gx_copy_by how, const char *name)
 		TEST(view__gpu_to_gpu),
 		TEST(view__with_host),
 		TEST(view__cancel),
+		TEST(view__oldest_has_its_turn),
 		TEST(notify__after_the_data),
 		TEST(post__more_than_fit),
 		TEST(cancel__many),
