@@ -137,17 +137,19 @@ int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct g
  * time, and each with memory and places of its own: .mem and .off, or .addr; .token and .remote_off. gx
  * copies the views, rows too. Any thread.
  * The peer keeps the remote view, unless it is one run: the first put or get with a region on an endpoint
- * sends it ahead, which costs a round trip, and later ones cost what a plain one of as many bytes costs. Of
+ * sends it ahead, which costs a round trip, and later ones have no message more than a plain one has. Of
  * an endpoint it keeps 16, the latest ones. So prepare views once, and move each layer of a cache with them.
  * A put or get with views is one: .len is 0, or the bytes of the views; its completion has them. An
  * immediate comes when all bytes are visible, with .len 0 at .remote_off. It fails before a byte
  * lands with -ERANGE if a byte of the remote view lies outside of the region, or of the key; with
  * -ETIMEDOUT if the peer has no room for the view for a peer time-out. A .stream is refused.
  * gx_post_striped() gives each lane a part of the bytes.
- * Packets carry it, also on links "local" and "verbs"; and link "tcp" does. Memory of a GPU is its source
- * in a plain range alone; to land there it takes runs of at least 1/62 of gx_conn_info.quantum_b. Else it
- * fails with -EOPNOTSUPP; so it does with a peer of a version without views, over sockets whose bytes a NIC
- * places, from or into a local view on link "verbs", and to a port with its bounce buffers in a GPU.
+ * Where link "local" has the region mapped, the core copies from view to view, and with memory of GPUs a kernel
+ * does (not with GX_COPY_CE). Else packets carry it, also on "verbs"; and link "tcp" does. There memory of a
+ * GPU is its source in a plain range alone; to land there it takes runs of at least 1/62 of
+ * gx_conn_info.quantum_b. Else it fails with -EOPNOTSUPP; so it does with a peer of a version without views,
+ * over sockets whose bytes a NIC places, from or into a local view on link "verbs", and to a port with its
+ * bounce buffers in a GPU.
  * Return: 0; -EINVAL (a dimension or row, by its number, that is empty, too large, or, of the remote view,
  * overlaps; views of different length; both NULL), -ENOMEM. A local view that overlaps is for PUTs alone.
  */
