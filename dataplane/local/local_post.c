@@ -31,7 +31,7 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 		   struct dma **out, char **theirs)
 {
 	bool gpu = op->mem && op->mem->kind != GX_MEM_HOST;
-	bool views = op_views(op) != NULL;
+	const struct list_views *v = op_views(op);
 	const struct gx_gpu *by;
 
 	*out = NULL;
@@ -48,8 +48,8 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 		*theirs = m->seen[by->device];
 	*out = e->link->dma[by->device];
 	return *out && *theirs &&
-	       (!views || (dma_moves(*out) && op->list->piece_b <= DMA_MOVE_B &&
-			   op->len / op->list->piece_b <= GX_MOVE_MAX));
+	       (!v || (dma_moves(*out) && op->list->piece_b <= DMA_MOVE_B &&
+		       v->local.len / op->list->piece_b <= GX_MOVE_MAX));
 }
 
 static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_route *route,
