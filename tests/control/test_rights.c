@@ -462,8 +462,9 @@ static void keys_of_memory__rights(void **state)
 }
 
 /* Runs that lie in a key's part of a region; a byte of them that does not; a key that ends, and one that is
- * withdrawn. What lies between the runs stays as it is, at both ends. */
-static void views__by_key(void **state)
+ * withdrawn. What lies between the runs stays as it is, at both ends. Not under the thread sanitizer: this
+ * thread fills the peer's memory, and the sanitizer does not see that packets order that before its core. */
+__attribute__((unused)) static void views__by_key(void **state)
 {
 	struct gx_conn *conn = dial_by(BOTH, "");
 	uint64_t off = LEN - RUNS_SPAN_B - 1000;
@@ -762,7 +763,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(regions__later, setup, teardown),
 		cmocka_unit_test_setup_teardown(keys_of_memory__rights, setup, teardown),
 		cmocka_unit_test_setup_teardown(message__asks, setup, teardown),
+#ifndef __SANITIZE_THREAD__
 		cmocka_unit_test_setup_teardown(views__by_key, setup, teardown),
+#endif
 		cmocka_unit_test_setup_teardown(notes__are_free, setup, teardown),
 		cmocka_unit_test_setup_teardown(connections__limit, setup, teardown),
 		cmocka_unit_test_setup_teardown(under_way__is_divided, setup, teardown),
