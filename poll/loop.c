@@ -127,12 +127,18 @@ static inline void loop_account(struct gx_loop *loop, bool busy)
 	loop->last_cycles = now;
 }
 
-static __attribute__((noinline)) void loop_stalled(struct gx_loop *loop, uint64_t now_ns)
+/* Return: the time of this turn. It stands still where the caller's clock goes back: pollers take
+ * differences. */
+static __attribute__((noinline)) uint64_t loop_stalled(struct gx_loop *loop, uint64_t now_ns)
 {
-	if (!loop->turn_ns || now_ns < loop->turn_ns)
-		return;
-	atomic_store_explicit(&loop->stall_ns, now_ns - loop->turn_ns, memory_order_relaxed);
-	gx_stat_add(&loop->stats, GX_STAT_STALLS, 1);
+	if (now_ns < loop->turn_ns)
+		return loop->turn_ns;
+	if (loop->turn_ns) {
+		atomic_store_explicit(&loop->stall_ns, now_ns - loop->turn_ns,
+				      memory_order_relaxed);
+		gx_stat_add(&loop->stats, GX_STAT_STALLS, 1);
+	}
+	return now_ns;
 }
 
 bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns)
@@ -140,7 +146,7 @@ bool gx_loop_turn(struct gx_loop *loop, uint64_t now_ns)
 	bool busy = false;
 
 	if (gx_unlikely(now_ns - loop->turn_ns >= LOOP_STALL_NS))
-		loop_stalled(loop, now_ns);
+		now_ns = loop_stalled(loop, now_ns);
 	loop->turn_ns = now_ns;
 	if (!gx_ring_empty(loop->inbox))
 		busy = loop_inbox_run(loop);

@@ -706,6 +706,8 @@ MUTANTS = {
     "LP1": ("where no port is free another program is blamed",
             [("dataplane/control/ctl.c", "\tif (err == -EADDRINUSE && !addr_port(a))\n", "\tif (!err)\n")],
             ["ctl_listen listen__no_port*"]),
+    "LP2": ("time goes back where a program's does",
+            [("poll/loop.c", "\tif (now_ns < loop->turn_ns)\n\t\treturn loop->turn_ns;\n", "")], ["loop gx_loop_turn__calls*"]),
     "GU1": ("other threads may still call everything",
             [("tools/gxd/guard.c", "SCMP_FLTATR_CTL_TSYNC, 1)", "SCMP_FLTATR_CTL_TSYNC, 0)")],
             ["guard"]),

@@ -94,6 +94,10 @@ static void gx_loop_turn__calls_in_order(void **state)
 	gx_loop_turn(*state, NOW_NS + 6);
 	assert_string_equal(trace.order, "baba");
 	assert_int_equal(trace.now_ns, NOW_NS + 6);
+	gx_loop_turn(*state, NOW_NS + 5); /* time does not go back */
+	assert_int_equal(trace.now_ns, NOW_NS + 6);
+	gx_loop_turn(*state, NOW_NS + 7);
+	assert_int_equal(trace.now_ns, NOW_NS + 7);
 }
 
 static void gx_loop_turn__says_whether_busy(void **state)

@@ -330,7 +330,8 @@ def gpu_local(tools):
                            "--depth", depth, "--engine", engine).clean()
         for mine in (("--local-mem", "cuda:0"), ("--gpu", "0")):
             for get in ((), ("--get",)):
-                tools.perf("blocks", s.addr, *mine, *get, "-s", "16K", "--blocks", "64", "-n", "5").clean()
+                for link in ("local", "packet", "tcp"):
+                    tools.perf("blocks", s.addr, *mine, *get, "--link", link, "-s", "16K", "--blocks", "64", "-n", "5").clean()
         tools.gxperf("put", s.addr, "--local-mem", "cuda:0", "--engine", "cpu").must(USAGE, "--engine cpu", "ce")
         row, = tools.perf("put", s.addr, "--local-mem", "cuda:0", "-s", "3M", "-n", "20", "--engine", "kernel", "--sms", "4").clean()
         expect(row["sms"] == 4, row)
