@@ -142,7 +142,7 @@ class Server:
         mems = [] if mem is None else ["--mem", mem]
         cores = [] if "--cores" in args else ["--cores", SERVER_CPU]
         self.err = tempfile.TemporaryFile("w+")
-        self.proc = subprocess.Popen([tools.gxd_path, "--listen", listen, *mems, *cores, *map(str, args)],
+        self.proc = subprocess.Popen([tools.gxd_path, *(("--listen", listen) if listen else ()), *mems, *cores, *map(str, args)],
                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.err, text=True,
                                      env=tools.env)
         ready, _, _ = select.select([self.proc.stdout], [], [], START_S)

@@ -126,12 +126,34 @@ def never_up(tools, other, keys):
         expect(s.proc.poll() is None, s.log())
 
 
+def addresses(other, *words):
+    """`ip addr WORDS dev ...` at both ends of the first pair; @words has {} for the number of the end."""
+    for end, dev in (("1", "gxa"), ("2", "gxap")):
+        call = ["ip", "addr", *(word.format(end) for word in words), "dev", dev]
+        subprocess.run(call if end == "1" else other.words(*call), check=True)
+
+
+def every_address(tools, other, keys):
+    """With a key and no --listen gxd serves at each address. Where IPv6 is all that there is, its data ports are of it."""
+    tools.gxd("keygen", "kv", "-o", keys / "kv.key").must(OK)
+    expect("listen   127.0.0.1:7501\n" in tools.gxd("check", "--insecure").must(OK).out)
+    addresses(other, "add", "fd90::{}/64", "nodad")
+    for ports in ("10.90.0.1", "fd90::1"):
+        with cli.Server(tools, "--key", keys / "kv.key", listen=None) as s:
+            expect(f"take the address {ports}," in s.log(), s.log())
+            client(tools, other, "[fd90::1]", "put", keys / "kv.key").must(OK)
+            client(tools, other, f"[{ports}]" if ":" in ports else ports, "put", keys / "kv.key", "--port", "udp").must(OK)
+        if ports == HERE:
+            addresses(other, "del", "10.90.0.{}/24")
+            subprocess.run(["ip", "addr", "del", "10.91.0.1/24", "dev", "gxc"], check=True)
+
+
 def main():
     enter()
     tools, other = cli.Tools(pathlib.Path(sys.argv[1]).resolve()), Other()
     try:
         links_make(other)
-        for case in (readme, rights, revoked, never_up):
+        for case in (readme, rights, revoked, never_up, every_address): # the last one takes addresses away
             with tempfile.TemporaryDirectory() as tmp:
                 case(tools, other, pathlib.Path(tmp))
             print(f"ok     {case.__name__}", flush=True)

@@ -570,7 +570,7 @@ int opt_bind_any(const char *addr, char host[OPT_HOST_MAX])
 
 	if (bind_any(AF_INET, &own, &len)) {
 		len = sizeof(own);
-		if (addr[0] != '[' || bind_any(AF_INET6, &own, &len))
+		if (!strchr(addr, '[') || bind_any(AF_INET6, &own, &len))
 			return -ENOENT;
 	}
 	return getnameinfo((struct sockaddr *)&own, len, host, OPT_HOST_MAX, NULL, 0,

@@ -137,7 +137,7 @@ bool opt_port_ok(const char *addr);
 /**
  * opt_bind_any() - For a server at @addr, which names no address (opt_bind() said -ENOENT): the one that
  * leads to other hosts, by the default route; else the first of an interface that is up. Of IPv4, unless
- * @addr is [::] and the host has none. Return: 0, -ENOENT: loopback is all that there is.
+ * @addr has [::] and the host has none. Return: 0, -ENOENT: loopback is all that there is.
  */
 int opt_bind_any(const char *addr, char host[OPT_HOST_MAX]);
 /**

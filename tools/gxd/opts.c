@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define GXD_LISTEN "127.0.0.1:" OPT_PORT
+#define GXD_LISTEN_ALL "0.0.0.0:" OPT_PORT ",[::]:" OPT_PORT
 #define GXD_MEM	   "kv=host:256M"
 
 enum {
@@ -37,7 +38,9 @@ static const struct argp_option gxd_options[] = {
 	{"mem", KEY_MEM, "NAME=PLACE:SIZE", 0,
 	 "A region to put to and get from, PLACE host or cuda:N. Repeat for more. Default " GXD_MEM,
 	 1},
-	{"listen", KEY_LISTEN, "HOST[:PORT]", 0, "Default " GXD_LISTEN "; port 0: any free one", 1},
+	{"listen", KEY_LISTEN, "HOST[:PORT]", 0,
+	 "Default " GXD_LISTEN ", and with --key port " OPT_PORT " of every address; port 0: any free one",
+	 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Packet port to open: shm, udp, dpdk:DEVARGS; udp:port=N (its data ports: two a core, from N on; udp:port=N-M: "
 	 "those that are free out of a range; default any that are free). Behind each, cc=rate, swift or none: its "
@@ -144,6 +147,8 @@ static void opts_end(struct gxd_opts *o, struct argp_state *state)
 {
 	if (!o->nr_regions)
 		opts_mem(o, GXD_MEM, state);
+	if (!o->listen) /* whoever gives a key wants other hosts, and strangers hear nothing */
+		o->listen = o->gx.nr_keys ? GXD_LISTEN_ALL : GXD_LISTEN;
 	if (o->link && !strcmp(o->link, "local") && !opts_have_shm(o))
 		argp_error(state, "--link local: it goes with port shm; add --port shm");
 }
@@ -277,7 +282,6 @@ int gxd_opts_take(const struct argp *argp, int argc, char **argv, struct gxd_opt
 
 	if (ret)
 		return ret == -EINVAL ? GXD_USAGE : GXD_FAILED;
-	o->listen = GXD_LISTEN;
 	o->gx_to.ctx = &o->gx;
 	if (opt_cpus_allowed(&o->allowed)) {
 		fprintf(stderr, "gxd: no CPU affinity: %s\n", strerror(errno));
