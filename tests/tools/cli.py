@@ -96,7 +96,7 @@ class Tools:
 
     def has_kernels(self):
         """Built where nvcc was? Asked for a device that never is."""
-        without = "built without nvcc" in self.run(self.gxperf_path, "h2d", "--device", "63").err
+        without = "built without nvcc" in self.run(self.gxperf_path, "unpack", "--device", "63").err
         if without:
             print("note: built without nvcc: not tested")
         return not without

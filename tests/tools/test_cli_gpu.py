@@ -24,15 +24,14 @@ def on_gpus(tools, command, *args, gpus=4, libs=True, **env):
     if not tools:
         return None
     lib = ["--lib-path", tools.fakes / "fake" if libs else "/nonexistent"] if command in ("compare", "overlap") else []
-    short = ["--seconds", "0.005"] if command != "ipc" else []
-    return tools.run(tools.gxperf_path, command, *args, *lib, *short, "--format", "json")
+    return tools.run(tools.gxperf_path, command, *args, *lib, "--seconds", "0.005", "--format", "json")
 
 
 @case
 def gpus_missing(tools):
     if pathlib.Path("/dev/nvidiactl").exists():
         return
-    for command in ("p2p", "compare", "overlap", "ipc"):
+    for command in ("p2p", "compare", "overlap"):
         ran = tools.run(tools.gxperf_path, command).must(FAILED)
         expect("driver" in ran.err or "built without nvcc" in ran.err, "no reason in:", ran)
 
@@ -63,8 +62,6 @@ def gpus_usage(tools):
             ("overlap", ["--load", "sort"], ["sort"]),
             ("overlap", ["--rate", "fast"], ["fast"]),
             ("overlap", ["--launch", "3M"], ["3M"]),
-            ("ipc", ["--kind", "dmabuf"], ["dmabuf"]),
-            ("ipc", ["--sizes", "12"], ["12", "multiple of 8"]),
             ("overlap", ["--gpus", "1", "--pattern", "both"], ["both", "two"]),
     ):
         tools.run(tools.gxperf_path, command, *args).must(USAGE, *words)
@@ -191,21 +188,6 @@ def gpus_compare_rank_killed(tools):
     out, err = proc.communicate(timeout=CALL_S)
     Ran(proc, out, err).must(LOST, "nccl, rank 1 was ended by signal 9")
     expect(not pathlib.Path(f"/proc/{ranks['nccl:0']}").exists(), "rank 0 still runs")
-
-
-@case
-def gpus_ipc(tools):
-    """Two processes; the fake driver does not do cudaIpc between them."""
-    ran = on_gpus(tools, "ipc", "--kind", "fd", "--sizes", "8,4M", "--rounds", "3")
-    if not ran:
-        return
-    rows = ran.must(OK).doc["results"]
-    expect([(r["op"], r["size_b"], r["checked_b"], r["wrong"]) for r in rows] ==
-           [("fd", 8, 24, 0), ("fd", 4 << 20, 3 * 65536, 0)], ran)
-    for r in rows:
-        expect(all(r[k] > 0 for k in ("export_us", "open_us", "use_us", "use_again_us", "close_us", "reopen_us")), r)
-    on_gpus(tools, "ipc", "--kind", "cudaipc", "--sizes", "8").must(FAILED, "cudaipc", "cuIpcOpenMemHandle")
-    on_gpus(tools, "ipc", "--owner", "9").must(FAILED, "owner of the memory")
 
 
 @case

@@ -161,7 +161,7 @@ def usage_nic_memory(tools):
 @case
 def usage_options_are_one(tools):
     """No option has the name or the letter of another."""
-    subs = ("info put get send lat blocks allgather alltoall unpack h2d p2p compare overlap ipc demo").split()
+    subs = ("info put get send lat blocks allgather alltoall unpack p2p compare overlap demo").split()
     for program, args in [(tools.gxd, [])] + [(tools.perf, [sub]) for sub in subs]:
         text = program(*args, "--help-all").must(OK).out
         names = [n for line in text.splitlines() for n in re.findall(r"(?<!\S)--?[\w-]+", line[:24])
@@ -848,7 +848,7 @@ def info_nccl_claims(tools):
 
 # --- pictures ---------------------------------------------------------------------------------------------
 
-PLOT_DOC = {"command": "h2d", "results": [{"op": op, "size_b": size, "GB_s": size / 1024 * f}
+PLOT_DOC = {"command": "unpack", "results": [{"op": op, "size_b": size, "GB_s": size / 1024 * f}
                                            for op, f in (("a", 1), ("b", 2)) for size in (4096, 65536, 1 << 20)]}
 
 
@@ -917,7 +917,7 @@ def plot_any_results(tools):
         lines = pathlib.Path(tmp, "lines")
         for name, doc in docs.items():
             pathlib.Path(tmp, f"{name}.json").write_text(json.dumps(doc))
-        lines.write_text("".join(json.dumps({"command": "h2d", **r}) + "\n" for r in PLOT_DOC["results"]))
+        lines.write_text("".join(json.dumps({"command": "unpack", **r}) + "\n" for r in PLOT_DOC["results"]))
         for args, words in (((put,), ("'gx put, local, one place, verified'", "\n4096 1\n65536 2\n")),
                             ((put, "--rival", "UCX ucp_put_bw, shared memory"), ("ratio to UCX ucp_put_bw", "\n4096 1\n")),
                             ((lat,), ("microseconds, median",)),

@@ -23,7 +23,7 @@ def row(op, size_b, gb_s, **more):
     return {"op": op, "size_b": size_b, "GB_s": gb_s, **more}
 
 
-def doc(*results, command="h2d"):
+def doc(*results, command="unpack"):
     return {"command": command, "results": list(results)}
 
 

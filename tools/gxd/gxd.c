@@ -301,8 +301,8 @@ static void gxd_client_host(const struct gxd_opts *o, char buf[OPT_HOST_MAX])
 	bool serves_far = o->gx.nr_keys || o->gx.top.insecure;
 
 	if (opt_bind(o->listen, true, buf) != -ENOENT)
-		snprintf(buf, OPT_HOST_MAX, "%.*s",
-			 (int)(strrchr(o->listen, ':') - o->listen), o->listen);
+		snprintf(buf, OPT_HOST_MAX, "%.*s", (int)(strrchr(o->listen, ':') - o->listen),
+			 o->listen);
 	else if (!serves_far || gethostname(buf, OPT_HOST_MAX))
 		snprintf(buf, OPT_HOST_MAX, "127.0.0.1");
 	buf[OPT_HOST_MAX - 1] = '\0';

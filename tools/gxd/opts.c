@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GXD_LISTEN "127.0.0.1:" OPT_PORT
+#define GXD_LISTEN     "127.0.0.1:" OPT_PORT
 #define GXD_LISTEN_ALL "0.0.0.0:" OPT_PORT ",[::]:" OPT_PORT
-#define GXD_MEM	   "kv=host:256M"
+#define GXD_MEM	       "kv=host:256M"
 
 enum {
 	KEY_LISTEN = 256,
@@ -39,7 +39,8 @@ static const struct argp_option gxd_options[] = {
 	 "A region to put to and get from, PLACE host or cuda:N. Repeat for more. Default " GXD_MEM,
 	 1},
 	{"listen", KEY_LISTEN, "HOST[:PORT]", 0,
-	 "Default " GXD_LISTEN ", and with --key port " OPT_PORT " of every address; port 0: any free one",
+	 "Default " GXD_LISTEN ", and with --key port " OPT_PORT
+	 " of every address; port 0: any free one",
 	 1},
 	{"port", KEY_PORT, "NAME[:ARGS]", 0,
 	 "Packet port to open: shm, udp, dpdk:DEVARGS; udp:port=N (its data ports: two a core, from N on; udp:port=N-M: "

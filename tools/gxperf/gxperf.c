@@ -59,16 +59,12 @@ static const struct argp_child coll_groups[] = {{&perf_coll_argp},
 						{0}};
 static const struct argp_child unpack_groups[] = {
 	{&perf_unpack_argp}, {&perf_report_argp}, {&help_argp}, {0}};
-static const struct argp_child h2d_groups[] = {
-	{&perf_h2d_argp}, {&perf_report_argp}, {&help_argp}, {0}};
 static const struct argp_child p2p_groups[] = {
 	{&perf_p2p_argp}, {&perf_report_argp}, {&help_argp}, {0}};
 static const struct argp_child compare_groups[] = {
 	{&perf_compare_argp}, {&perf_report_argp}, {&help_argp}, {0}};
 static const struct argp_child overlap_groups[] = {
 	{&perf_overlap_argp}, {&perf_report_argp}, {&help_argp}, {0}};
-static const struct argp_child ipc_groups[] = {
-	{&perf_ipc_argp}, {&perf_report_argp}, {&help_argp}, {0}};
 static const struct argp_child demo_groups[] = {
 	{&perf_demo_argp}, {&perf_report_argp}, {&help_argp}, {0}};
 
@@ -179,13 +175,6 @@ static const struct command {
 	 .doc = "Fragments scattered in a pool to GPU memory, in every mode, beside the limit."
 		"\v  gxperf unpack\n"
 		"  gxperf unpack --sizes 656,8K"},
-	{.name = "h2d",
-	 .fn = perf_h2d,
-	 .groups = h2d_groups,
-	 .args = "",
-	 .doc = "Rows by an index list from pinned memory to GPU memory, in every way, beside the limit."
-		"\v  gxperf h2d\n"
-		"  gxperf h2d --rows 656"},
 	{.name = "p2p",
 	 .fn = perf_p2p,
 	 .groups = p2p_groups,
@@ -209,13 +198,6 @@ static const struct command {
 		"\v  gxperf overlap --seconds 2\n"
 		"  gxperf overlap -- put 127.0.0.1 -s 64M",
 	 .own_args = true},
-	{.name = "ipc",
-	 .fn = perf_ipc,
-	 .groups = ipc_groups,
-	 .args = "",
-	 .doc = "What it costs to open GPU memory of another process, and to close and reopen it."
-		"\v  gxperf ipc\n"
-		"  gxperf ipc --sizes 2M"},
 	{.name = "plot", .args = "FILE...", .doc = "Pictures of results.", .own_args = true},
 	{.name = "demo",
 	 .fn = perf_demo,
@@ -471,11 +453,9 @@ static const struct argp top_argp = {
 	       "  blocks HOST       lists of blocks at random places with one notification\n"
 	       "  allgather, alltoall   collectives among ranks, without a server\n"
 	       "  unpack            fragments into GPU memory, beside the limit\n"
-	       "  h2d               rows from pinned memory into GPU memory, beside the limit\n"
 	       "  p2p               between two GPUs of this host, by size\n"
 	       "  compare           the same beside cuMemcpyPeerAsync and NCCL\n"
 	       "  overlap           what communication costs a computation\n"
-	       "  ipc               what opening GPU memory of another process costs\n"
 	       "  plot FILE...      pictures of results\n"
 	       "  demo              server and client on this machine\n"
 	       "gxperf HOST is gxperf put HOST. gxperf COMMAND --help has "

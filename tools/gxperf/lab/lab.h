@@ -10,13 +10,10 @@
 
 #include <argp.h>
 
-extern const struct argp perf_unpack_argp, perf_h2d_argp, perf_p2p_argp, perf_compare_argp,
-	perf_overlap_argp, perf_ipc_argp;
+extern const struct argp perf_unpack_argp, perf_p2p_argp, perf_compare_argp, perf_overlap_argp;
 int perf_unpack(const struct perf_opts *opts, struct report *report);
-int perf_h2d(const struct perf_opts *opts, struct report *report);
 int perf_p2p(const struct perf_opts *opts, struct report *report);
 int perf_compare(const struct perf_opts *opts, struct report *report);
 int perf_overlap(const struct perf_opts *opts, struct report *report);
-int perf_ipc(const struct perf_opts *opts, struct report *report);
 
 #endif

@@ -346,8 +346,7 @@ const struct mover_ops mover_peer = {
 
 static const struct mover_ops *const movers[] = {&mover_gx,	&mover_peer,
 						 &mover_nccl,	&mover_nccl_zero,
-						 &mover_unpack, &mover_unpack_resident,
-						 &mover_h2d};
+						 &mover_unpack, &mover_unpack_resident};
 
 #define NR_MOVERS (sizeof(movers) / sizeof(movers[0]))
 

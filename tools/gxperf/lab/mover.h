@@ -56,7 +56,7 @@ struct mover {
 	unsigned nr_copies;
 	void *priv;
 	int sms;	      /* SMs that it uses; -1: unknown */
-	int want_sms;	      /* unpack, h2d */
+	int want_sms;	      /* unpack */
 	double rate;	      /* unpack: GB/s to keep; 0: as fast as it goes */
 	const char *lib_path; /* folders to search first for libraries, or NULL */
 	uint64_t unit_b;      /* bytes of one unit */
@@ -69,7 +69,7 @@ struct mover {
 };
 
 extern const struct mover_ops mover_gx, mover_peer, mover_nccl, mover_nccl_zero, mover_unpack,
-	mover_unpack_resident, mover_h2d, mover_command;
+	mover_unpack_resident, mover_command;
 
 /** mover_command_known() - May @name be the sub-command of mover_command? */
 bool mover_command_known(const char *name);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Two movers of data into GPU 0 without another GPU (see mover.h): unpack of fragments at a
- * steady rate, as if from packets, and a gather of rows from pinned host memory. Each has an engine
+ * steady rate, as if from packets, by a launched kernel and by one that stays. Each has an engine
  * of its own, because an engine has the bound on SMs. Main thread only.
  */
 #include "gxperf/lab/mover.h"
@@ -17,10 +17,6 @@
 #define UNPACK_POOL_B  ((size_t)256 << 20) /* more than the caches hold */
 #define UNPACK_BLOCKS  512u		   /* chunks of the pool */
 #define UNPACK_SHUFFLE 64u
-
-#define H2D_ROW_B 656u
-#define H2D_SLOTS 300000u
-#define H2D_NR	  262144u
 
 #define LOCAL_POISON 0xdeadull
 
@@ -183,121 +179,4 @@ const struct mover_ops mover_unpack_resident = {
 	.name = "unpack-resident",
 	.doc = "the same by the kernel that stays, block by block",
 	UNPACK_WAY,
-};
-
-/* ---- h2d ---- */
-
-struct h2d_way {
-	struct bench b;
-	struct gx_row_pair *pairs; /* in host memory */
-};
-
-static size_t h2d_rows_b(void)
-{
-	return (size_t)H2D_SLOTS * H2D_ROW_B;
-}
-
-static void h2d_close(struct mover *m)
-{
-	struct h2d_way *h = m->priv;
-
-	if (!h)
-		return;
-	bench_close(&h->b);
-	free(h);
-	m->priv = NULL;
-}
-
-/* Distinct rows; sources and destinations in two random orders. */
-static int h2d_pairs(struct h2d_way *h)
-{
-	uint32_t *order = malloc(H2D_SLOTS * sizeof(*order));
-
-	if (!order)
-		return -ENOMEM;
-	bench_shuffle(order, H2D_SLOTS, H2D_SLOTS, 3);
-	for (uint32_t i = 0; i < H2D_NR; i++)
-		h->pairs[i] = (struct gx_row_pair){order[i], order[H2D_SLOTS - 1 - i]};
-	free(order);
-	return bench_copy(&h->b, h->b.dev[1], h->pairs, H2D_NR * sizeof(*h->pairs)) ? -EIO : 0;
-}
-
-static int h2d_open(struct mover *m)
-{
-	size_t pairs_b = H2D_NR * sizeof(struct gx_row_pair);
-	struct bench_want want = {
-		.device = 0,
-		.sms = (unsigned)m->want_sms,
-		.host_b = h2d_rows_b() + pairs_b,
-		.back_b = h2d_rows_b(),
-		.dev_b = {h2d_rows_b(), pairs_b},
-		.queue = {sizeof(want.queue), H2D_SLOTS, H2D_NR, 0},
-	};
-	struct h2d_way *h = calloc(1, sizeof(*h));
-	int ret;
-
-	m->priv = h;
-	if (!h)
-		return mover_failed(m, "open", -ENOMEM);
-	ret = bench_open(&want, m->gpus->report, &h->b);
-	if (ret)
-		return ret;
-	h->pairs = (struct gx_row_pair *)(h->b.host + h2d_rows_b());
-	ret = h2d_pairs(h);
-	m->unit_b = (uint64_t)H2D_NR * H2D_ROW_B;
-	m->sms = m->want_sms ? m->want_sms : 4;
-	m->lane[0] = (struct mover_lane){.q = h->b.q};
-	m->nr_lanes = 1;
-	return ret ? mover_failed(m, "pairs", ret) : PERF_OK;
-}
-
-static int h2d_post(struct mover *m)
-{
-	struct h2d_way *h = m->priv;
-	struct gx_gather g = GX_INIT(g);
-
-	g.src = h->b.host;
-	g.dst = h->b.dev[0];
-	g.pairs = (const struct gx_row_pair *)h->b.dev[1];
-	g.nr = H2D_NR;
-	g.src_rows = g.dst_rows = H2D_SLOTS;
-	g.row_b = H2D_ROW_B;
-	g.by = GX_GATHER_BY_KERNEL;
-	g.sms = (unsigned)m->sms;
-	return gx_engine_gather(h->b.q, &g, &m->lane[0].ticket[m->posted % MOVER_UNITS]);
-}
-
-static int h2d_fill(struct mover *m)
-{
-	struct h2d_way *h = m->priv;
-	int ret;
-
-	bench_fill(h->b.host, h2d_rows_b(), 5);
-	ret = gx_pattern_fill(h->b.engine, h->b.dev[0], h2d_rows_b(), LOCAL_POISON);
-	return ret ? mover_failed(m, "pattern", ret) : PERF_OK;
-}
-
-static int h2d_check(struct mover *m, uint64_t *checked_b, uint64_t *wrong)
-{
-	struct h2d_way *h = m->priv;
-
-	if (bench_copy(&h->b, h->b.back, h->b.dev[0], h2d_rows_b()))
-		return PERF_FAILED;
-	for (uint32_t i = 0; i < H2D_NR; i++)
-		if (memcmp(h->b.back + (size_t)h->pairs[i].dst * H2D_ROW_B,
-			   h->b.host + (size_t)h->pairs[i].src * H2D_ROW_B, H2D_ROW_B))
-			*wrong += H2D_ROW_B;
-	*checked_b += (uint64_t)H2D_NR * H2D_ROW_B;
-	return PERF_OK;
-}
-
-const struct mover_ops mover_h2d = {
-	.name = "h2d",
-	.doc = "262,144 rows of 656 bytes by an index list from pinned memory, --sms SMs",
-	.open = h2d_open,
-	.close = h2d_close,
-	.post = h2d_post,
-	.ended = mover_lanes_ended,
-	.fill = h2d_fill,
-	.check = h2d_check,
 };

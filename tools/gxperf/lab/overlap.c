@@ -95,15 +95,14 @@ static const struct argp_option overlap_options[] = {
 	{"head-dim", KEY_HEAD_DIM, "N", 0, "attention; default 128", 1},
 	{NULL, 0, NULL, 0, "The communication:", 2},
 	{"comm", KEY_COMM, "WAY,...", 0,
-	 "gx (default), peer, nccl, nccl-zero, unpack, unpack-resident, h2d: see gxperf compare. "
+	 "gx (default), peer, nccl, nccl-zero, unpack, unpack-resident: see gxperf compare. "
 	 "Behind -- instead, or as well: put, get, send, lat, allgather or alltoall with its "
 	 "options, as a process of its own",
 	 2},
 	{"pattern", KEY_PATTERN, "NAME", 0, "write (default), read, both, allgather, alltoall", 2},
 	{"sizes", KEY_SIZES, "LIST", 0, "A list, or BEGIN:END:FACTOR; default 64M", 2},
 	{"gpus", KEY_GPUS, "N", 0, "GPUs; default: 2, for allgather and alltoall all", 2},
-	{"sms", KEY_SMS, "LIST", 0, "unpack, unpack-resident, h2d: bounds on SMs; default 4,8,16",
-	 2},
+	{"sms", KEY_SMS, "LIST", 0, "unpack, unpack-resident: bounds on SMs; default 4,8,16", 2},
 	{"rate", KEY_RATE, "GB/s", 0,
 	 "unpack, unpack-resident: rate to keep, 0: as it goes; default 50", 2},
 	{"launch", KEY_LAUNCH, "SIZE", 0,
