@@ -30,6 +30,7 @@ static const struct gx_name names[] = {
 	{"gx_opts.cpus", "cores"},
 	{"gx_opts.insecure", "insecure=True"},
 	{"gx_opts.nr_cores", "cores"},
+	{"gx_opts.peer_timeout_ns", "peer_timeout"},
 	{"gx_opts.ports", "port"},
 	{"gx_opts.verbs names no device", "Context() takes no device"},
 	{NULL, NULL},

@@ -496,7 +496,7 @@ static int listen_open(const char *addr, struct listen_socks *s)
 			return gx_fail(
 				-EINVAL,
 				"%.160s names several ports, and its addresses listen at one: give "
-				"all the same number, or call gx_listen() for each",
+				"all the same number",
 				addr);
 	for (unsigned i = 0; i < LISTEN_TRIES && ret == -EADDRINUSE && (any || !i); i++) {
 		listen_socks_close(s);

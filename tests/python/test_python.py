@@ -1626,12 +1626,13 @@ class Program(Bounded):
                             "h, m, at = gx.Context([]), g.alloc(64), f'127.0.0.1:{g.listen(\"127.0.0.1:0\")}'\n"
                             "for call in (lambda: m.key(0), lambda: m.key(8), lambda: h.connect('127.0.0.1:0'), lambda: h.connect(at, link='verbs'),\n"
                             "             lambda: gx.Context(name='x'), lambda: gx.Context(insecure=True, key_file='/dev/null'), lambda: h.withdraw(bytes(64)),\n"
-                            "             lambda: h.connect(at, peer='x'), lambda: gx.Context(key_file='/nowhere')):\n"
+                            "             lambda: h.connect(at, peer='x'), lambda: gx.Context(key_file='/nowhere'), lambda: gx.Context(peer_timeout=1e6),\n"
+                            "             lambda: h.listen('127.0.0.1:1025,127.0.0.2:1026')):\n"
                             "    try:\n"
                             "        call()\n"
                             "    except gx.Error as e:\n"
                             "        print(e)\n")
-        self.assertEqual((len(p.stdout.splitlines()), p.stderr), (9, ""))
+        self.assertEqual((len(p.stdout.splitlines()), p.stderr), (11, ""))
         self.assertIn("a key with access 0: take gx.PUT, gx.GET, or both", p.stdout)
         self.assertNotRegex(p.stdout, "gx_|GX_| \\.[a-z]")
 
