@@ -249,8 +249,8 @@ const struct argp gxd_argp = {
 		"\ncheck [OPTION...]\ndump\nkeygen NAME\nmetrics --listen HOST:PORT\nstats [SOCKET]\ntop\nnic plan --dev IF --queues FIRST-LAST",
 	.doc = "gxd serves memory of this host and its GPUs to gx peers, from pinned "
 	       "polling cores."
-	       "\v  gxd                                                  and: gxperf 127.0.0.1\n"
-	       "  gxd --listen 10.0.0.1 --key kv.key --mem kv=host:2G\n"
+	       "\v  gxd                                and: gxperf 127.0.0.1\n"
+	       "  gxd --key kv.key --mem kv=host:2G  and: gxperf HOST --key kv.key\n"
 	       "  check     read options as gxd does, and say what would be served, or why not\n"
 	       "  stats     counters of a running gxd (default socket @gxd-7501)\n"
 	       "  top       connections of all gx processes of this host, live\n"
