@@ -295,17 +295,16 @@ static void gxd_stats_open(struct gxd *d)
 		gx_log(GX_LOG_INFO, "counters: gxd stats %s", at);
 }
 
-/* The host part of --listen, as a client would write it. */
-static void gxd_client_host(const struct gxd_opts *o, char buf[OPT_HOST_MAX])
+/* The host part of --listen, as a client would write it. @room: OPT_HOST_MAX, or more for a list. */
+static void gxd_client_host(const struct gxd_opts *o, char *buf, size_t room)
 {
 	bool serves_far = o->gx.nr_keys || o->gx.top.insecure;
 
 	if (opt_bind(o->listen, true, buf) != -ENOENT)
-		snprintf(buf, OPT_HOST_MAX, "%.*s", (int)(strrchr(o->listen, ':') - o->listen),
-			 o->listen);
-	else if (!serves_far || gethostname(buf, OPT_HOST_MAX))
-		snprintf(buf, OPT_HOST_MAX, "127.0.0.1");
-	buf[OPT_HOST_MAX - 1] = '\0';
+		snprintf(buf, room, "%.*s", (int)(strrchr(o->listen, ':') - o->listen), o->listen);
+	else if (!serves_far || gethostname(buf, room))
+		snprintf(buf, room, "127.0.0.1");
+	buf[room - 1] = '\0';
 }
 
 /* " --key kv.key": as the client has its copy of the first key; of a folder or a descriptor nobody knows. */
@@ -327,7 +326,7 @@ static void gxd_client_key(const struct gxd_opts *o, char *buf, size_t room)
 
 static void gxd_describe(struct gxd *d)
 {
-	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[OPT_HOST_MAX], key[300],
+	char *text = calloc(1, GXD_DESCRIBE_MAX), cpus[256], host[512], key[300],
 	     name[4 * OPT_NAME_MAX], *line, *at;
 
 	if (text && gx_describe(d->gx, text, GXD_DESCRIBE_MAX) >= 0)
@@ -338,7 +337,7 @@ static void gxd_describe(struct gxd *d)
 	gx_log(GX_LOG_INFO, "gxd %s: pid %d, CPUs %s, integrity %s%s", gx_version(), (int)getpid(),
 	       cpus, opt_integrity_text(d->opts.gx.packet.integrity),
 	       d->opts.gx.packet.integrity ? " at least from other hosts with a key" : "");
-	gxd_client_host(&d->opts, host);
+	gxd_client_host(&d->opts, host, sizeof(host));
 	opt_shell(d->opts.regions[0].opt.name, name, sizeof(name));
 	gxd_client_key(&d->opts, key, sizeof(key));
 	printf("gxperf put %s:%d --mem %s%s\n", host, d->port, name, key);
