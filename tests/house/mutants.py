@@ -4,17 +4,19 @@
 tree, which is built, and a few tests that ought to fail. Prints who caught it, by an assertion or by a time-out. Not a test of ./run:
 it builds some forty times.
 
-usage: tests/house/mutants.py [-j JOBS] [-k] [-p I/N] [NAME...]
+usage: tests/house/mutants.py [-j JOBS] [-k] [-p I/N] [-s FILE] [-t SECONDS] [NAME...]
 
 Without names: all, after a run without a mutant; -p 2/3: the second third of them. JOBS copies of the tree work beside each other (as
 many as the machine has CPUs); a mutant that no assertion has seen there is tried once more, alone. -k: keep the copies. Rows whose
-tests are not built here, or skipped, are left out, and named.
+tests are not built here, or skipped, are left out, and named. -s: FILE keeps what was seen of each row, and rows in it are not run
+again, so that many runs of one tree add up. -t: the run ends after SECONDS; what has not ended by then is for the next run.
 
 Exit status: 0 when each mutant was caught by an assertion, 1 when one was not, 2 when one does not apply any more (the line that it
 changes has changed: then change it here) or does not build.
 """
 import argparse
 import concurrent.futures
+import json
 import os
 import queue
 import re
@@ -23,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 LIMIT_S = 120  # of one test's run: several times what it needs
@@ -1991,6 +1994,10 @@ ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:|^seed \d+: step 
 PASSED = re.compile(r"PASSED  \] [1-9]|\"failed\": 0,|^Ran [1-9].*\n\nOK|: [1-9]\d* of \d+ calls failed, one at a time", re.M)
 
 
+class Over(Exception):
+    """The time of the run is over."""
+
+
 def failed_in(text):
     """The first test that failed, else the last that began."""
     failed = re.findall(r"(?:FAILED|ERROR) +\] (\w+)$|^(?:FAIL|ERROR): (\w+)", text, re.M)
@@ -2012,8 +2019,8 @@ def sources():
 class Tree:
     """A copy of the tree, and its build: of another one's where that is given."""
 
-    def __init__(self, jobs, like=None):
-        self.jobs = jobs
+    def __init__(self, jobs, until_s, like=None):
+        self.jobs, self.until_s = jobs, until_s
         self.top = tempfile.mkdtemp(prefix="gx-mutants-")
         if like:  # ninja has paths that begin at the build, and the times of files
             subprocess.run(["cp", "-a", "--reflink=auto", like.top + "/.", self.top], check=True)
@@ -2071,9 +2078,14 @@ class Tree:
         if program == "python":
             command = [sys.executable, os.path.join(self.top, "tests/python/test_python.py"), self.build, self.top, *args]
         env = {**os.environ, **(self.fake_gpu if "cuda" in args else {})}
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            raise Over
         try:
-            ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, cwd=self.build, env=env)
+            ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=min(LIMIT_S, left_s), cwd=self.build, env=env)
         except subprocess.TimeoutExpired as e:
+            if left_s < LIMIT_S:
+                raise Over from e
             text = b"".join(filter(None, (e.stdout, e.stderr))).decode(errors="replace")
             return (failed_in(text) or test, "assertion") if ASSERTED.search(text) else (test, "time-out")
         text = ran.stdout + ran.stderr
@@ -2104,8 +2116,10 @@ def targets_of(tests):
 class Run:
     """The mutants, by as many copies of the tree as work at the same time."""
 
-    def __init__(self, chosen, jobs):
-        self.chosen, self.jobs, self.trees, self.bad, self.lock = chosen, jobs, [Tree(jobs)], 0, threading.Lock()
+    def __init__(self, chosen, jobs, until_s, state):
+        self.chosen, self.jobs, self.bad, self.lock, self.until_s, self.state = chosen, jobs, 0, threading.Lock(), until_s, state
+        self.trees = [Tree(jobs, until_s)]
+        self.left = dict(chosen)  # of which nothing was said
         self.again = []  # not seen beside others: once more, alone
 
     def each(self, what, items):
@@ -2118,7 +2132,7 @@ class Run:
             try:
                 while True:
                     what(tree, left.get_nowait())
-            except queue.Empty:
+            except (queue.Empty, Over):
                 pass
 
         with concurrent.futures.ThreadPoolExecutor(len(self.trees)) as pool:
@@ -2135,7 +2149,7 @@ class Run:
             print(why)
             return False
         first.jobs = 1
-        self.trees += [Tree(1, first) for _ in range(self.jobs - 1)]
+        self.trees += [Tree(1, self.until_s, first) for _ in range(self.jobs - 1)]
         failed = []
 
         def one(tree, test):
@@ -2156,7 +2170,7 @@ class Run:
             able = [t for t in tests if t not in missing]
             if not able:
                 print(f"{name:7}left out: {tests[0]} {missing[tests[0]]}", flush=True)
-                del self.chosen[name]
+                del self.chosen[name], self.left[name]
             else:
                 self.chosen[name] = (*self.chosen[name][:2], able)
         return True
@@ -2164,6 +2178,10 @@ class Run:
     def say(self, name, how, seen, more="", bad=0):
         with self.lock:
             self.bad = max(self.bad, bad)
+            del self.left[name]
+            if self.state:
+                with open(self.state, "a", encoding="utf-8") as f:
+                    f.write(json.dumps([name, how, seen]) + "\n")
             print(f"{name:7}{how:24}{seen:52}{MUTANTS[name][0]}{more}", flush=True)
 
     def one(self, tree, name):
@@ -2174,12 +2192,14 @@ class Run:
             return
         why = tree.compile(targets_of(tests))
         seen, how = "", "nothing"
-        for test in tests if not why else []:
-            seen, how = tree.test(test)
-            seen = f"{test.split()[0]}: {seen}" if seen else ""
-            if how.startswith("assertion"):
-                break
-        tree.restore(before)
+        try:
+            for test in tests if not why else []:
+                seen, how = tree.test(test)
+                seen = f"{test.split()[0]}: {seen}" if seen else ""
+                if how.startswith("assertion"):
+                    break
+        finally:
+            tree.restore(before)
         if why:
             self.say(name, "DOES NOT BUILD", "", "\n" + why, bad=2)
         elif how.startswith("assertion") or len(self.trees) == 1:
@@ -2193,6 +2213,8 @@ class Run:
         others, self.trees = self.trees[1:], self.trees[:1]
         self.each(self.one, self.again)
         self.trees += others
+        if self.left:
+            print(f"{len(self.left)} rows are for the next run")
         return self.bad
 
     def end(self, keep):
@@ -2203,21 +2225,40 @@ class Run:
                 shutil.rmtree(tree.top)
 
 
+def known(path):
+    """What runs before have seen: name -> how."""
+    if not path or not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as f:
+        return {name: how for name, how, _ in map(json.loads, f)}
+
+
 def main():
     parser = argparse.ArgumentParser(description="Which planted mistakes do the tests see?")
     parser.add_argument("-j", type=int, default=os.cpu_count(), metavar="JOBS")
     parser.add_argument("-k", action="store_true", help="keep the copies")
     parser.add_argument("-p", default="1/1", metavar="I/N", help="part I of N")
+    parser.add_argument("-s", metavar="FILE", help="what was seen of each row, over runs")
+    parser.add_argument("-t", type=float, default=float("inf"), metavar="SECONDS", help="end after these")
     parser.add_argument("names", nargs="*", metavar="NAME")
     args = parser.parse_args()
     unknown = [n for n in args.names if n not in MUTANTS]
     if unknown:
         parser.error(f"no mutant {unknown[0]}; there are {' '.join(MUTANTS)}")
     part, parts = map(int, args.p.split("/"))
-    names = (args.names or list(MUTANTS))[part - 1::parts]
-    run = Run({n: MUTANTS[n] for n in names}, args.j)
+    names, seen = (args.names or list(MUTANTS))[part - 1::parts], known(args.s)
+    for name in names:
+        if not seen.get(name, "assertion").startswith("assertion"):
+            print(f"{name:7}{seen[name]:24}{'seen by a run before':52}{MUTANTS[name][0]}")
+    names = [n for n in names if n not in seen]
+    if not names:
+        return 0
+    run = Run({n: MUTANTS[n] for n in names}, args.j, time.monotonic() + args.t, args.s)
     try:
         return run.all() if run.begin() else 2
+    except Over:
+        print("the time is over before a row ran")
+        return 2
     finally:
         run.end(args.k)
 
