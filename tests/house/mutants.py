@@ -12,7 +12,7 @@ tests are not built here, or skipped, are left out, and named. -s: FILE keeps wh
 again, so that many runs of one tree add up. -t: the run ends after SECONDS; what has not ended by then is for the next run.
 
 Exit status: 0 when each mutant was caught by an assertion, 1 when one was not, 2 when one does not apply any more (the line that it
-changes has changed: then change it here) or does not build.
+changes has changed: then change it here), does not build, or has not run yet.
 """
 import argparse
 import concurrent.futures
@@ -2066,9 +2066,18 @@ class Tree:
             with open(path, "w", encoding="utf-8") as f:
                 f.write(text)
 
+    def left_s(self):
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            raise Over
+        return left_s
+
     def compile(self, targets):
-        ran = subprocess.run(["ninja", "-C", self.build, "-j", str(self.jobs), *targets],
-                             capture_output=True, text=True)
+        command = ["ninja", "-C", self.build, "-j", str(self.jobs), *targets]
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=None if self.until_s == float("inf") else self.left_s())
+        except subprocess.TimeoutExpired as e:
+            raise Over from e
         return "" if ran.returncode == 0 else (ran.stdout + ran.stderr)[-2000:]
 
     def test(self, test):
@@ -2078,9 +2087,7 @@ class Tree:
         if program == "python":
             command = [sys.executable, os.path.join(self.top, "tests/python/test_python.py"), self.build, self.top, *args]
         env = {**os.environ, **(self.fake_gpu if "cuda" in args else {})}
-        left_s = self.until_s - time.monotonic()
-        if left_s <= 0:
-            raise Over
+        left_s = self.left_s()
         try:
             ran = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=min(LIMIT_S, left_s), cwd=self.build, env=env)
         except subprocess.TimeoutExpired as e:
@@ -2190,9 +2197,9 @@ class Run:
         if before is None:
             self.say(name, "DOES NOT APPLY", "", bad=2)
             return
-        why = tree.compile(targets_of(tests))
         seen, how = "", "nothing"
         try:
+            why = tree.compile(targets_of(tests))
             for test in tests if not why else []:
                 seen, how = tree.test(test)
                 seen = f"{test.split()[0]}: {seen}" if seen else ""
@@ -2215,7 +2222,7 @@ class Run:
         self.trees += others
         if self.left:
             print(f"{len(self.left)} rows are for the next run")
-        return self.bad
+        return max(self.bad, 2 if self.left else 0)
 
     def end(self, keep):
         for tree in self.trees:
