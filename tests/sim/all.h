@@ -7,8 +7,8 @@
  * seed.
  *
  * all_world.c turns and ends, all_link.c connects, all_mem.c is the model of memory, all_post.c
- * posts, all_view.c draws views, all_gpu.c has GPUs, all_comp.c judges completions, all_step.c has the steps of the load, all_rest.c looks for
- * what is left, all_run.c runs many seeds.
+ * posts, all_view.c draws views, all_gpu.c has GPUs, all_sock.c scripts sockets, all_comp.c judges completions,
+ * all_step.c has the steps of the load, all_rest.c looks for what is left, all_run.c runs a seed, all_many.c many.
  */
 #ifndef SIM_ALL_H
 #define SIM_ALL_H
@@ -34,6 +34,7 @@
 #define ALL_VIEWS  24
 #define ALL_GPUS   2000000 /* seeds from here on: GPUs, too */
 #define ALL_WIDE   1000000 /* seeds from here on: views, keys and ports, too */
+#define ALL_SOCKS  3000000 /* seeds from here on: gets by views, scripted sockets, pulls */
 #define ALL_STEPS  1200
 #define ALL_AREA_B 98304u
 #define ALL_POISON 0xa5
@@ -95,7 +96,7 @@ struct node {
 };
 
 /* How a connection moves bytes. Sockets and maps are the kernel's: what lies in a socket has come when the
- * core looks, and virtual time is the cores' alone. */
+ * core looks, unless a script says otherwise, and virtual time is the cores' alone. */
 enum link_kind { KIND_PACKET, KIND_TCP, KIND_LOCAL };
 
 enum link_state { LINK_NONE, LINK_UP, LINK_ENDED };
@@ -113,10 +114,12 @@ struct alink {
 
 /* What is known of a link of the run, also when it is over. */
 struct life {
+	enum link_kind kind;
 	struct gx_conn *conn[2]; /* as on_conn tells them; under the lock */
 	bool up[2], down[2];
 	int err[2];
 	bool over; /* the model has seen its end */
+	bool cut;  /* the load has ended one of its sockets */
 };
 
 struct key {
@@ -142,6 +145,7 @@ struct aview {
 	struct gx_list *list; /* NULL: none */
 	unsigned node;
 	uint32_t len;
+	bool puts, gets; /* what it is for */
 	struct shape near, far;
 };
 
@@ -206,6 +210,8 @@ struct world {
 	bool wide;	 /* by its seed */
 	bool gpu;	 /* AREA_MEM is memory of a GPU ... */
 	uint64_t gpu_ns; /* ... whose work is done so much later */
+	bool pulls;	 /* link local reads the peer's process */
+	uint32_t pull_over_b;
 	int integrity;
 	enum link_kind other; /* that some connections take */
 	uint32_t chunk_b, window, quantum_b, slots;
@@ -298,7 +304,7 @@ struct gx_queue *aop_queue(const struct aop *op);
 
 /* ---- all_view.c ---- */
 
-/* A put with views: cells at both ends, and what the post says. False: no place. */
+/* A put or get with views: cells at both ends, and what the post says. False: no place. */
 bool view_place(struct aop *op, struct far *f, enum area_id own, struct gx_op *gx);
 void views_close(unsigned node);
 
@@ -308,6 +314,13 @@ void gpu_open(unsigned node);
 void gpu_close(unsigned node);
 uint64_t gpu_marks(uint64_t next); /* streams go on. Return: when one does next, or @next */
 void gpu_stream(struct aop *op, struct gx_op *gx);
+
+/* ---- all_sock.c ---- */
+
+void sock_begin(void);
+void sock_take(const struct alink *l, int side, unsigned lane); /* a new endpoint */
+uint64_t sock_next(uint64_t next); /* when one takes bytes again, or @next */
+void sock_end_some(void);
 
 /* ---- all_comp.c ---- */
 

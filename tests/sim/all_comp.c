@@ -91,7 +91,7 @@ static bool status_may_be(const struct aop *op, int status)
 {
 	const struct key *k = op->key >= 0 && op->kind <= GX_OP_GET ? &world->key[op->key] : NULL;
 
-	if (link_is_over(op->life))
+	if (link_is_over(op->life) || world->life[op->life].cut)
 		return true;
 	if (op->must && status == op->must)
 		return true;

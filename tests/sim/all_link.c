@@ -91,6 +91,7 @@ static void link_regions(struct alink *l)
 			l->ep[s][k] = gx_conn_ep(l->conn[s], k);
 			if (!l->ep[s][k])
 				wrong("connection %u has no lane %u", l->life, k);
+			sock_take(l, s, k);
 		}
 	}
 }
@@ -117,6 +118,7 @@ void link_open(unsigned index, unsigned a, unsigned b)
 	opts.first_core = (unsigned)rnd(world->nr_cores);
 	opts.timeout_ns = WAIT_S * ALL_S;
 	kind = chance(60) ? world->other : KIND_PACKET;
+	world->life[life].kind = kind;
 	opts.link = link_names[kind];
 	if (world->nr_ports > 1 && kind == KIND_PACKET) {
 		opts.ports = ports;
@@ -199,7 +201,8 @@ void links_look(void)
 					continue;
 				trace("connection %u: lane %u of node %u has failed: %s", l->life,
 				      k, l->node[s], strerror(-fault));
-				if (fault != -ETIMEDOUT || !link_may_fail(l))
+				if ((fault != -ETIMEDOUT || !link_may_fail(l)) &&
+				    !world->life[l->life].cut)
 					wrong("connection %u failed: %s%s%s", l->life,
 					      strerror(-fault), ep->fault_why ? ": " : "",
 					      ep->fault_why ? ep->fault_why : "");

@@ -8,13 +8,14 @@
 #include <errno.h>
 #include <string.h>
 
-#define LEN_MAX	  16000
-#define SEG_MAX	  1500
-#define TAG_CLASS 8 /* bits */
-#define TAG_ANY	  (1ull << 63)
-#define CLASSES	  3
-#define BESIDE_NS (20 * ALL_MS)
-#define STAGED_NS (20 * ALL_MS) /* so long a peer that says nothing keeps pinned buffers of a GPU */
+#define LEN_MAX	   16000
+#define SEG_MAX	   1500
+#define TAG_CLASS  8 /* bits */
+#define TAG_ANY	   (1ull << 63)
+#define CLASSES	   3
+#define BESIDE_NS  (20 * ALL_MS)
+#define DRIBBLE_NS (2 * ALL_S)	 /* sockets of a script take few bytes at a time */
+#define STAGED_NS  (20 * ALL_MS) /* so long a peer that says nothing keeps pinned buffers of a GPU */
 
 static int only_link = -1; /* where posts go; -1: anywhere */
 static bool only_lists;	   /* all posts are puts of lists */
@@ -168,7 +169,8 @@ static bool post_move(struct post *p)
 
 	far_draw(p, &f);
 	op->must = f.must;
-	if (only_views || (world->wide && op->kind == GX_OP_PUT && chance(30)))
+	if (only_views ||
+	    (world->wide && (op->kind == GX_OP_PUT || world->cfg.seed >= ALL_SOCKS) && chance(30)))
 		return view_place(op, &f, own, &p->gx);
 	op->is_list = !f.must && (only_lists || chance(40));
 	op->nr_segs = op->is_list ? 1 + (unsigned)rnd_len(ALL_SEGS - 1) : 1;
@@ -302,6 +304,8 @@ static enum gx_op_kind post_kind(void)
 {
 	unsigned n = (unsigned)rnd(100);
 
+	if (only_views && world->cfg.seed >= ALL_SOCKS && n >= 60)
+		return GX_OP_GET;
 	if (n < 40 || only_lists || only_views)
 		return GX_OP_PUT;
 	if (n < 58)
@@ -387,7 +391,8 @@ static void post_one(void)
 /* @index is a new connection: a put, a list, a note. */
 void post_beside(unsigned index)
 {
-	uint64_t end = world->now_ns + BESIDE_NS + (world->gpu ? STAGED_NS : 0);
+	uint64_t end = world->now_ns + BESIDE_NS + (world->gpu ? STAGED_NS : 0) +
+		       (world->cfg.seed >= ALL_SOCKS && world->other == KIND_TCP ? DRIBBLE_NS : 0);
 	uint32_t first = world->nr_ops + 1;
 
 	only_link = (int)index;

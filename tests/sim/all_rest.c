@@ -98,9 +98,29 @@ void rest_ask(void)
 	}
 }
 
+/* What sockets of a script have not carried, and connections whose end is not known yet. */
+static bool socks_rest(void)
+{
+	for (unsigned i = 0; i < ALL_LINKS; i++)
+		if (world->link[i].state == LINK_UP && world->life[world->link[i].life].cut)
+			return false;
+	for (unsigned i = 0; i < world->nr_nodes; i++)
+		for (unsigned k = 0; k < world->node[i].nr_cores; k++) {
+			const struct gx_core *core = gx_core(world->node[i].gx, k);
+
+			if (core->comps_due)
+				return false;
+			for (unsigned u = 1; u <= CORE_USES; u++)
+				if (core->uses[u])
+					return false;
+		}
+	return true;
+}
+
 bool rest_is(void)
 {
-	return !world_out() && sim_net_next(world->net) == UINT64_MAX;
+	return !world_out() && sim_net_next(world->net) == UINT64_MAX &&
+	       (world->cfg.seed < ALL_SOCKS || world->other == KIND_PACKET || socks_rest());
 }
 
 static void same(const char *what, uint64_t is, uint64_t should)

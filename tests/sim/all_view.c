@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts with views in the random load. The model knows each run of both views: the source's pattern goes
- * by the place in the source, so that bytes which a stride repeats, or rows share, are known at all the
+ * Puts and gets with views in the random load. The model knows each run of both views: the source's pattern
+ * goes by the place in the source, so that bytes which a stride repeats, or rows share, are known at all the
  * places where they land. Prepared views are used again, for other memory and other endpoints.
  */
 #include "sim/all.h"
@@ -42,7 +42,7 @@ static uint32_t gap(void)
 }
 
 /* Dimensions lie within one another in any order. Return: bytes from the first to the last. */
-static uint64_t strides_draw(struct gx_view *v, bool lands)
+static uint64_t strides_draw(struct gx_view *v, bool apart)
 {
 	uint64_t span = v->run_b;
 	unsigned done = 0;
@@ -55,7 +55,7 @@ static uint64_t strides_draw(struct gx_view *v, bool lands)
 		if (done >> k & 1)
 			continue;
 		done |= 1u << k;
-		if (!lands && chance(12)) /* bytes go more than once */
+		if (!apart && chance(12)) /* bytes go more than once */
 			stride = chance(50) ? 0 : rnd(span);
 		d->stride_b = chance(25) ? -(int64_t)stride : (int64_t)stride;
 		span += stride * (d->count - 1);
@@ -63,7 +63,7 @@ static uint64_t strides_draw(struct gx_view *v, bool lands)
 	return span;
 }
 
-static void rows_draw(struct gx_view *v, uint32_t rows[ALL_RUNS], uint64_t span, bool lands)
+static void rows_draw(struct gx_view *v, uint32_t rows[ALL_RUNS], uint64_t span, bool once)
 {
 	uint32_t n = v->nr_rows, step = 1 + (uint32_t)rnd(2), first = (uint32_t)rnd(3);
 
@@ -75,13 +75,15 @@ static void rows_draw(struct gx_view *v, uint32_t rows[ALL_RUNS], uint64_t span,
 		rows[k] = rows[i];
 		rows[i] = x;
 	}
-	if (!lands && chance(15))
+	if (!once && chance(15))
 		rows[rnd(n)] = rows[rnd(n)];
 	v->rows = rows;
-	v->row_b = !lands && chance(10) ? rnd(span) : span + gap();
+	v->row_b = !once && chance(10) ? rnd(span) : span + gap();
 }
 
-static void view_draw(struct gx_view *v, uint32_t rows[ALL_RUNS], uint32_t len, bool lands)
+/* @apart: no run of a row overlaps; @once: no byte goes twice. */
+static void view_draw(struct gx_view *v, uint32_t rows[ALL_RUNS], uint32_t len, bool apart,
+		      bool once)
 {
 	uint32_t left = divisor(len, ALL_RUNS);
 	uint64_t span;
@@ -99,9 +101,9 @@ static void view_draw(struct gx_view *v, uint32_t rows[ALL_RUNS], uint32_t len, 
 		v->dim[k].count = k + 1 < v->nr_dims ? divisor(left, left) : left;
 		left /= (uint32_t)v->dim[k].count;
 	}
-	span = strides_draw(v, lands);
+	span = strides_draw(v, apart);
 	if (v->nr_rows)
-		rows_draw(v, rows, span, lands);
+		rows_draw(v, rows, span, once);
 }
 
 /* Where each run is, by the words of gx/op.h. */
@@ -140,18 +142,21 @@ static bool views_open(struct aview *v, unsigned node)
 	static uint32_t near_rows[ALL_RUNS], far_rows[ALL_RUNS];
 	struct gx_view near, far;
 	struct gx_views views = {&near, &far};
-	unsigned plain = (unsigned)rnd(10);
+	bool newer = world->cfg.seed >= ALL_SOCKS;
+	unsigned plain = (unsigned)rnd(10), draw = newer ? (unsigned)rnd(10) : 0;
 
 	v->node = node;
+	v->puts = !newer || draw < 7;
+	v->gets = newer && draw >= 4;
 	v->len = (uint32_t)rnd_len(400) * times[rnd(GX_ARRAY_SIZE(times))];
 	if (plain == 0)
 		views.local = NULL;
 	else
-		view_draw(&near, near_rows, v->len, false);
+		view_draw(&near, near_rows, v->len, v->gets, v->gets);
 	if (plain == 1)
 		views.remote = NULL;
 	else
-		view_draw(&far, far_rows, v->len, true);
+		view_draw(&far, far_rows, v->len, true, v->puts);
 	if (views.local)
 		shape_of(&near, &v->near);
 	else
@@ -170,19 +175,24 @@ static bool views_open(struct aview *v, unsigned node)
 	return true;
 }
 
-static struct aview *views_take(unsigned node)
+static bool views_fit(const struct aview *v, const struct aop *op)
+{
+	return v->node == op->node && (op->kind == GX_OP_PUT ? v->puts : v->gets);
+}
+
+static struct aview *views_take(const struct aop *op)
 {
 	struct aview *v = &world->view[rnd(ALL_VIEWS)];
 
-	for (unsigned i = 0; i < 4 && v->list && v->node != node; i++)
+	for (unsigned i = 0; i < 4 && v->list && !views_fit(v, op); i++)
 		v = &world->view[rnd(ALL_VIEWS)];
-	if (v->list && v->node != node)
+	if (v->list && !views_fit(v, op))
 		return NULL;
 	if (v->list && chance(world->cfg.seed >= ALL_GPUS ? 60 : 80))
 		return v;
 	gx_list_close(v->list);
 	v->list = NULL;
-	return views_open(v, node) ? v : NULL;
+	return views_open(v, op->node) && views_fit(v, op) ? v : NULL;
 }
 
 /* ---- its bytes ---- */
@@ -197,7 +207,8 @@ static int64_t base_draw(const struct shape *s, uint32_t lo, uint32_t hi)
 }
 
 /* Its runs may overlap, and each byte is one cell's. Return: cells, 0: no place. */
-static unsigned near_cells(struct aop *op, const struct shape *s, enum area_id area, int64_t base)
+static unsigned src_cells(struct aop *op, const struct shape *s, unsigned node, enum area_id area,
+			  int64_t base)
 {
 	uint32_t id = (uint32_t)(op - world->op);
 	int32_t sorted[ALL_RUNS];
@@ -215,9 +226,9 @@ static unsigned near_cells(struct aop *op, const struct shape *s, enum area_id a
 
 		while (++i < s->nr && sorted[i] <= end)
 			end = sorted[i] + (int32_t)s->run_b;
-		op->from[n] = cell_new_at(op->node, area, (uint32_t)(base + first),
-					  (uint32_t)(end - first), id, (uint32_t)(first - s->lo),
-					  CELL_SRC);
+		op->from[n] =
+			cell_new_at(node, area, (uint32_t)(base + first), (uint32_t)(end - first),
+				    id, (uint32_t)(first - s->lo), CELL_SRC);
 		if (!op->from[n++])
 			return 0;
 	}
@@ -225,18 +236,19 @@ static unsigned near_cells(struct aop *op, const struct shape *s, enum area_id a
 }
 
 /* What lies in one piece at both ends is a cell. */
-static unsigned far_cells(struct aop *op, const struct aview *v, enum area_id area, int64_t base)
+static unsigned dst_cells(struct aop *op, const struct shape *src, const struct shape *dst,
+			  unsigned node, enum area_id area, int64_t base)
 {
 	uint32_t id = (uint32_t)(op - world->op), off = 0, pos = 0, len = 0;
+	uint32_t all = src->nr * src->run_b;
 	unsigned n = 0;
 
-	for (uint32_t done = 0; done <= v->len;) {
-		uint32_t in = done % v->near.run_b, out = done % v->far.run_b;
-		uint32_t part = GX_MIN(v->near.run_b - in, v->far.run_b - out);
-		bool end = done == v->len;
-		uint32_t at = end ? 0 : (uint32_t)(base + v->far.at[done / v->far.run_b]) + out;
-		uint32_t from =
-			end ? 0 : (uint32_t)(v->near.at[done / v->near.run_b] - v->near.lo) + in;
+	for (uint32_t done = 0; done <= all;) {
+		uint32_t in = done % src->run_b, out = done % dst->run_b;
+		uint32_t part = GX_MIN(src->run_b - in, dst->run_b - out);
+		bool end = done == all;
+		uint32_t at = end ? 0 : (uint32_t)(base + dst->at[done / dst->run_b]) + out;
+		uint32_t from = end ? 0 : (uint32_t)(src->at[done / src->run_b] - src->lo) + in;
 
 		done += part;
 		if (len && !end && at == off + len && from == pos + len) {
@@ -244,7 +256,7 @@ static unsigned far_cells(struct aop *op, const struct aview *v, enum area_id ar
 			continue;
 		}
 		if (len) {
-			op->to[n] = cell_new_at(op->peer, area, off, len, id, pos, CELL_DST);
+			op->to[n] = cell_new_at(node, area, off, len, id, pos, CELL_DST);
 			if (!op->to[n++])
 				return 0;
 		}
@@ -274,40 +286,74 @@ static uint64_t far_outside(const struct aview *v, const struct far *f)
 	return (uint64_t)GX_MAX((int64_t)(f->hi - f->lo) - v->far.hi + 1, 0);
 }
 
+static bool may_refuse(const struct aop *op, const struct aview *v, const struct far *f,
+		       enum area_id own)
+{
+	uint32_t least_b = world->quantum_b / 62 + 1; /* of a run that lands in memory of a GPU */
+
+	if (!world->gpu)
+		return false;
+	if (op->kind == GX_OP_PUT)
+		return f->area == AREA_MEM && v->far.run_b < least_b;
+	return (f->area == AREA_MEM && v->far.nr > 1) ||
+	       (own == AREA_MEM && v->near.run_b < least_b);
+}
+
+static unsigned near_cells(struct aop *op, const struct aview *v, enum area_id own, int64_t base)
+{
+	return op->kind == GX_OP_PUT ? src_cells(op, &v->near, op->node, own, base)
+				     : dst_cells(op, &v->far, &v->near, op->node, own, base);
+}
+
+static unsigned far_cells(struct aop *op, const struct aview *v, enum area_id area, int64_t base)
+{
+	return op->kind == GX_OP_PUT ? dst_cells(op, &v->near, &v->far, op->peer, area, base)
+				     : src_cells(op, &v->far, op->peer, area, base);
+}
+
+/* Cells at both ends; an operation that must fail has none at the peer. Return: false: no place. */
+static bool cells_place(struct aop *op, const struct aview *v, const struct far *f,
+			enum area_id own, int64_t *near, int64_t *far)
+{
+	struct cell **away = op->kind == GX_OP_PUT ? op->to : op->from;
+	unsigned n = 0, m = 0;
+
+	for (unsigned i = 0; i < 8 && !n; i++) {
+		cells_drop(op);
+		*near = base_draw(&v->near, 0, ALL_AREA_B);
+		n = near_cells(op, v, own, *near);
+	}
+	for (unsigned i = 0; i < 8 && n && !m && !f->must; i++) {
+		for (unsigned k = 0; k < ALL_PARTS; k++) {
+			cell_free(away[k]);
+			away[k] = NULL;
+		}
+		*far = base_draw(&v->far, f->lo, f->hi);
+		m = *far < 0 ? 0 : far_cells(op, v, f->area, *far);
+	}
+	op->nr_segs = GX_MAX(n, m);
+	if (n && (m || f->must))
+		return true;
+	cells_drop(op);
+	return false;
+}
+
 bool view_place(struct aop *op, struct far *f, enum area_id own, struct gx_op *gx)
 {
-	const struct aview *v = views_take(op->node);
+	const struct aview *v = views_take(op);
 	int64_t near = -1, far = -1;
-	unsigned n = 0, m = 0;
 
 	if (!v)
 		return false;
 	/* A source in memory of a GPU is a plain range; what lands there has runs that are long enough. */
-	if (world->gpu && own == AREA_MEM && v->near.nr > 1)
+	if (world->gpu && own == AREA_MEM && v->near.nr > 1 && op->kind == GX_OP_PUT)
 		own = AREA_RAW;
-	op->may_refuse =
-		world->gpu && f->area == AREA_MEM && v->far.run_b < world->quantum_b / 62 + 1;
+	op->may_refuse = may_refuse(op, v, f, own);
 	if (!f->must && chance(3))
 		f->must = -ERANGE;
 	op->must = f->must;
-	for (unsigned i = 0; i < 8 && !n; i++) {
-		cells_drop(op);
-		near = base_draw(&v->near, 0, ALL_AREA_B);
-		n = near_cells(op, &v->near, own, near);
-	}
-	for (unsigned i = 0; i < 8 && n && !m && !f->must; i++) {
-		for (unsigned k = 0; k < ALL_PARTS; k++) {
-			cell_free(op->to[k]);
-			op->to[k] = NULL;
-		}
-		far = base_draw(&v->far, f->lo, f->hi);
-		m = far < 0 ? 0 : far_cells(op, v, f->area, far);
-	}
-	op->nr_segs = GX_MAX(n, m);
-	if (!n || (!m && !f->must)) {
-		cells_drop(op);
+	if (!cells_place(op, v, f, own, &near, &far))
 		return false;
-	}
 	op->is_view = true;
 	op->len = v->len;
 	op->remote_off = f->must == -ERANGE ? far_outside(v, f)

@@ -155,7 +155,9 @@ void node_open(unsigned index)
 	opts.packet = GX_WITH(gx_packet_opts, .chunk_b = world->chunk_b, .window = world->window,
 			      .slots = world->slots, .quantum_b = world->quantum_b,
 			      .integrity = node_integrity());
-	opts.host = GX_WITH(gx_host_opts, .huge = GX_OFF, .pull = GX_PULL_OFF);
+	opts.host = GX_WITH(gx_host_opts, .huge = GX_OFF,
+			    .pull = world->pulls ? GX_PULL_ON : GX_PULL_OFF,
+			    .pull_over_b = world->pull_over_b);
 	opts.peer_timeout_ns = world->peer_timeout_ns;
 	opts.server = true;
 	opts.on_conn = link_on_conn;
@@ -260,6 +262,12 @@ static void world_draw_gpu(void)
 	world->gpu_ns = chance(30) ? 0 : rnd_len(30 * ALL_US);
 }
 
+static void world_draw_socks(void)
+{
+	world->pulls = world->other == KIND_LOCAL && !world->integrity && chance(60);
+	world->pull_over_b = world->pulls ? (uint32_t)rnd_len(8192) : 0;
+}
+
 void world_open(const struct all_cfg *cfg)
 {
 	world = calloc(1, sizeof(*world));
@@ -275,6 +283,9 @@ void world_open(const struct all_cfg *cfg)
 		world_draw_wide();
 	if (cfg->seed >= ALL_GPUS)
 		world_draw_gpu();
+	if (cfg->seed >= ALL_SOCKS)
+		world_draw_socks();
+	sock_begin();
 	if (sim_net_open(&world->net_cfg, &world->net))
 		wrong("no network");
 	world->now_ns = sim_net_now(world->net);
@@ -380,7 +391,7 @@ static uint64_t world_next(void)
 {
 	uint64_t next = GX_MIN(sim_net_next(world->net), world->now_ns + JUMP_NS);
 
-	next = gpu_marks(next);
+	next = sock_next(gpu_marks(next));
 
 	for (unsigned i = 0; i < world->nr_nodes; i++) {
 		struct node *n = &world->node[i];
