@@ -163,15 +163,25 @@ static void trial__slow_is_not_dead(void **state)
 /* A program that turns its cores itself waits for the connection: it comes up untried. */
 static void trial__nobody_turns(void **state)
 {
-	struct rig *r = trial_rig();
-	struct gx_conn *c;
+	uint64_t least_ns = UINT64_MAX;
 
-	loses(r, QUEUE(0) | QUEUE(1));
-	c = second(r, true);
-	assert_int_equal(gx_conn_wait(c, 60 * SECOND), 0);
-	assert_int_equal(c->state, GX_CONN_STATE_UP);
-	assert_string_equal(c->link->name, "packet");
-	over(r, c);
+	/* Its thread sleeps, so it does not wait for as long as for one that computes. A busy machine may be
+	 * late, but not each time. */
+	for (unsigned i = 0; i < 5 && least_ns > SECOND; i++) {
+		struct rig *r = trial_rig();
+		uint64_t began_ns;
+		struct gx_conn *c;
+
+		loses(r, QUEUE(0) | QUEUE(1));
+		began_ns = gx_now();
+		c = second(r, true);
+		assert_int_equal(gx_conn_wait(c, 60 * SECOND), 0);
+		least_ns = GX_MIN(least_ns, gx_now() - began_ns);
+		assert_int_equal(c->state, GX_CONN_STATE_UP);
+		assert_string_equal(c->link->name, "packet");
+		over(r, c);
+	}
+	assert_true(least_ns < SECOND);
 }
 
 /* Words of a liar. */
