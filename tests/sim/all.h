@@ -318,8 +318,8 @@ void gpu_stream(struct aop *op, struct gx_op *gx);
 /* ---- all_sock.c ---- */
 
 void sock_begin(void);
-void sock_take(const struct alink *l, int side, unsigned lane); /* a new endpoint */
-uint64_t sock_next(uint64_t next); /* when one takes bytes again, or @next */
+void sock_take(const struct alink *l, unsigned lane); /* a new lane, at both ends */
+uint64_t sock_next(uint64_t next);		      /* when one takes bytes again, or @next */
 void sock_end_some(void);
 
 /* ---- all_comp.c ---- */

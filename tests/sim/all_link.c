@@ -91,7 +91,6 @@ static void link_regions(struct alink *l)
 			l->ep[s][k] = gx_conn_ep(l->conn[s], k);
 			if (!l->ep[s][k])
 				wrong("connection %u has no lane %u", l->life, k);
-			sock_take(l, s, k);
 		}
 	}
 }
@@ -136,6 +135,8 @@ void link_open(unsigned index, unsigned a, unsigned b)
 	l->conn[0] = conn;
 	l->conn[1] = world->life[life].conn[1];
 	link_regions(l);
+	for (unsigned k = 0; k < l->nr_lanes; k++)
+		sock_take(l, k);
 	world->counts.links++;
 	hash_add(life);
 	trace("connection %u: node %u to %u by %s, %u lanes", life, a, b, link_names[kind],
