@@ -319,6 +319,7 @@ void gpu_stream(struct aop *op, struct gx_op *gx);
 
 void sock_begin(void);
 void sock_take(const struct alink *l, unsigned lane); /* a new lane, at both ends */
+void sock_turn(void);				      /* cores look at what has come */
 uint64_t sock_next(uint64_t next);		      /* when one takes bytes again, or @next */
 void sock_end_some(void);
 

@@ -351,6 +351,7 @@ static bool world_turn(void)
 
 	sim_net_advance(world->net, world->now_ns);
 	gpu_marks(0);
+	sock_turn();
 	for (unsigned i = 0; i < world->nr_nodes; i++) {
 		struct node *n = &world->node[i];
 
