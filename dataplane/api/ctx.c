@@ -23,9 +23,13 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PEER_TIMEOUT_NS                                                                            \
-	60000000000ull /* a core that such a build and a busy machine slow is not lost */
+	60000000000ull	   /* a core that such a build and a busy machine slow is not lost */
+#define IDLE_SPIN_NS  2000 /* tests have more cores than CPUs: one that spins has another's CPU */
+#define IDLE_PAUSE_NS 20000
 #else
 #define PEER_TIMEOUT_NS 5000000000ull
+#define IDLE_SPIN_NS	50000
+#define IDLE_PAUSE_NS	1000000
 #endif
 
 uint64_t ctx_host_delay_ns;
@@ -272,8 +276,8 @@ static int links_start(struct gx *gx)
 static int core_open(struct gx *gx, unsigned i)
 {
 	/* All sleeps are shorter than the least time after which a peer sends again. */
-	struct gx_idle idle = {.spin_ns = 50000,
-			       .pause_ns = 1000000,
+	struct gx_idle idle = {.spin_ns = IDLE_SPIN_NS,
+			       .pause_ns = IDLE_PAUSE_NS,
 			       .sleep_max_ns = 50000,
 			       .long_max_ns = 400000};
 	struct gx_core *core =
