@@ -14,8 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define KIB	      1024u
-#define MIB	      (1024u * KIB)
+#define KIB 1024u
+#define MIB (1024u * KIB)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LARGE_MIB 16u /* each page has several of a sanitizer's */
+#else
+#define LARGE_MIB 64u
+#endif
 #define LINKS	      64
 #define HANDLE_ADDR   56 /* bytes of the handle before its address */
 #define HANDLE_LISTEN 48
@@ -51,7 +56,7 @@ static void sizes_run(struct rank *r, const size_t *sizes, unsigned nr, unsigned
 
 static void case_sizes(struct rank *r)
 {
-	static const size_t large[] = {64u * MIB + 3};
+	static const size_t large[] = {LARGE_MIB * MIB + 3};
 	static const size_t largest[] = {1024u * MIB - 64};
 
 	sizes_run(r, sizes_all, sizeof(sizes_all) / sizeof(sizes_all[0]), 64);

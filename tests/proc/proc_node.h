@@ -19,7 +19,7 @@
 
 #define NODE_CORES_MAX	8
 #define NODE_EVENTS_MAX 1024
-#define NODE_KV_B	(48u << 20) /* bytes of the region "kv" */
+#define NODE_KV_B	(24u << 20) /* bytes of the region "kv" */
 #define NODE_BAD_B	(1u << 20)  /* of the region "bad", for hostile clients */
 
 #define CHECK(cond, ...)                                                                           \
