@@ -17,6 +17,7 @@ struct stage_buf {
 	uint8_t state;
 	uint64_t since_ns;
 	uint32_t ticket; /* the flag gets this value when the copy has ended */
+	struct gx_move move;
 };
 
 struct stage {
@@ -25,7 +26,8 @@ struct stage {
 	struct gx_arena *arena;
 	char *mem;
 	size_t mem_len;
-	uint32_t chunk_b;
+	uint32_t chunk_b; /* behind it, to step_b, is room for the rows of a gather */
+	size_t step_b;	  /* from buffer to buffer */
 	unsigned nr;
 	unsigned rover;
 	uint32_t ticket;
@@ -51,7 +53,9 @@ int stage_open(struct gx_gpu *gpu, struct gx_arena *arena, uint32_t chunk_b, uns
 	s->chunk_b = GX_ALIGN_UP(chunk_b, 4096);
 	s->nr = nr;
 	s->timeout_ns = timeout_ns;
-	s->mem_len = GX_ALIGN_UP((uint64_t)s->chunk_b * nr, GX_HUGE_PAGE);
+	s->step_b =
+		s->chunk_b + GX_ALIGN_UP((s->chunk_b / STAGE_ROW_B + 2) * sizeof(uint32_t), 4096);
+	s->mem_len = GX_ALIGN_UP(s->step_b * nr, GX_HUGE_PAGE);
 	ret = gx_arena_map(arena, -1, s->mem_len, (void **)&s->mem);
 	if (ret)
 		goto err;
@@ -112,26 +116,34 @@ static unsigned buf_take(struct stage *s, unsigned keep)
 	return STAGE_NONE;
 }
 
-bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len, unsigned keep,
-		 uint64_t now_ns)
+static char *buf_at(const struct stage *s, unsigned i)
 {
-	struct gx_gpu_copy copy = {.src = src, .len = len};
+	return s->mem + i * s->step_b;
+}
+
+/* A buffer for the next chunk, with a ticket. Return: STAGE_NONE: none now. */
+static unsigned chunk_buf(struct stage *s, const struct stage_msg *m, unsigned keep,
+			  uint64_t now_ns)
+{
 	unsigned i;
-	int ret;
 
 	if (s->err || m->next - m->first == STAGE_MSG_CHUNKS)
-		return false;
+		return STAGE_NONE;
 	i = buf_take(s, keep);
 	if (i == STAGE_NONE) {
 		s->refused = true;
 		s->refused_ns = now_ns;
-		return false;
+		return i;
 	}
-	copy.dst = s->mem + (size_t)i * s->chunk_b;
 	if (++s->ticket == 0)
 		s->ticket = 1;
 	s->buf[i].ticket = s->ticket;
-	ret = s->stream->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns);
+	return i;
+}
+
+/* The stream has taken the chunk for buffer @i, or (@ret) has not. */
+static bool chunk_begun(struct stage *s, struct stage_msg *m, unsigned i, int ret, uint64_t now_ns)
+{
 	if (ret) {
 		if (ret == -EINVAL || s->stream->ops->fault(s->stream))
 			s->err = -EIO;
@@ -143,6 +155,50 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 	s->nr_copying++;
 	m->buf[m->next++ % STAGE_MSG_CHUNKS] = i;
 	return true;
+}
+
+bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len, unsigned keep,
+		 uint64_t now_ns)
+{
+	unsigned i = chunk_buf(s, m, keep, now_ns);
+	struct gx_gpu_copy copy = {.src = src, .len = len};
+
+	if (i == STAGE_NONE)
+		return false;
+	copy.dst = buf_at(s, i);
+	return chunk_begun(
+		s, m, i, s->stream->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns),
+		now_ns);
+}
+
+bool stage_gather(struct stage *s, struct stage_msg *m, const struct gx_move *move,
+		  const struct stage_rows *rows, unsigned keep, uint64_t now_ns)
+{
+	unsigned i = chunk_buf(s, m, keep, now_ns);
+	struct gx_gpu_gather g = {.sms = s->gpu->unpack_sms};
+	struct gx_move *own;
+	uint32_t *to;
+
+	if (i == STAGE_NONE)
+		return false;
+	g.move = own = &s->buf[i].move;
+	*own = *move;
+	own->dst = (struct gx_move_end){
+		.base = (uintptr_t)buf_at(s, i) - own->first * own->piece_b,
+		.run_b = ((uint64_t)own->first + own->nr) * own->piece_b,
+	};
+	for (unsigned d = 0; d < GX_MOVE_DIMS; d++)
+		own->dst.dim[d].count = 1;
+	to = (uint32_t *)(buf_at(s, i) + s->chunk_b);
+	for (uint32_t k = 0; k < rows->nr; k++) {
+		uint32_t row = __atomic_load_n(&move->src.rows[k], __ATOMIC_RELAXED);
+
+		to[k] = GX_MIN(GX_MAX(row, rows->min), rows->max);
+	}
+	own->src.rows = rows->nr ? to : NULL;
+	return chunk_begun(s, m, i,
+			   s->stream->ops->gather(s->stream, &g, &s->flags[i], s->ticket, now_ns),
+			   now_ns);
 }
 
 bool stage_is_short(const struct stage *s, uint64_t now_ns)
@@ -157,7 +213,7 @@ const char *stage_ready(struct stage *s, struct stage_msg *m, uint64_t chunk)
 	if (chunk < m->first || chunk >= m->next)
 		return NULL;
 	i = m->buf[chunk % STAGE_MSG_CHUNKS];
-	return buf_copied(s, i) ? s->mem + (size_t)i * s->chunk_b : NULL;
+	return buf_copied(s, i) ? buf_at(s, i) : NULL;
 }
 
 static void buf_give(struct stage *s, unsigned i)

@@ -12,6 +12,8 @@
 
 #define STAGE_MSG_CHUNKS 64 /* chunks of one message that can be staged at once */
 #define STAGE_NONE	 UINT16_MAX
+#define STAGE_UNIT_B	 16u /* chunks are whole numbers of these, but for the last of a message */
+#define STAGE_ROW_B	 64u /* bytes of a row of stage_gather(), at least */
 
 struct stage;
 
@@ -33,6 +35,14 @@ void stage_msg_init(struct stage_msg *m);
  * staging has failed. */
 bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t len, unsigned keep,
 		 uint64_t now_ns);
+/** stage_gather() - Likewise of bytes that lie in pieces: those of @move, whose destination is the buffer's.
+ * Its source has @rows->nr rows, of which the chunk needs all. They are copied, and held within min and
+ * max. A kernel of the GPU does it. */
+struct stage_rows {
+	uint32_t nr, min, max;
+};
+bool stage_gather(struct stage *s, struct stage_msg *m, const struct gx_move *move,
+		  const struct stage_rows *rows, unsigned keep, uint64_t now_ns);
 /** stage_is_short() - Did stage_fetch() find no free buffer in the last 2 ms? */
 bool stage_is_short(const struct stage *s, uint64_t now_ns);
 /** stage_ready() - Address of chunk @chunk in pinned memory; NULL: not staged, or its copy is under

@@ -3,6 +3,7 @@
  * Making lists, by any thread: segments are checked, neighbours merged, memory that was freed noticed.
  */
 #include "list/list.h"
+#include "list/view_gpu.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -196,18 +197,6 @@ static size_t rows_b(const struct gx_view *w)
 	return w && w->rows && w->nr_rows <= GX_VIEW_ROWS_MAX ? w->nr_rows * sizeof(uint32_t) : 0;
 }
 
-/* The greatest common divisor. */
-static uint64_t common_b(uint64_t a, uint64_t b)
-{
-	while (b) {
-		uint64_t rest = a % b;
-
-		a = b;
-		b = rest;
-	}
-	return a;
-}
-
 static int views_make(const struct gx_views *in, struct list_views *v)
 {
 	static _Atomic uint64_t ids;
@@ -222,7 +211,8 @@ static int views_make(const struct gx_views *in, struct list_views *v)
 		view_plain(&v->local, v->remote.len);
 	if (!in->remote)
 		view_plain(&v->remote, v->local.len);
-	v->piece_b = common_b(v->local.run_b ?: v->local.len, v->remote.run_b ?: v->remote.len);
+	v->piece_b =
+		view_common_b(v->local.run_b ?: v->local.len, v->remote.run_b ?: v->remote.len);
 	v->nr_pieces = v->local.len / v->piece_b;
 	v->id = 1 + atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed);
 	if (v->local.len == v->remote.len)
@@ -367,7 +357,7 @@ static uint64_t part_end(const struct gx_list *whole, uint64_t to)
 		return to;
 	unit = unit <= LIST_CUT_VIEW_B
 		       ? LIST_CUT_VIEW_B / unit * unit
-		       : GX_MAX(common_b(unit, LIST_CUT_VIEW_B), (uint64_t)GX_CACHE_LINE);
+		       : GX_MAX(view_common_b(unit, LIST_CUT_VIEW_B), (uint64_t)GX_CACHE_LINE);
 	return to - to % unit;
 }
 
@@ -378,7 +368,7 @@ static void views_move(struct gx_list *whole, uint64_t done, uint64_t to, struct
 	part->whole = whole;
 	part->from = done;
 	part->len = to - done;
-	part->piece_b = common_b(common_b(whole->piece_b, done), part->len);
+	part->piece_b = view_common_b(view_common_b(whole->piece_b, done), part->len);
 	atomic_fetch_add_explicit(&whole->refs, 1, memory_order_relaxed);
 }
 

@@ -440,11 +440,6 @@ static unsigned view_feed(struct list_run *run)
 			return ret > 0;
 	}
 	run->by_map = true;
-	if (run->op.kind == GX_OP_PUT && run->one.mem && run->one.mem->kind != GX_MEM_HOST &&
-	    !view_is_run(&run->views->local)) {
-		run_err(run, -EOPNOTSUPP, 0);
-		return 0;
-	}
 	op = part_op(run, &run->one);
 	if (!view_is_run(&run->views->remote)) {
 		if (run->map == MAP_NONE)

@@ -5,6 +5,8 @@
  */
 #include "local/link_local.h"
 
+#include "list/view_gpu.h"
+
 #include <errno.h>
 
 #define LOCAL_SLICE_B (256u << 10) /* bytes copied before another operation has its turn */
@@ -166,19 +168,6 @@ static void dma_key_end(struct local_ep *e, uint32_t no)
 		atomic_store_explicit(&e->tx->inside.oldest, oldest, memory_order_release);
 }
 
-static void end_fill(struct gx_move_end *end, const struct view *v, const char *base)
-{
-	*end = (struct gx_move_end){.base = (uintptr_t)base,
-				    .run_b = v->run_b ? v->run_b : v->len,
-				    .rows = v->rows,
-				    .row_b = v->row_b};
-	_Static_assert(GX_MOVE_DIMS == GX_VIEW_DIMS, "the same");
-	for (unsigned i = 0; i < GX_VIEW_DIMS; i++) {
-		end->dim[i].count = v->dim[i].count;
-		end->dim[i].stride_b = v->dim[i].stride_b;
-	}
-}
-
 static bool move_is_whole(const struct local_op *op)
 {
 	return !op->views || op->moved == op->len / op->piece_b;
@@ -193,8 +182,8 @@ static bool move_begin(struct local_op *op, uint64_t now_ns)
 	uint32_t before = op->moved, nr = (uint32_t)(op->len / op->piece_b), n;
 	struct gx_move m = {.piece_b = op->piece_b};
 
-	end_fill(&m.src, put ? &v->local : &v->remote, op->src);
-	end_fill(&m.dst, put ? &v->remote : &v->local, op->dst);
+	view_end(&m.src, put ? &v->local : &v->remote, op->src);
+	view_end(&m.dst, put ? &v->remote : &v->local, op->dst);
 	do {
 		m.first = first + op->moved;
 		m.nr = nr - op->moved;

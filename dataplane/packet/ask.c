@@ -100,7 +100,7 @@ static const char *ask_payload(struct pkt_ep *e, struct pkt_op *op, const struct
 			       bool *staged)
 {
 	*staged = !pkt_in_place(e, op);
-	if (op->pieces)
+	if (!*staged && op->pieces)
 		return fetch_gather(e, op, a->pkt);
 	if (!*staged)
 		return op->src + (uint64_t)a->pkt * e->shape.quantum;

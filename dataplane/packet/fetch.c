@@ -16,6 +16,7 @@
  * A chunk that the port refers to (op->refs) stays where it is.
  */
 #include "packet/pkt.h"
+#include "list/view_gpu.h"
 #include "packet/fetch.h"
 
 #define FETCH_STUCK_NS 20000000 /* without an acknowledged chunk, while others want buffers */
@@ -67,6 +68,16 @@ void fetch_acked(struct pkt_ep *e, struct pkt_op *op)
 
 /* ---- packets for the first time ---- */
 
+static bool op_stage(struct pkt_ep *e, const struct pkt_op *op, struct stage_msg *m, uint64_t off,
+		     uint64_t most, unsigned keep)
+{
+	uint32_t len = (uint32_t)GX_MIN(most, op->len - off);
+
+	if (gx_unlikely(op->pieces))
+		return view_stage(stage_of(e, op), m, &op->pieces->view, off, len, keep, e->now_ns);
+	return stage_fetch(stage_of(e, op), m, op->src + off, len, keep, e->now_ns);
+}
+
 void fetch_ahead(struct pkt_ep *e, struct pkt_op *op)
 {
 	uint64_t chunk_b = (uint64_t)e->shape.chunk_pkts * e->shape.quantum;
@@ -76,10 +87,7 @@ void fetch_ahead(struct pkt_ep *e, struct pkt_op *op)
 		return;
 	while (op->stage.next * e->shape.chunk_pkts < limit &&
 	       !(e->fetch.holds_back && e->fetch.nr_staged)) {
-		uint64_t off = op->stage.next * chunk_b;
-
-		if (!stage_fetch(stage_of(e, op), &op->stage, op->src + off,
-				 GX_MIN(chunk_b, op->len - off), FETCH_KEPT, e->now_ns))
+		if (!op_stage(e, op, &op->stage, op->stage.next * chunk_b, chunk_b, FETCH_KEPT))
 			break;
 		if (!e->fetch.nr_staged++)
 			e->fetch.staged_ns = e->now_ns;
@@ -105,10 +113,9 @@ const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
 	uint64_t chunk;
 	const char *p;
 
-	if (gx_unlikely(op->pieces))
-		return fetch_gather(e, op, pkt);
 	if (pkt_in_place(e, op))
-		return op->src + pkt * e->shape.quantum;
+		return gx_unlikely(op->pieces) ? fetch_gather(e, op, pkt)
+					       : op->src + pkt * e->shape.quantum;
 	chunk = pkt / e->shape.chunk_pkts; /* only for GPU payload */
 	p = stage_ready(stage_of(e, op), &op->stage, chunk);
 	return p ? p + (pkt - chunk * e->shape.chunk_pkts) * e->shape.quantum : NULL;
@@ -143,9 +150,7 @@ const char *fetch_again(struct pkt_ep *e, struct pkt_again *g, const struct pkt_
 		if (g->in_tx)
 			return NULL;
 		again_drop(e, g);
-		if (!stage_fetch(stage_of(e, op), &g->stage, op->src + off,
-				 GX_MIN((uint64_t)n * e->shape.quantum, op->len - off), 0,
-				 e->now_ns))
+		if (!op_stage(e, op, &g->stage, off, (uint64_t)n * e->shape.quantum, 0))
 			return NULL;
 		g->gpu = op->gpu->device;
 		g->mid = op->mid;
@@ -179,10 +184,9 @@ const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *
 	uint64_t chunk;
 
 	*copy = false;
-	if (gx_unlikely(op->pieces))
-		return fetch_gather(e, op, pkt);
 	if (pkt_in_place(e, op))
-		return op->src + pkt * e->shape.quantum;
+		return gx_unlikely(op->pieces) ? fetch_gather(e, op, pkt)
+					       : op->src + pkt * e->shape.quantum;
 	chunk = pkt / e->shape.chunk_pkts;
 	*copy = chunk < op->stage.first || chunk >= op->stage.next;
 	if (!*copy)

@@ -5,6 +5,7 @@
  * else on the polling core.
  */
 #include "packet/pkt.h"
+#include "list/view_gpu.h"
 #include "packet/seal.h"
 #include "packet/abort.h"
 #include "packet/freed.h"
@@ -183,7 +184,10 @@ static int post_view(struct pkt_ep *e, const struct gx_op *op, struct gx_route *
 		return -EAGAIN;
 	view_at_init(&pieces->view, &op->list->views->local,
 		     op->mem ? op->mem->addr + op->off : op->addr, op->list->from);
-	ret = post_op(e, op, pieces, NULL, route);
+	ret = op->kind == GX_OP_PUT && op->mem && op->mem->kind != GX_MEM_HOST &&
+			      !view_stages(&pieces->view, op->len)
+		      ? -EOPNOTSUPP
+		      : post_op(e, op, pieces, NULL, route);
 	if (ret)
 		pieces_put(&e->ep, &e->pieces, pieces);
 	return ret ? ret : 1;

@@ -7,6 +7,7 @@
  * Order: a send matches the oldest offer that fits, an offer the oldest send, as in MPI.
  */
 #include "packet/pkt.h"
+#include "list/view_gpu.h"
 #include "packet/match.h"
 #include "packet/op.h"
 #include "packet/rec.h"
@@ -223,7 +224,7 @@ static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pk
 	return 0;
 }
 
-/* A view that the peer has sent before, in host memory. */
+/* A view that the peer has sent before. */
 static int get_view(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_pieces *pieces,
 		    struct gx_mem **out)
 {
@@ -235,7 +236,11 @@ static int get_view(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_
 	if (ret < 0)
 		return ret;
 	pieces->map = ret;
-	return (*out)->kind == GX_MEM_HOST ? 0 : -EOPNOTSUPP;
+	if ((*out)->kind == GX_MEM_HOST)
+		return 0;
+	if (!view_stages(&pieces->view, rec->get.len))
+		return -EOPNOTSUPP;
+	return link_bq(e->link, (*out)->gpu) ? 0 : -EIO;
 }
 
 /* Where the bytes of a get lie. Return: false: it waits for pieces. */

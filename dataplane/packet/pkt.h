@@ -501,7 +501,7 @@ static inline void rx_fault(struct pkt_ep *e, int err)
 /* Does the port read the payload in place? Else it is staged. */
 static inline bool pkt_in_place(const struct pkt_ep *e, const struct pkt_op *op)
 {
-	return op->gpu->device < 0 || e->port_path.gpus >> op->gpu->device & 1;
+	return op->gpu->device < 0 || (!op->pieces && e->port_path.gpus >> op->gpu->device & 1);
 }
 
 /* Are its packets larger than the path carries now, or would it be cut into others now? */

@@ -10,6 +10,7 @@
  */
 #include "tcp/tcp_fetch.h"
 #include "tcp/tcp_offload.h"
+#include "list/view_gpu.h"
 
 /* So long no socket took a byte, and within as long others wanted buffers. */
 #define FETCH_STUCK_NS 20000000
@@ -45,7 +46,7 @@ static bool share_allows(const struct tcp_ep *e, struct tcp_gpu *t, unsigned sha
 
 bool tcp_fetch_waits_gpu(struct tcp_ep *e, struct tcp_op *op)
 {
-	if (op->dev || e->link->offload->takes(e, op))
+	if (op->dev || (!op->view && e->link->offload->takes(e, op)))
 		return false;
 	return !stage_ready(op->gpu->stage, &op->stage, op->next_chunk);
 }
@@ -74,10 +75,20 @@ uint32_t tcp_fetch_cut(struct tcp_ep *e, struct tcp_op *op)
 	return (uint32_t)(before - op->stage.next);
 }
 
+static bool op_stage(struct tcp_ep *e, struct tcp_op *op)
+{
+	uint64_t off = op->stage.next << e->chunk_shift;
+	uint32_t len = (uint32_t)GX_MIN(op->len - off, 1ull << e->chunk_shift);
+
+	if (gx_unlikely(op->view))
+		return view_stage(op->gpu->stage, &op->stage, &e->views.at[op->view - 1], off, len,
+				  0, e->now_ns);
+	return stage_fetch(op->gpu->stage, &op->stage, op->at + off, len, 0, e->now_ns);
+}
+
 void tcp_fetch_ahead(struct tcp_ep *e, struct tcp_op *op)
 {
 	uint64_t limit = GX_MIN(op->nr_chunks, op->next_chunk + TCP_FETCH_MAX);
-	uint64_t chunk_b = 1ull << e->chunk_shift;
 	unsigned share = op->gpu->stage_share;
 
 	if (op->dev)
@@ -86,10 +97,7 @@ void tcp_fetch_ahead(struct tcp_ep *e, struct tcp_op *op)
 	if (tcp_fetch_is_stuck(e) && tcp_fetch_is_short(e, op->gpu))
 		share = 1;
 	while (op->stage.next < limit && share_allows(e, op->gpu, share)) {
-		uint64_t off = op->stage.next << e->chunk_shift;
-
-		if (!stage_fetch(op->gpu->stage, &op->stage, op->at + off,
-				 (uint32_t)GX_MIN(op->len - off, chunk_b), 0, e->now_ns))
+		if (!op_stage(e, op))
 			break;
 		staged_add(e, op->gpu, 1);
 	}

@@ -158,6 +158,8 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 	if (!fail.err && tcp_gpu_lacks(e->link, mem, f->len))
 		fail.err = -EIO;
 	if (fail.err) {
+		if (view)
+			tcp_view_put(e, view);
 		tcp_ctl_put(e, &fail);
 		return true;
 	}

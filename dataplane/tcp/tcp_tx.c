@@ -99,9 +99,10 @@ TX_INLINE void op_chunk(struct tcp_ep *e, struct tcp_sock *s, uint32_t i)
 
 	if (op->bare)
 		tcp_ctl_put(e, &f);
-	if (f.plen && gx_likely(!op->view))
-		o->data =
-			gx_unlikely(op->gpu) ? tcp_fetch_at(op, op->next_chunk - 1) : op->at + moff;
+	if (f.plen && gx_unlikely(op->gpu))
+		o->data = tcp_fetch_at(op, op->next_chunk - 1);
+	else if (f.plen && gx_likely(!op->view))
+		o->data = op->at + moff;
 	o->op = i;
 	o->chunk = op->next_chunk - 1;
 	op->queued++;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Puts and gets with views: bytes leave and come by a buffer of the link, of which this core gathers or
- * scatters what the kernel takes or gives; into memory of a GPU they come by its ring. So a stream has the
+ * scatters what the kernel takes or gives; into memory of a GPU they come by its ring, and its kernel
+ * gathers what leaves (tcp_fetch.c). So a stream has the
  * bytes of the view in order, and nothing else. The view of the peer is a map of the endpoint (list/map.h).
  * Runs on the polling core.
  */
 #include "tcp/tcp_view.h"
 #include "list/list.h"
+#include "list/view_gpu.h"
 
 #include <errno.h>
 
@@ -42,6 +44,13 @@ static bool view_is_foreign(const struct tcp_ep *e, const struct view *v, const 
 			      v->run_b * (GX_WIRE_SEGS - 2) < e->ep.conn->agreed.quantum);
 }
 
+/* Is the source one that no kernel of a GPU gathers? */
+static bool view_is_far(const struct tcp_ep *e, uint8_t number, const struct gx_mem *mem,
+			uint64_t len)
+{
+	return mem && mem->kind != GX_MEM_HOST && !view_stages(&e->views.at[number - 1], len);
+}
+
 int tcp_view_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
 		  unsigned n, struct gx_route *route)
 {
@@ -61,7 +70,9 @@ int tcp_view_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link
 	view_at_init(&e->views.at[number - 1], v, op->mem ? op->mem->addr + op->off : op->addr,
 		     op->list->from);
 	e->views.next = number; /* the operation takes it */
-	ret = ep->ops->post(ep, op, route);
+	ret = op->kind == GX_OP_PUT && view_is_far(e, number, op->mem, op->len)
+		      ? -EOPNOTSUPP
+		      : ep->ops->post(ep, op, route);
 	e->views.next = 0;
 	if (ret)
 		tcp_view_put(e, number);
@@ -106,7 +117,7 @@ int tcp_view_serve(struct tcp_ep *e, const struct tcp_frame *f, struct gx_mem **
 {
 	int ret = view_map(e, f, GX_ACCESS_GET, mem);
 
-	if (ret < 0 || (*mem)->kind == GX_MEM_HOST)
+	if (ret < 0 || !view_is_far(e, (uint8_t)ret, *mem, f->len))
 		return ret;
 	tcp_view_put(e, (uint8_t)ret);
 	return -EOPNOTSUPP;

@@ -145,8 +145,9 @@ int gx_list_open(struct gx *gx, const struct gx_seg segs[], unsigned n, struct g
  * -ETIMEDOUT if the peer has no room for the view for a peer time-out. A .stream is refused.
  * gx_post_striped() gives each lane a part of the bytes.
  * Where link "local" has the region mapped, the core copies from view to view, and with memory of GPUs a kernel
- * does (not with GX_COPY_CE). Else packets carry it, also on "verbs"; and link "tcp" does. There memory of a
- * GPU is its source in a plain range alone; to land there it takes runs of at least 1/62 of
+ * does (not with GX_COPY_CE). Else packets carry it, also on "verbs"; and link "tcp" does. Then its source in
+ * memory of a GPU has rows of at least 64 bytes, and at most 2^30 pieces (in a row, if it has rows): of the
+ * largest power of two up to 16 bytes that divides its runs; to land there it takes runs of at least 1/62 of
  * gx_conn_info.quantum_b. Else it fails with -EOPNOTSUPP; so it does with a peer of a version without views,
  * over sockets whose bytes a NIC places, from or into a local view on link "verbs", and to a port with its
  * bounce buffers in a GPU.

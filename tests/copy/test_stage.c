@@ -299,6 +299,53 @@ static void stage_fetch__refused_address(void **state)
 	rig_close(&r);
 }
 
+/* Two chunks of rows of 96 bytes, in pieces of 32, from the second piece on; what another writes there
+ * meanwhile is held within the rows that were checked. The caller's move may go at once. */
+static void stage_gather__rows(void **state)
+{
+	enum { ROW = 96, PIECE = 32, PIECES = 300 };
+	uint32_t rows[PIECES / 3 + 1];
+	struct stage_msg m;
+	struct rig r;
+
+	rig_open(&r);
+	stage_msg_init(&m);
+	for (unsigned k = 0; k < 2; k++) {
+		struct gx_move move = {.src = {.base = (uintptr_t)r.src + k,
+					       .run_b = ROW,
+					       .dim = {{1, 0}, {1, 0}, {1, 0}, {1, 0}},
+					       .rows = rows,
+					       .row_b = 200},
+				       .piece_b = PIECE,
+				       .first = 1,
+				       .nr = PIECES};
+
+		for (uint32_t i = 0; i <= PIECES / 3; i++)
+			rows[i] = i % 50 == 7 ? UINT32_MAX : i % 50 == 9 ? 0 : i * 77 % 1000 + 3;
+		assert_true(stage_gather(r.s, &m, &move,
+					 &(struct stage_rows){PIECES / 3 + 1, 3, 1002}, 0, 0));
+		memset(&move, 0, sizeof(move));
+		memset(rows, 0xff, sizeof(rows));
+		assert_null(stage_ready(r.s, &m, k));
+	}
+	stage_reap(r.s, DELAY);
+	for (unsigned k = 0; k < 2; k++) {
+		const char *got = stage_ready(r.s, &m, k);
+
+		assert_non_null(got);
+		for (uint32_t n = 1; n <= PIECES; n++) {
+			uint32_t i = n / 3, row = i * 77 % 1000 + 3;
+
+			row = i % 50 == 7 ? 1002 : i % 50 == 9 ? 3 : row;
+			assert_memory_equal(got + (n - 1) * PIECE,
+					    r.src + k + row * 200 + n % 3 * PIECE, PIECE);
+		}
+	}
+	stage_drop(r.s, &m, 2);
+	rig_check_all_free(&r, 2 * DELAY);
+	rig_close(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -313,6 +360,7 @@ int main(void)
 		cmocka_unit_test(stage_fetch__in_time),
 		cmocka_unit_test(stage_reap__does_not_finish),
 		cmocka_unit_test(stage_fetch__refused_address),
+		cmocka_unit_test(stage_gather__rows),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts and gets with views between two contexts over the link that the argument names, or (cuda) into memory
- * of a GPU: random pairs of views against a model that moves byte after byte, with all memory
+ * Puts and gets with views between two contexts over the link that the argument names, or (cuda) into and
+ * out of memory of a GPU: random pairs of views against a model that moves byte after byte, with all memory
  * around compared; bounds, keys, notes, immediates; and maps that come and go.
  */
 #include "kit/common_gx.h"
@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define MEM_B  (1u << 20)
 #define POISON 0xa5
@@ -19,11 +21,12 @@
 static const char *link_name = "packet", *port_name = "shm";
 static struct gx *client, *server;
 static struct gx_mem *far, *near, *own;
+static struct gx_mem *near_gpu; /* has the bytes of near; NULL: no GPU */
 static struct gx_conn *conn;
 static struct gx_ep *ep;
 static struct gx_region kv;
 static enum gx_mem_kind far_kind = GX_MEM_HOST;
-static uint8_t want[MEM_B], got[MEM_B];
+static uint8_t want[MEM_B], got[MEM_B], near_b[MEM_B];
 static _Alignas(4096) uint8_t own_b[MEM_B]; /* a GPU may register its pages */
 static uint64_t seed = 7;
 
@@ -33,34 +36,57 @@ static uint64_t rnd(uint64_t n)
 	return (seed >> 33) % n;
 }
 
-static int setup(void **state)
+/* A server, its memory full of @want; and a connection. */
+static void server_open(void)
 {
 	struct gx_opts o = GX_INIT(o);
 	char addr[32];
 
-	assert_int_equal(common_gx_open(o, port_name, &client), 0);
+	o.packet = GX_WITH(gx_packet_opts, .chunk_b = far_kind == GX_MEM_CUDA ? 16 << 10 : 0);
 	o.server = true;
 	o.on_conn = common_gx_on_conn;
 	assert_int_equal(common_gx_open(o, port_name, &server), 0);
 	if (far_kind == GX_MEM_CUDA)
 		assert_int_equal(gx_gpu_open(server, 0), 0);
-	if (far_kind == GX_MEM_CUDA)
-		assert_int_equal(gx_gpu_open(client, 0), 0);
 	far = common_gx_kv(server, far_kind, MEM_B);
 	memset(own_b, 0, MEM_B);
 	assert_int_equal(gx_mem_reg(server, GX_MEM_HOST, 0, own_b, MEM_B, &own), 0);
 	assert_int_equal(gx_mem_share(own, "own", GX_ACCESS_PUT), 0);
-	assert_int_equal(gx_mem_alloc(client, GX_MEM_HOST, 0, MEM_B, &near), 0);
+	assert_int_equal(gx_mem_copy_in(far, 0, want, MEM_B), 0);
 	common_gx_listen(server, addr);
 	assert_int_equal(gx_core_start(gx_core(server, 0)), 0);
 	conn = common_gx_connect(client, addr, link_name);
 	ep = gx_conn_ep(conn, 0);
 	kv.size = sizeof(kv);
 	assert_int_equal(gx_conn_region(conn, "kv", 0, &kv), 0);
+}
+
+/* Near memory, and what it has. */
+static void memory_open(void)
+{
+	assert_int_equal(gx_mem_alloc(client, GX_MEM_HOST, 0, MEM_B, &near), 0);
+	assert_int_equal(gx_mem_copy_in(near, 0, near_b, MEM_B), 0);
+	near_gpu = NULL;
+	if (far_kind != GX_MEM_CUDA)
+		return;
+	assert_int_equal(gx_mem_alloc(client, far_kind, 0, MEM_B, &near_gpu), 0);
+	assert_int_equal(gx_mem_copy_in(near_gpu, 0, near_b, MEM_B), 0);
+}
+
+static int setup(void **state)
+{
+	struct gx_opts o = GX_INIT(o);
+
+	/* Of memory of a GPU most messages are of several chunks. */
+	o.packet = GX_WITH(gx_packet_opts, .chunk_b = far_kind == GX_MEM_CUDA ? 16 << 10 : 0);
+	assert_int_equal(common_gx_open(o, port_name, &client), 0);
+	if (far_kind == GX_MEM_CUDA)
+		assert_int_equal(gx_gpu_open(client, 0), 0);
 	for (unsigned i = 0; i < MEM_B; i++)
-		near->addr[i] = (char)rnd(256);
+		near_b[i] = (uint8_t)rnd(256);
+	memory_open();
 	memset(want, POISON, MEM_B);
-	assert_int_equal(gx_mem_copy_in(far, 0, want, MEM_B), 0);
+	server_open();
 	return 0;
 }
 
@@ -235,6 +261,7 @@ static void view__random(void **state)
 			struct gx_op op = put_of(list, off, remote_off);
 			struct gx_comp comp;
 
+			op.mem = near_gpu && rnd(2) ? near_gpu : near;
 			post(&op);
 			comp = comp_next();
 			if (far_takes(w) || comp.status != -EOPNOTSUPP) {
@@ -258,14 +285,62 @@ static void view__random(void **state)
 	}
 }
 
-/* Gets into memory of this end, of the other end's kind. Out of memory of a GPU bytes come in a plain range. */
-static void view__random_gets(void **state)
+/* Out of memory of a GPU into host memory, where runs may be of any length. */
+static void view__random_out(void **state)
+{
+	unsigned n = getenv("GX_TEST_FULL") ? 20000 : 300;
+	struct gx_region there = GX_INIT(there);
+
+	if (!near_gpu)
+		skip();
+	assert_int_equal(gx_conn_region(conn, "own", 0, &there), 0);
+	memset(want, 0, MEM_B);
+	for (unsigned k = 0; k < n; k++) {
+		uint64_t len = 3072 * (1 + rnd(rnd(4) ? 6 : 24)), off, remote_off;
+		uint32_t rows[2][16];
+		struct gx_view v[2] = {view_any(len, rows[0], false), view_any(len, rows[1], true)};
+		const struct gx_view *w = rnd(4) ? &v[1] : NULL;
+		struct gx_list *list = views_open(&v[0], w);
+		int64_t lo, hi;
+		struct gx_op op;
+
+		off = base_of(&v[0], len, &lo, &hi);
+		remote_off = base_of(w, len, &lo, &hi);
+		op = put_of(list, off, remote_off);
+		op.mem = near_gpu;
+		op.token = there.token;
+		post(&op);
+		expect(0, len);
+		model_put(&v[0], off, w, remote_off, len);
+		assert_memory_equal(own_b, want, MEM_B);
+		gx_list_close(list);
+	}
+}
+
+/* A kernel has no room for so many rows of a chunk: refused in words that a program can act on. */
+static void view__rows_too_short(void **state)
+{
+	static uint32_t rows[1024];
+	struct gx_view v = {.run_b = 48, .rows = rows, .nr_rows = 1024, .row_b = 50};
+	struct gx_list *list = views_open(&v, NULL);
+	struct gx_op op = put_of(list, 0, 0);
+
+	op.mem = near_gpu;
+	if (!near_gpu)
+		op.mem = near;
+	post(&op);
+	expect(near_gpu ? -EOPNOTSUPP : 0, near_gpu ? 0 : 48 * 1024);
+	gx_list_close(list);
+}
+
+/* Gets into memory of this end, of @kind. */
+static void random_gets(enum gx_mem_kind kind)
 {
 	static uint8_t src[MEM_B];
 	unsigned n = getenv("GX_TEST_FULL") ? 20000 : 300;
 	struct gx_mem *into;
 
-	assert_int_equal(gx_mem_alloc(client, far_kind, 0, MEM_B, &into), 0);
+	assert_int_equal(gx_mem_alloc(client, kind, 0, MEM_B, &into), 0);
 	for (unsigned i = 0; i < MEM_B; i++)
 		src[i] = (uint8_t)rnd(256);
 	assert_int_equal(gx_mem_copy_in(far, 0, src, MEM_B), 0);
@@ -280,8 +355,6 @@ static void view__random_gets(void **state)
 		struct gx_comp comp;
 		struct gx_op op;
 
-		if (far_kind == GX_MEM_CUDA && l && rnd(8))
-			w = NULL;
 		list = views_open(l, w);
 		op = put_of(list, base_of(l, len, &lo, &hi), base_of(w, len, &far_lo, &far_hi));
 		op.kind = GX_OP_GET;
@@ -291,8 +364,8 @@ static void view__random_gets(void **state)
 				rnd(2) ? (uint64_t)-far_lo - 1 : MEM_B - (uint64_t)far_hi + 1;
 		post(&op);
 		comp = comp_next();
-		if (far_kind == GX_MEM_CUDA && comp.status == -EOPNOTSUPP) {
-			assert_true(w || !far_takes(l));
+		if (kind == GX_MEM_CUDA && comp.status == -EOPNOTSUPP) {
+			assert_false(far_takes(l));
 		} else if (op.remote_off + (uint64_t)far_lo >= MEM_B ||
 			   op.remote_off + (uint64_t)far_hi > MEM_B) {
 			assert_int_equal(comp.status, -ERANGE);
@@ -310,6 +383,14 @@ static void view__random_gets(void **state)
 	}
 	assert_int_equal(gx_mem_copy_out(far, 0, got, MEM_B), 0);
 	assert_memory_equal(got, src, MEM_B);
+}
+
+static void view__random_gets(void **state)
+{
+	random_gets(GX_MEM_HOST);
+	memset(want, POISON, MEM_B);
+	if (far_kind == GX_MEM_CUDA)
+		random_gets(far_kind);
 }
 
 /* A KV cache: 8 heads of 256 bytes, pages of 16 tokens by token, to pages of 64 tokens by head. Several
@@ -515,6 +596,143 @@ static void view__not_mapped(void **state)
 	gx_list_close(list);
 }
 
+/* ---- In the midst ---- */
+
+/* Runs of 256 bytes, so that memory of a GPU takes them, and of several chunks. */
+static const struct gx_view slow_l = {.run_b = 256, .dim = {{1000, 300}}, .nr_dims = 1};
+static const struct gx_view slow_w = {.run_b = 256, .dim = {{1000, 400}}, .nr_dims = 1};
+#define SLOW_B 256000u
+
+static struct gx_op slow_put(struct gx_list *list)
+{
+	struct gx_op op = put_of(list, 11, 13);
+
+	op.mem = near_gpu ? near_gpu : near;
+	post(&op);
+	for (unsigned i = 0; i < 3; i++)
+		gx_core_turn(gx_core(client, 0), gx_now());
+	return op;
+}
+
+/* Each byte is as before, or as the put would have it. */
+static void slow_may(void)
+{
+	assert_int_equal(gx_mem_copy_out(far, 0, got, MEM_B), 0);
+	for (uint64_t i = 0; i < SLOW_B; i++) {
+		int64_t at = 13 + model_at(&slow_w, i);
+
+		if (got[at] == (uint8_t)near->addr[11 + model_at(&slow_l, i)])
+			want[at] = got[at];
+	}
+	assert_memory_equal(got, want, MEM_B);
+}
+
+/* The views outlive the peer: to the one that comes after it the map travels anew, and its memory is another. */
+static void view__peer_restarts(void **state)
+{
+	struct gx_list *list = views_open(&col, &col);
+
+	for (unsigned life = 0; life < 3; life++) {
+		struct gx_op old = put_of(list, 0, 0);
+
+		for (unsigned i = 0; i < 3; i++) {
+			struct gx_op op = put_of(list, 3 * life + i, life + i);
+			uint64_t before = stat_of("msgs_tx");
+
+			if (near_gpu)
+				op.mem = near_gpu;
+			post(&op);
+			expect(0, 3200);
+			assert_int_equal(stat_of("msgs_tx") - before, is_straight() ? 0
+								      : i	    ? 1
+										    : 2);
+			model_put(&col, op.off, &col, op.remote_off, 3200);
+			far_check();
+		}
+		gx_conn_close(conn);
+		gx_close(server);
+		memset(want, POISON + (int)life, MEM_B);
+		server_open();
+		post(&old);
+		expect(-ESTALE, 0);
+		far_check();
+	}
+	gx_list_close(list);
+}
+
+/* A child that lives on shares the pages of all memory. */
+static void view__fork_meanwhile(void **state)
+{
+	struct gx_list *list = views_open(&slow_l, &slow_w);
+	int end[2], status;
+	char none;
+	pid_t pid;
+
+	assert_int_equal(pipe(end), 0);
+	slow_put(list);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		close(end[1]);
+		_exit(read(end[0], &none, 1) != 0); /* until the parent closes it */
+	}
+	expect(0, SLOW_B);
+	model_put(&slow_l, 11, &slow_w, 13, SLOW_B);
+	far_check();
+	slow_put(list);
+	expect(0, SLOW_B);
+	far_check();
+	close(end[0]);
+	close(end[1]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	gx_list_close(list);
+}
+
+/* The peer's core stands still within a put, and then goes on. */
+static void view__core_stops(void **state)
+{
+	struct gx_list *list = views_open(&slow_l, &slow_w);
+
+	for (unsigned k = 0; k < 3; k++) {
+		slow_put(list);
+		gx_core_stop(gx_core(server, 0));
+		for (unsigned i = 0; i < 200; i++)
+			gx_core_turn(gx_core(client, 0), gx_now());
+		assert_int_equal(gx_core_start(gx_core(server, 0)), 0);
+		expect(0, SLOW_B);
+	}
+	model_put(&slow_l, 11, &slow_w, 13, SLOW_B);
+	far_check();
+	gx_list_close(list);
+}
+
+/* A put ends early: it is cancelled, its memory is freed, or the connection closes. It moves nothing more then,
+ * and a GPU reads freed memory no more: the sanitizer, or the fake, would say so. */
+static void view__ends_in_the_midst(void **state)
+{
+	struct gx_list *list = views_open(&slow_l, &slow_w);
+	struct gx_op op = slow_put(list);
+	struct gx_comp comp;
+
+	assert_true(gx_cancel(gx_core_queue(gx_core(client, 0)), ep, 5) >= 0);
+	comp = comp_next();
+	assert_true(!comp.status || comp.status == -ECANCELED);
+	op = slow_put(list);
+	while (gx_mem_free(op.mem) == -EAGAIN)
+		gx_core_turn(gx_core(client, 0), gx_now());
+	comp = comp_next();
+	assert_true(!comp.status || comp.status == -ECANCELED);
+	memory_open();
+	slow_may();
+	slow_put(list);
+	gx_conn_close(conn);
+	comp = comp_next();
+	assert_true(!comp.status || comp.status == -ECANCELED || comp.status == -ENOTCONN);
+	slow_may();
+	gx_list_close(list);
+}
+
 static struct gx_comp notified;
 
 static bool notify_took(void)
@@ -626,7 +844,9 @@ int main(int argc, char *argv[])
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(view__pages, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__random, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__random_out, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__random_gets, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__rows_too_short, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__many_maps, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__most_rows, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__map_is_kept, setup, teardown),
@@ -634,8 +854,14 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(view__not_mapped, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__imm_and_note, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__peer_restarts, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__fork_meanwhile, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__core_stops, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__ends_in_the_midst, setup, teardown),
 	};
 
+	if (argc > 1 && !strncmp(argv[argc - 1], "view__", 6))
+		cmocka_set_test_filter(argv[--argc]);
 	if (argc > 1 && !strcmp(argv[1], "cuda")) {
 		far_kind = GX_MEM_CUDA;
 		if (!common_gpu_there())
