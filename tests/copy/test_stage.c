@@ -321,7 +321,7 @@ static void stage_gather__rows(void **state)
 				       .nr = PIECES};
 
 		for (uint32_t i = 0; i <= PIECES / 3; i++)
-			rows[i] = i % 50 == 7 ? UINT32_MAX : i % 50 == 9 ? 0 : i * 77 % 1000 + 3;
+			rows[i] = i % 50 == 7 ? 1100 : i % 50 == 9 ? 0 : i * 77 % 1000 + 3;
 		assert_true(stage_gather(r.s, &m, &move,
 					 &(struct stage_rows){PIECES / 3 + 1, 3, 1002}, 0, 0));
 		memset(&move, 0, sizeof(move));

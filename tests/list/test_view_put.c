@@ -733,6 +733,27 @@ static void view__ends_in_the_midst(void **state)
 	gx_list_close(list);
 }
 
+/* The GPU of both ends fails within a put: it ends with that error, as do those after it. */
+static void view__gpu_fails(void **state)
+{
+	struct gx_list *list;
+	int status = 0;
+
+	if (!near_gpu || !getenv("GX_FAKE_CUDA"))
+		skip();
+	list = views_open(&slow_l, &slow_w);
+	slow_put(list);
+	setenv("GX_FAKE_CUDA_DEAD", "1", 1);
+	for (unsigned i = 0; i < 3 && !status; i++) {
+		status = comp_next().status;
+		if (!status)
+			slow_put(list);
+	}
+	assert_int_equal(status, -EIO);
+	unsetenv("GX_FAKE_CUDA_DEAD");
+	gx_list_close(list);
+}
+
 static struct gx_comp notified;
 
 static bool notify_took(void)
@@ -858,6 +879,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(view__fork_meanwhile, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__core_stops, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__ends_in_the_midst, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__gpu_fails, setup, teardown),
 	};
 
 	if (argc > 1 && !strncmp(argv[argc - 1], "view__", 6))

@@ -187,13 +187,15 @@ static void view__lossy(void **state)
 	}
 }
 
-/* A descriptor for each run; the GPU is late. Shorter runs are refused before a byte lands. */
+/* A descriptor for each run, chunk after chunk out of a GPU; the GPU is late. Shorter runs are refused before
+ * a byte lands. */
 static void view__gpu(void **state)
 {
 	for (unsigned i = 0; i < 12; i++) {
 		struct rig_cfg cfg = cfg_of(i);
 
 		cfg.gpu = true;
+		cfg.chunk_b = i % 2 ? 0 : 16 << 10;
 		puts_run(&cfg, runs_b[3 + i % 2]);
 		gets_run(&cfg, runs_b[3 + i % 2]);
 	}
