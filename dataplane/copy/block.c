@@ -343,7 +343,7 @@ static int block_status(struct block_q *q, struct block_slot *s, uint64_t now_ns
 	case GX_BLOCK_CRC:
 		return -EBADMSG;
 	}
-	if (!q->broken && now_ns - s->launch_ns <= q->timeout_ns &&
+	if (!q->broken && (int64_t)(now_ns - s->launch_ns) <= (int64_t)q->timeout_ns &&
 	    !q->stream->ops->fault(q->stream))
 		return -EAGAIN;
 	if (!q->broken)

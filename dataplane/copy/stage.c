@@ -203,7 +203,7 @@ bool stage_gather(struct stage *s, struct stage_msg *m, const struct gx_move *mo
 
 bool stage_is_short(const struct stage *s, uint64_t now_ns)
 {
-	return s->refused && now_ns - s->refused_ns < STAGE_SHORT_NS;
+	return s->refused && (int64_t)(now_ns - s->refused_ns) < STAGE_SHORT_NS;
 }
 
 const char *stage_ready(struct stage *s, struct stage_msg *m, uint64_t chunk)
@@ -245,7 +245,8 @@ bool stage_reap(struct stage *s, uint64_t now_ns)
 		if (buf_copied(s, i))
 			continue;
 		copying++;
-		if (now_ns - s->buf[i].since_ns > s->timeout_ns)
+		/* The clock of a post, or of another link in its turn, may be ahead. */
+		if ((int64_t)(now_ns - s->buf[i].since_ns) > (int64_t)s->timeout_ns)
 			s->err = -ETIMEDOUT;
 	}
 	if (copying && s->stream->ops->fault(s->stream))
