@@ -238,16 +238,17 @@ static void at_carry(struct view_at *at)
 
 #define VIEW_INLINE static inline __attribute__((always_inline))
 
-/* Has it rows alone? The other dimensions are 1, too. */
-VIEW_INLINE bool at_is_rows(const struct view_at *at)
-{
-	return at->v.rows && at->v.dim[INNER].count == 1;
-}
+/* ---- Copies ---- */
+
+#define ROWS	16  /* a row is asked for so many before its turn: only this code knows it ... */
+#define AHEAD_B 640 /* ... and of it so many bytes */
 
 /* @n runs, at most to the end of the innermost dimension, end at @p. */
 VIEW_INLINE void at_runs(struct view_at *at, char *p, uint64_t n)
 {
-	if (at_is_rows(at)) {
+	if (at->v.rows && at->v.dim[INNER].count == 1) { /* the others are 1, too */
+		gx_prefetch_read(row_at(at, at->row + ROWS),
+				 GX_MIN(at->v.run_b, (uint64_t)AHEAD_B));
 		at->row++;
 		at->p = row_base(at);
 		return;
@@ -259,7 +260,7 @@ VIEW_INLINE void at_runs(struct view_at *at, char *p, uint64_t n)
 }
 
 /* @len bytes of a run, at most to its end. */
-VIEW_INLINE void at_bytes(struct view_at *at, uint64_t len)
+static void at_bytes(struct view_at *at, uint64_t len)
 {
 	at->in += len;
 	if (at->in < at->v.run_b)
@@ -268,139 +269,66 @@ VIEW_INLINE void at_bytes(struct view_at *at, uint64_t len)
 	at_runs(at, at->p + at->v.dim[INNER].stride_b, 1);
 }
 
-/* ---- Copies ---- */
-
-#define LINE_B	64
-#define ROWS	16  /* that are found at once */
-#define AHEAD_B 640 /* of a row that comes later */
-
-/* @run_b is a constant, or 0: any. */
-VIEW_INLINE void run_copy(char *to, const char *from, uint64_t run_b, uint64_t any_b)
+VIEW_INLINE uint64_t runs_left(const struct view_at *at)
 {
-	if (run_b)
-		__builtin_memcpy(to, from, run_b);
-	else
-		gx_copy(to, from, any_b);
+	return at ? at->v.dim[INNER].count - at->i[INNER] : UINT64_MAX;
 }
 
-/* The places of the next @n rows of a view that has rows alone; the view goes on behind them. Only this
- * code knows which row comes later: it asks for that one's bytes. */
-VIEW_INLINE void rows_find(struct view_at *at, char *p[], unsigned n, uint64_t run_b)
+/* Whole runs, in @len bytes, of @from to those of @to. One of both may be NULL: its bytes are @lin. @b: the
+ * length of a run if that is constant, else 0. Return: bytes. */
+VIEW_INLINE uint64_t runs_copy_b(struct view_at *to, struct view_at *from, char *lin, uint64_t len,
+				 uint64_t b)
 {
-	for (unsigned k = 0; k < n; k++) {
-		const char *later = row_at(at, at->row + k + ROWS);
+	uint64_t run_b = b ? b : to ? to->v.run_b : from->v.run_b, left = len;
+	int64_t to_b = to ? to->v.dim[INNER].stride_b : (int64_t)run_b;
+	int64_t from_b = from ? from->v.dim[INNER].stride_b : (int64_t)run_b;
 
-		for (uint64_t b = 0; b < GX_MIN(run_b, (uint64_t)AHEAD_B); b += LINE_B)
-			__builtin_prefetch(later + b);
-		p[k] = row_at(at, at->row + k);
-	}
-	at->row += n;
-	at->p = row_base(at);
-}
+	while (left >= run_b) {
+		uint64_t n = GX_MIN(runs_left(to), runs_left(from)), k = 0;
+		char *p = to ? to->p : lin, *q = from ? from->p : lin;
 
-/* The place of the next run; the view goes on behind it. */
-VIEW_INLINE char *run_find(struct view_at *at)
-{
-	char *p = at->p;
-
-	at_runs(at, p + at->v.dim[INNER].stride_b, 1);
-	return p;
-}
-
-/* Whole runs of @from to those of @to, in @len bytes. One of both may be NULL: its bytes are @lin. @run_b
- * as in run_copy(). At an end are rows alone. Return: bytes. */
-VIEW_INLINE uint64_t rows_copy(struct view_at *to, struct view_at *from, char *lin, uint64_t len,
-			       uint64_t run_b)
-{
-	uint64_t any_b = to ? to->v.run_b : from->v.run_b, step = run_b ? run_b : any_b;
-	char *tos[ROWS], *froms[ROWS];
-	uint64_t left = len;
-
-	while (left >= step) {
-		unsigned n = 0;
-
-		for (; n < ROWS && left >= step; n++)
-			left -= step;
-		if (to && at_is_rows(to))
-			rows_find(to, tos, n, step);
-		if (from && at_is_rows(from))
-			rows_find(from, froms, n, step);
-		for (unsigned k = 0; k < n; k++) {
-			run_copy(!to		  ? lin
-				 : at_is_rows(to) ? tos[k]
-						  : run_find(to),
-				 !from		    ? lin
-				 : at_is_rows(from) ? froms[k]
-						    : run_find(from),
-				 run_b, any_b);
-			lin += to && from ? 0 : step;
+		for (; k < n && left >= run_b; k++, left -= run_b, p += to_b, q += from_b) {
+			if (b)
+				__builtin_memcpy(p, q, b);
+			else
+				gx_copy(p, q, run_b);
 		}
+		lin = to ? q : p;
+		if (to)
+			at_runs(to, p, k);
+		if (from)
+			at_runs(from, q, k);
 	}
 	return len - left;
 }
 
-/* The same without rows alone: runs to the end of an innermost dimension. */
-VIEW_INLINE uint64_t steps_copy(struct view_at *to, struct view_at *from, char *lin, uint64_t len,
-				uint64_t run_b)
+/* Where gx_copy() would be slower the length is a constant. */
+VIEW_INLINE uint64_t runs_copy(struct view_at *to, struct view_at *from, char *lin, uint64_t len)
 {
-	uint64_t any_b = to ? to->v.run_b : from->v.run_b, step = run_b ? run_b : any_b, k = 0;
-	uint64_t n = to ? to->v.dim[INNER].count - to->i[INNER] : UINT64_MAX, left = len;
-	char *p = to ? to->p : lin, *q = from ? from->p : lin;
-	int64_t to_b = to ? to->v.dim[INNER].stride_b : (int64_t)step;
-	int64_t from_b = from ? from->v.dim[INNER].stride_b : (int64_t)step;
-
-	if (from)
-		n = GX_MIN(n, from->v.dim[INNER].count - from->i[INNER]);
-	for (; k < n && left >= step; k++) {
-		run_copy(p, q, run_b, any_b);
-		p += to_b;
-		q += from_b;
-		left -= step;
+	switch (to ? to->v.run_b : from->v.run_b) {
+	case 16:
+		return runs_copy_b(to, from, lin, len, 16);
+	case 64:
+		return runs_copy_b(to, from, lin, len, 64);
+	case 128:
+		return runs_copy_b(to, from, lin, len, 128);
+	default:
+		return runs_copy_b(to, from, lin, len, 0);
 	}
-	if (to)
-		at_runs(to, p, k);
-	if (from)
-		at_runs(from, q, k);
-	return len - left;
 }
-
-VIEW_INLINE uint64_t runs_copy(struct view_at *to, struct view_at *from, char *lin, uint64_t len,
-			       uint64_t run_b)
-{
-	return (to && at_is_rows(to)) || (from && at_is_rows(from))
-		       ? rows_copy(to, from, lin, len, run_b)
-		       : steps_copy(to, from, lin, len, run_b);
-}
-
-/* @COPY(n): n is @b where gx_copy() would be slower, else 0. */
-#define WITH_RUN_B(b, COPY)                                                                        \
-	switch (b) {                                                                               \
-	case 16:                                                                                   \
-		COPY(16);                                                                          \
-		break;                                                                             \
-	case 64:                                                                                   \
-		COPY(64);                                                                          \
-		break;                                                                             \
-	case 128:                                                                                  \
-		COPY(128);                                                                         \
-		break;                                                                             \
-	default:                                                                                   \
-		COPY(0);                                                                           \
-	}
 
 VIEW_INLINE void lin_copy(struct view_at *at, char *lin, uint64_t len, bool lands)
 {
 	while (len) {
 		uint64_t part = GX_MIN(len, at->v.run_b - at->in);
 
-		if (at->in || part < at->v.run_b) {
+		if (part < at->v.run_b) {
 			char *p = at->p + at->in;
 
 			gx_copy(lands ? p : lin, lands ? lin : p, part);
 			at_bytes(at, part);
 		} else {
-#define RUNS_COPY(n) part = runs_copy(lands ? at : NULL, lands ? NULL : at, lin, len, n)
-			WITH_RUN_B(at->v.run_b, RUNS_COPY)
+			part = runs_copy(lands ? at : NULL, lands ? NULL : at, lin, len);
 		}
 		lin += part;
 		len -= part;
@@ -446,8 +374,7 @@ void view_move(struct view_at *to, struct view_at *from, uint64_t off, uint64_t 
 		uint64_t part = GX_MIN(len, GX_MAX(room, there));
 
 		if (to->v.run_b == from->v.run_b && !to->in && part == room) {
-#define PAIRS_COPY(n) part = runs_copy(to, from, NULL, len, n)
-			WITH_RUN_B(to->v.run_b, PAIRS_COPY)
+			part = runs_copy(to, from, NULL, len);
 		} else if (room > there) { /* several runs into a longer one */
 			lin_gather(from, part, to->p + to->in);
 			at_bytes(to, part);
