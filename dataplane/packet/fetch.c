@@ -94,6 +94,29 @@ void fetch_ahead(struct pkt_ep *e, struct pkt_op *op)
 	}
 }
 
+static bool port_gathers(const struct pkt_ep *e)
+{
+	return e->guards && e->integrity == GX_INTEGRITY_NONE;
+}
+
+static void copy_pieces(const struct gx_tx_guard *g, void *dst, const void *src, uint32_t len)
+{
+	const struct pkt_gather *gather = GX_CONTAINER_OF(g, struct pkt_gather, guard);
+
+	pieces_read(gather->pieces, gather->off, len, dst);
+}
+
+void fetch_by_port(struct pkt_ep *e, struct pkt_op *op, uint64_t off, struct gx_tx *tx)
+{
+	struct pkt_gather *gather = &e->link->gathers[tx - e->link->tx];
+
+	if (!port_gathers(e))
+		return;
+	*gather = (struct pkt_gather){{copy_pieces}, op->pieces, off};
+	tx->guard = &gather->guard;
+	e->link->guarded = true;
+}
+
 const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
 {
 	struct link_pkt *l = e->link;
@@ -101,6 +124,8 @@ const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
 	uint32_t len = (uint32_t)GX_MIN(op->len - off, e->shape.quantum);
 	char *to = l->gather + l->gather_b;
 
+	if (port_gathers(e))
+		return to;
 	if (len > PKT_GATHER_B - l->gather_b)
 		return NULL;
 	l->gather_b += (uint32_t)GX_ALIGN_UP(len, GX_CACHE_LINE);

@@ -12,6 +12,8 @@ void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* stages chunks that the
 const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
 /* The same of an operation in pieces; NULL: the burst has enough of them. */
 const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
+/* Its @tx, of link->tx, is made: have the port gather the payload from byte @off on, if it can. */
+void fetch_by_port(struct pkt_ep *e, struct pkt_op *op, uint64_t off, struct gx_tx *tx);
 /* The same for the next packet in the ring of lost ones. *@copy: the port may not refer to it. */
 const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy);
 bool fetch_is_broken(const struct pkt_ep *e,

@@ -7,6 +7,7 @@
 #ifndef GX_PIECES_H
 #define GX_PIECES_H
 
+#include "gx_internal/port.h"
 #include "gx_internal/wire.h"
 #include "list/map.h"
 
@@ -32,6 +33,13 @@ struct pkt_pieces {
 	uint32_t at[GX_WIRE_SEGS +
 		    1]; /* of each piece in the message; after the last one: its length */
 	char *p[GX_WIRE_SEGS];
+};
+
+/* How a port gathers the payload of a packet while it copies it. */
+struct pkt_gather {
+	struct gx_tx_guard guard;
+	struct pkt_pieces *pieces;
+	uint64_t off; /* of the message */
 };
 
 struct pkt_pieces_pool {

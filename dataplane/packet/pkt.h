@@ -476,7 +476,8 @@ struct link_pkt {
 	uint8_t ctl_buf[GX_CTL_PAYLOAD_MAX];
 	const char *pad; /* zeros, for padded probes */
 	char *gather;	 /* [PKT_GATHER_B]: payload of packets in tx whose source is in pieces */
-	uint32_t gather_b, nr_scattered; /* messages whose pieces blocks copy */
+	struct pkt_gather gathers[GX_BURST_MAX]; /* of these, by a port that copies */
+	uint32_t gather_b, nr_scattered;	 /* messages whose pieces blocks copy */
 	uint64_t release[GX_BURST_MAX * 4];
 	unsigned nr_release;
 };

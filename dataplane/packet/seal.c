@@ -216,7 +216,8 @@ void seal_packet(struct pkt_ep *e, struct gx_tx *tx, uint8_t type, uint64_t psn,
 void seal_sent(struct link_pkt *l, unsigned n)
 {
 	l->guarded = false;
-	l->seal->used_b = 0;
+	if (l->seal)
+		l->seal->used_b = 0;
 	for (unsigned i = 0; i < n; i++)
 		l->tx[i].guard = NULL;
 }
