@@ -36,6 +36,8 @@
 #define TCP_OUT_IOVS  3	   /* pieces of a frame: header, payload, trailer */
 #define TCP_VIEWS     32   /* with views: operations of this end, and of the peer */
 #define TCP_VIEW_B    (256u << 10) /* of a link: bytes on their way out of a view, or into one */
+#define TCP_RUN_B     1024	   /* runs of so many bytes and more leave one by one, ... */
+#define TCP_RUNS      512	   /* ... at most so many at a time */
 #define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk, ... */
 #define TCP_OUT_SHIFT 2		   /* ... or 2^2 times as many where the kernel takes them all */
 #define TCP_AHEAD_B   16384	   /* bytes that a read may take beyond the frame under way */
@@ -326,6 +328,13 @@ struct tcp_views {
 	struct view_at at[TCP_VIEW_USES * TCP_VIEWS];
 };
 
+/* Bytes [.off, .end) of a view that leave next. They stay until the kernel has all of them. */
+struct tcp_gather {
+	const struct view_at *of; /* NULL: none */
+	uint64_t off, end;
+	char b[TCP_VIEW_B];
+};
+
 /* Of its offload. */
 struct tcp_nics {
 	struct tcp_zc *zc;
@@ -384,7 +393,8 @@ struct link_tcp {
 	uint64_t due_ns[GX_PEERS_MAX];	   /* as eps: a cold one's next tick; UINT64_MAX: none */
 	char pad[TCP_PAD_B];		   /* zeros, to send in place of bytes that are gone */
 	char trash[TCP_PAD_B];		   /* bytes that nobody wants */
-	char view[TCP_VIEW_B];
+	char view[TCP_VIEW_B];		   /* bytes that came, for one */
+	struct tcp_gather gather;
 };
 
 static inline struct tcp_ep *tcp_of(struct gx_ep *ep)

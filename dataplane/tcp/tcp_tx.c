@@ -171,15 +171,8 @@ static bool iov_none(struct tcp_ep *e, const struct tcp_out *o, uint64_t skip, s
 
 	if (!left)
 		return false;
-	if (!o->gone && o->op != TCP_NONE && e->ops[o->op].view) {
-		struct iovec *to = &iov[*n];
-		char *at;
-
-		to->iov_len = tcp_view_fetch(e, o, o->len - left, iov, *n, &at);
-		to->iov_base = at;
-		*n += to->iov_len > 0;
-		return to->iov_len < left;
-	}
+	if (!o->gone && o->op != TCP_NONE && e->ops[o->op].view)
+		return tcp_view_fetch(e, o, o->len - left, iov, n) < left;
 	if (!o->gone) {
 		*leads = true;
 		return true;
@@ -251,7 +244,7 @@ TX_INLINE void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 /* Return: did the kernel take all that it was offered? */
 TX_INLINE bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 {
-	struct iovec iov[TCP_OUT_IOVS * TCP_OUTS];
+	struct iovec iov[TCP_RUNS + TCP_OUT_IOVS * TCP_OUTS];
 	bool leads = e->ctls.leading;
 	unsigned n = sock_iov(e, s, iov, &leads);
 	uint64_t want = 0;

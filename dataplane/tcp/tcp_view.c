@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts and gets with views: bytes leave and come by a buffer of the link, of which this core gathers or
- * scatters what the kernel takes or gives; into memory of a GPU they come by its ring, and its kernel
- * gathers what leaves (tcp_fetch.c). So a stream has the
+ * Puts and gets with views: bytes leave and come by buffers of the link, into which this core gathers what
+ * the kernel takes, and out of which it scatters what that gives; into memory of a GPU they come by its
+ * ring, and its kernel gathers what leaves (tcp_fetch.c). So a stream has the
  * bytes of the view in order, and nothing else. The view of the peer is a map of the endpoint (list/map.h).
  * Runs on the polling core.
  */
@@ -31,6 +31,7 @@ static uint8_t view_get(struct tcp_ep *e, enum tcp_view_use use)
 void tcp_view_put(struct tcp_ep *e, uint8_t number)
 {
 	map_done(&e->ep, e->views.map[number - 1]);
+	e->link->gather.of = NULL;
 	e->views.used[(number - 1) / TCP_VIEWS] &= ~(1u << (number - 1) % TCP_VIEWS);
 }
 
@@ -128,23 +129,40 @@ void tcp_view_took(struct tcp_ep *e, const struct tcp_sink *k, const char *at, u
 	view_scatter(&e->views.at[k->view - 1], (uint64_t)(k->dst - e->in[k->place].dst), n, at);
 }
 
-uint32_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from,
-			const struct iovec *iov, unsigned n, char **at)
+/* Long runs, which the kernel takes one by one. */
+static uint64_t runs_fetch(struct view_at *v, uint64_t off, uint64_t end, struct iovec *iov,
+			   unsigned *n)
 {
-	char *room = e->link->view, *end = room + TCP_VIEW_B;
-	uint32_t len;
+	uint64_t at = off;
 
-	while (n--) { /* that of frames before it */
-		char *base = iov[n].iov_base;
+	while (at < end && *n < TCP_RUNS) {
+		uint32_t len = (uint32_t)(end - at);
 
-		if (base < e->link->view || base >= end)
-			continue;
-		room = base + iov[n].iov_len;
-		break;
+		iov[*n].iov_base = view_find(v, at, &len);
+		iov[(*n)++].iov_len = len;
+		at += len;
 	}
-	len = (uint32_t)GX_MIN(o->len - from, (uint64_t)(end - room));
-	view_gather(&e->views.at[e->ops[o->op].view - 1], (o->chunk << e->chunk_shift) + from, len,
-		    room);
-	*at = room;
-	return len;
+	return at - off;
+}
+
+uint64_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from, struct iovec *iov,
+			unsigned *n)
+{
+	struct view_at *v = &e->views.at[e->ops[o->op].view - 1];
+	uint64_t off = (o->chunk << e->chunk_shift) + from;
+	struct tcp_gather *g = &e->link->gather;
+
+	if (v->v.run_b >= TCP_RUN_B)
+		return runs_fetch(v, off, off + o->len - from, iov, n);
+	for (unsigned i = 0; i < *n; i++) /* that of a frame before it */
+		if ((uintptr_t)iov[i].iov_base - (uintptr_t)g->b < TCP_VIEW_B)
+			return 0;
+	if (g->of != v || off < g->off || off >= g->end) {
+		g->of = v;
+		g->off = off;
+		g->end = off + GX_MIN(o->len - from, (uint64_t)TCP_VIEW_B);
+		view_gather(v, off, g->end - off, g->b);
+	}
+	iov[(*n)++] = (struct iovec){g->b + (off - g->off), g->end - off};
+	return g->end - off;
 }

@@ -22,9 +22,8 @@ static inline bool tcp_view_is_peers(uint8_t number)
 }
 /* @n bytes of the payload under way lie at @at. */
 void tcp_view_took(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n);
-/* Payload of @o from its byte @from on, behind the @n buffers of @iov. Return: its bytes, at @at; 0: no
- * room. */
-uint32_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from,
-			const struct iovec *iov, unsigned n, char **at);
+/* Payload of @o from its byte @from on, behind the @n buffers of @iov. Return: its bytes; 0: no room. */
+uint64_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from, struct iovec *iov,
+			unsigned *n);
 
 #endif
