@@ -197,6 +197,12 @@ static size_t rows_b(const struct gx_view *w)
 	return w && w->rows && w->nr_rows <= GX_VIEW_ROWS_MAX ? w->nr_rows * sizeof(uint32_t) : 0;
 }
 
+struct list_pieces list_pieces(uint64_t b, uint64_t from, uint64_t len)
+{
+	b = view_common_b(view_common_b(b, from), len);
+	return (struct list_pieces){b, from / b, (from + len) / b};
+}
+
 static int views_make(const struct gx_views *in, struct list_views *v)
 {
 	static _Atomic uint64_t ids;
@@ -211,9 +217,6 @@ static int views_make(const struct gx_views *in, struct list_views *v)
 		view_plain(&v->local, v->remote.len);
 	if (!in->remote)
 		view_plain(&v->remote, v->local.len);
-	v->piece_b =
-		view_common_b(v->local.run_b ?: v->local.len, v->remote.run_b ?: v->remote.len);
-	v->nr_pieces = v->local.len / v->piece_b;
 	v->id = 1 + atomic_fetch_add_explicit(&ids, 1, memory_order_relaxed);
 	if (v->local.len == v->remote.len)
 		return 0;
@@ -238,7 +241,7 @@ GX_EXPORT int gx_views_open(struct gx *gx, const struct gx_views *in, struct gx_
 		return ret;
 	}
 	*list = (struct gx_list){.gx = gx, .refs = 1, .len = v->local.len, .views = v};
-	list->piece_b = v->piece_b;
+	list->pieces = list_pieces(view_common_b(v->local.run_b, v->remote.run_b), 0, list->len);
 	*out = list;
 	return 0;
 }
@@ -351,7 +354,7 @@ static uint64_t list_move(const struct gx_list *from, uint32_t *i, uint64_t off,
 /* Where the next part of @whole ends: at byte @to, or before it, at a piece if such are short. */
 static uint64_t part_end(const struct gx_list *whole, uint64_t to)
 {
-	uint64_t unit = whole->piece_b;
+	uint64_t unit = whole->pieces.b;
 
 	if (!whole->views || to == whole->len)
 		return to;
@@ -368,7 +371,7 @@ static void views_move(struct gx_list *whole, uint64_t done, uint64_t to, struct
 	part->whole = whole;
 	part->from = done;
 	part->len = to - done;
-	part->piece_b = view_common_b(view_common_b(whole->piece_b, done), part->len);
+	part->pieces = list_pieces(whole->pieces.b, done, part->len);
 	atomic_fetch_add_explicit(&whole->refs, 1, memory_order_relaxed);
 }
 

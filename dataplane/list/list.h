@@ -19,6 +19,12 @@ struct list_mem {
 	uint64_t id;
 };
 
+/* What a list with views has of each run of either is a whole number of pieces: of both views, as long. */
+struct list_pieces {
+	uint64_t b;
+	uint64_t first, end; /* counted from the begin of the views */
+};
+
 /* Frozen, but for .refs. */
 struct gx_list {
 	struct gx *gx;
@@ -27,14 +33,14 @@ struct gx_list {
 	uint32_t room;		/* for segments */
 	struct list_mem *mems;	/* prepared */
 	uint32_t nr_mems;
-	_Atomic unsigned refs;	  /* gx_list_open(), and posts under way */
-	bool read_only;		  /* a memory can't be written */
-	struct mem_names names;	  /* of its segments */
-	struct list_views *views; /* of gx_views_open(), in place of segments; NULL: none */
-	uint64_t from;		  /* with views: their byte from which on it has .len */
-	uint64_t piece_b; /* with views: what it has of each run is a whole number of such pieces */
-	struct gx_list *whole; /* whose part it is, and who holds the views; NULL: none */
-	uint32_t nr;	       /* at least 1 */
+	_Atomic unsigned refs;	   /* gx_list_open(), and posts under way */
+	bool read_only;		   /* a memory can't be written */
+	struct mem_names names;	   /* of its segments */
+	struct list_views *views;  /* of gx_views_open(), in place of segments; NULL: none */
+	uint64_t from;		   /* with views: their byte from which on it has .len */
+	struct list_pieces pieces; /* likewise */
+	struct gx_list *whole;	   /* whose part it is, and who holds the views; NULL: none */
+	uint32_t nr;		   /* at least 1 */
 	uint64_t len;
 	struct gx_link_seg seg[]; /* .first: of the caller's segments that it was merged from */
 };
@@ -59,6 +65,8 @@ uint64_t list_len(const struct gx_op *op);
 #define LIST_CUT_B 4096
 int list_split(struct gx *gx, struct list_pool *pool, struct gx_op *op, unsigned parts,
 	       struct gx_list *out[]);
+/** list_pieces() - Of bytes [@from, @from + @len), where each run is a whole number of @b bytes. */
+struct list_pieces list_pieces(uint64_t b, uint64_t from, uint64_t len);
 void list_put(struct gx_list *list);	    /* NULL: nothing */
 void list_pool_end(struct list_pool *pool); /* all lists are back */
 /* Was a memory of its segments from @at on freed? NULL: no. */

@@ -32,8 +32,9 @@ struct local_op {
 	const char *src; /* with views: where the view begins, as .dst */
 	char *dst;
 	const struct list_views *views; /* NULL: two ranges */
-	uint64_t from, piece_b;		/* of these, the first byte, and as in struct gx_list */
-	const struct gx_mem *mem;	/* our side; NULL: not registered */
+	uint64_t from;			/* of these: the first byte */
+	struct list_pieces pieces;
+	const struct gx_mem *mem; /* our side; NULL: not registered */
 	uint64_t len, done_b;
 	uint64_t bit;	       /* of the region in the peer's word revoked */
 	struct local_map *key; /* the mapping, if it is of a key; NULL: a named region */
@@ -191,10 +192,18 @@ static inline bool local_map_holds(const struct local_ep *e, const struct local_
 	return off <= m->len && len <= m->len - off && !local_is_revoked(e, m->bit);
 }
 
-/* What the core pays for bytes that lie in runs. */
-static inline uint64_t local_cost(uint64_t len, const struct list_views *v)
+/* What the core pays for the bytes of @op, which may lie in runs. */
+static inline uint64_t local_cost(const struct gx_op *op)
 {
-	return v ? GX_MAX(len, v->nr_pieces * LOCAL_RUN_B) : len;
+	const struct list_pieces *p = op->flags & OP_VIEWS ? &op->list->pieces : NULL;
+
+	return gx_unlikely(p) ? GX_MAX(op->len, (p->end - p->first) * LOCAL_RUN_B) : op->len;
+}
+
+/* Does a GPU move such pieces? */
+static inline bool local_moves(const struct list_pieces *p)
+{
+	return p->b <= DMA_MOVE_B && p->end <= GX_MOVE_MAX;
 }
 
 /* Copy bytes [@at, @at + @len) from view to view; @dst and @src are where these begin. */

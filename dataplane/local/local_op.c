@@ -83,10 +83,9 @@ static void op_copy(struct local_ep *e, struct local_op *op, uint64_t n)
 /* Bytes of a slice: fewer in short runs, which the core looks for one by one. */
 static uint64_t slice_b(const struct local_op *op)
 {
-	const struct list_views *v = op->views;
+	uint64_t b = op->pieces.b;
 
-	return v && v->piece_b < LOCAL_RUN_B ? LOCAL_SLICE_B / LOCAL_RUN_B * v->piece_b
-					     : LOCAL_SLICE_B;
+	return op->views && b < LOCAL_RUN_B ? LOCAL_SLICE_B / LOCAL_RUN_B * b : LOCAL_SLICE_B;
 }
 
 /* Copy one slice of @op. Return: has it ended? */
@@ -170,7 +169,7 @@ static void dma_key_end(struct local_ep *e, uint32_t no)
 
 static bool move_is_whole(const struct local_op *op)
 {
-	return !op->views || op->moved == op->len / op->piece_b;
+	return !op->views || op->moved == op->pieces.end - op->pieces.first;
 }
 
 /* As many launches as there is room for. Return: did one begin? */
@@ -178,15 +177,14 @@ static bool move_begin(struct local_op *op, uint64_t now_ns)
 {
 	const struct list_views *v = op->views;
 	bool put = op->kind == GX_OP_PUT;
-	uint64_t first = op->from / op->piece_b;
-	uint32_t before = op->moved, nr = (uint32_t)(op->len / op->piece_b), n;
-	struct gx_move m = {.piece_b = op->piece_b};
+	struct gx_move m = {.piece_b = op->pieces.b};
+	uint32_t before = op->moved, n;
 
 	view_end(&m.src, put ? &v->local : &v->remote, op->src);
 	view_end(&m.dst, put ? &v->remote : &v->local, op->dst);
 	do {
-		m.first = first + op->moved;
-		m.nr = nr - op->moved;
+		m.first = op->pieces.first + op->moved;
+		m.nr = (uint32_t)(op->pieces.end - m.first);
 		n = m.nr ? dma_move(op->dma, &m, now_ns, &op->ticket) : 0;
 		op->moved += n;
 	} while (n);

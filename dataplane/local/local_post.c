@@ -31,7 +31,6 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 		   struct dma **out, char **theirs)
 {
 	bool gpu = op->mem && op->mem->kind != GX_MEM_HOST;
-	const struct list_views *v = op_views(op);
 	const struct gx_gpu *by;
 
 	*out = NULL;
@@ -48,8 +47,7 @@ static bool op_dma(const struct local_ep *e, const struct gx_op *op, const struc
 		*theirs = m->seen[by->device];
 	*out = e->link->dma[by->device];
 	return *out && *theirs &&
-	       (!v || (dma_moves(*out) && op->list->piece_b <= DMA_MOVE_B &&
-		       v->local.len / op->list->piece_b <= GX_MOVE_MAX));
+	       (!op_views(op) || (dma_moves(*out) && local_moves(&op->list->pieces)));
 }
 
 static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_route *route,
@@ -71,7 +69,7 @@ static void op_fill(struct local_op *op, const struct gx_op *user, struct gx_rou
 		.dst = put ? theirs : mine,
 		.views = op_views(user),
 		.from = op_views(user) ? user->list->from : 0,
-		.piece_b = op_views(user) ? user->list->piece_b : 0,
+		.pieces = op_views(user) ? user->list->pieces : (struct list_pieces){0},
 		.mem = user->mem,
 		.len = user->len,
 		.bit = m->bit,
@@ -101,7 +99,7 @@ static bool op_now(struct local_ep *e, const struct gx_op *op, struct gx_route *
 		gx_copy(put ? theirs : mine, put ? mine : theirs, op->len);
 	if (gx_unlikely(m->live != NULL) && !local_key_leave(e, m, op->kind))
 		return false;
-	e->link->budget_b -= (uint32_t)local_cost(op->len, op_views(op));
+	e->link->budget_b -= (uint32_t)local_cost(op);
 	if (put && op->flags & GX_OP_IMM) {
 		local_imm_put(e, core_token_hide(op->token, op->flags), op->remote_off, op->len,
 			      op->imm);
@@ -138,7 +136,7 @@ static void op_ahead(const struct local_ep *e, const struct gx_op *op, const str
 /* Can gx_post() do it? It is small, and its notification overtakes none of a queued operation. */
 static bool op_is_now(struct local_ep *e, const struct gx_op *op)
 {
-	uint64_t cost = local_cost(op->len, op_views(op));
+	uint64_t cost = local_cost(op);
 
 	if (cost > LOCAL_INLINE_B || cost > e->link->budget_b)
 		return false;

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "list/view.h"
+#include "local/link_local.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -317,6 +317,26 @@ static void view__limits(void **state)
 	assert_int_equal(taken(&w, true).lo, (uint64_t)UINT32_MAX << 20);
 }
 
+/* A part's pieces are counted from the begin of the views: a GPU counts to GX_MOVE_MAX. */
+static void pieces__of_a_part(void **state)
+{
+	struct list_pieces p = list_pieces(576, 576 * 10, 576 * 5 + 64);
+
+	assert_int_equal(p.b, 64);
+	assert_int_equal(p.first, 90);
+	assert_int_equal(p.end, 90 + 46);
+	p = list_pieces(16, 0, 16ull * GX_MOVE_MAX);
+	assert_int_equal(p.end, GX_MOVE_MAX);
+	assert_true(local_moves(&p));
+	p = list_pieces(16, 16ull * (GX_MOVE_MAX - 1), 32);
+	assert_int_equal(p.b, 16);
+	assert_false(local_moves(&p));
+	p = list_pieces(2 * DMA_MOVE_B, 0, 2 * DMA_MOVE_B);
+	assert_false(local_moves(&p));
+	p = list_pieces(DMA_MOVE_B, 0, 2 * DMA_MOVE_B);
+	assert_true(local_moves(&p));
+}
+
 /* What lies without a gap is one run. */
 static void view__merges(void **state)
 {
@@ -346,6 +366,7 @@ int main(void)
 		cmocka_unit_test(view__rows_are_held),
 		cmocka_unit_test(view__overlaps_are_named),
 		cmocka_unit_test(view__limits),
+		cmocka_unit_test(pieces__of_a_part),
 		cmocka_unit_test(view__merges),
 	};
 
