@@ -20,10 +20,11 @@
 #define LIST_TURN    256	 /* parts that all runs begin in a turn */
 #define LIST_POST_B  (64u << 10) /* bytes that a link copies within the post */
 #define LIST_MANY    4		 /* segments from which on its parts are said to be many */
+#define AGAIN_NS     10000	 /* the least pause before a peer that is busy is asked again */
 
 /* Those that are no data are never cancelled: their bytes land nowhere else later. PART_VIEW: data that name
  * a map. */
-enum part_is { PART_DATA, PART_VIEW, PART_NOTE, PART_MAP };
+enum part_is { PART_DATA, PART_VIEW, PART_NOTE };
 
 struct list_part {
 	struct gx_route route;
@@ -37,7 +38,7 @@ struct list_part {
 struct list_run {
 	struct list_run *next, **home;
 	struct lists *lists;
-	struct gx_ep *ep;	/* not to be used once .ended */
+	struct gx_ep *ep;	/* not to be used once .over */
 	struct gx_route *route; /* NULL: of the core's queue */
 	struct gx_op op;
 	const struct gx_link_seg *seg;
@@ -53,14 +54,12 @@ struct list_run {
 	int err; /* of the part that failed first; .first is its segment */
 	bool imm;
 	const struct list_views *views; /* NULL: it moves segments */
-	struct gx_list *holds;		/* with views: what has them */
 	int map;			/* with views: its place at the peer; MAP_NONE: none yet */
-	uint32_t maps;			/* of .out: parts that bring it */
-	uint64_t again_ns;		/* when the peer first asked to try again; 0: never */
-	bool by_map;			/* with views: the link has no straight way */
-	bool busy;			/* its parts may end, but not it */
-	bool over;			/* reported */
-	bool ended;			/* and nothing of it is under way */
+	uint64_t again_ns,
+		next_ns; /* when the peer first asked to try again; 0: never; not before */
+	bool by_map;	 /* with views: the link has no straight way */
+	bool busy;	 /* its parts may end, but not it */
+	bool over;	 /* reported */
 };
 
 struct lists {
@@ -117,21 +116,14 @@ static void run_report(struct list_run *run)
 		list_put(run->op.list);
 }
 
-/* One that failed does not wait for the parts that bring its map, which others may use: the run stays for
- * these, and holds the views. */
 static void run_check(struct list_run *run)
 {
-	if (run->busy || run->ended)
+	if (run->busy || run->over || run->out || run->due ||
+	    (!run->err && (run->at < run->nr || run->imm)))
 		return;
-	if (!run->over && run->out == (run->err ? run->maps : 0) && !run->due &&
-	    (run->err || (run->at == run->nr && !run->imm)))
-		run_report(run);
-	if (!run->over || run->out)
-		return;
-	run->ended = true;
 	if (run->map != MAP_NONE)
 		map_put(run->ep, run->map);
-	list_put(run->holds);
+	run_report(run);
 }
 
 /* Parts of the runs of this kind that the endpoint's link has. */
@@ -154,31 +146,26 @@ static bool view_waits(struct list_run *run, int *status)
 	}
 	if (!run->again_ns)
 		run->again_ns = now_ns;
+	run->next_ns = now_ns + GX_MIN((now_ns - run->again_ns) / 4 + AGAIN_NS, 100 * AGAIN_NS);
 	if (now_ns - run->again_ns < run->ep->conn->agreed.peer_timeout_ns)
 		return true;
 	*status = -ETIMEDOUT;
 	return false;
 }
 
-/* A view's part. Does the run go on as if it had not begun this one? */
+/* Data with views have ended. Does the run go on as if it had not begun them? */
 static bool view_part_end(const struct list_part *p, int *status)
 {
 	struct list_run *run = p->run;
-	bool again = *status == -EBUSY, map = p->is == PART_MAP;
 
-	if (!map && p->is != PART_VIEW)
+	if (p->is != PART_VIEW)
 		return false;
-	run->ep->maps->nr_msgs -= !map && run->map != MAP_NONE;
-	if (map && map_part_end(run->ep, run->map, *status) == -EBUSY)
-		again = true;
-	if (map && (*status == -ENOENT || *status == -EIO))
-		*status = -EOPNOTSUPP; /* the peer has no room for maps, or does not know them */
-	again = again && view_waits(run, status);
-	if (again && !map) {
-		run->at = 0;
-		run->due |= p->bits;
-	}
-	return again;
+	run->ep->maps->nr_msgs -= run->map != MAP_NONE;
+	if (*status != -EBUSY || !view_waits(run, status))
+		return false;
+	run->at = 0;
+	run->due |= p->bits;
+	return true;
 }
 
 static void part_free(struct list_part *p)
@@ -188,7 +175,6 @@ static void part_free(struct list_part *p)
 	if (p->is == PART_NOTE)
 		run->ep->notes->busy &= ~(1ull << run->note % NOTES);
 	run->out--;
-	run->maps -= p->is == PART_MAP;
 	(*run_out(run))--;
 	p->run = NULL;
 	p->next = *p->home;
@@ -252,7 +238,6 @@ static int part_post(struct list_run *run, const struct gx_op *op, uint32_t at, 
 	p->is = (uint8_t)is;
 	run->due &= ~p->bits;
 	run->out++;
-	run->maps += is == PART_MAP;
 	(*run_out(run))++;
 	ret = more | (op->flags & OP_VIEW)
 		      ? ops->join(run->ep, op, run->seg + at, 1 + more, &p->route)
@@ -331,8 +316,7 @@ static bool note_send(struct list_run *run)
 	bool bytes = bits & NOTE_BYTES && note_is_long(run);
 	int ret;
 
-	if (!bits || (!no && run->at < run->nr) ||
-	    ((no || !run->with_note) && run->out > run->maps))
+	if (!bits || (!no && run->at < run->nr) || ((no || !run->with_note) && run->out))
 		return false;
 	if (bytes && no)
 		n->busy &= ~(1ull << run->note % NOTES);
@@ -375,25 +359,6 @@ static uint64_t seg_core_b(const struct gx_link_seg *s)
 	return gpu ? 0 : s->len;
 }
 
-/* Send what the peer's place still lacks of the map. */
-static unsigned map_send(struct list_run *run, struct map_out *o)
-{
-	struct gx_op op;
-	unsigned n = 0;
-
-	while (!run->err && map_part(run->ep, run->map, run->views, &op)) {
-		o->sent++;
-		o->parts++;
-		if (part_post(run, &op, 0, 0, 0, PART_MAP) < 0) {
-			o->sent--;
-			o->parts--;
-			break;
-		}
-		n++;
-	}
-	return n;
-}
-
 /* All bytes, as one part. Return: 1; 0: not now; -errno. */
 static int view_post(struct list_run *run, struct gx_op *op)
 {
@@ -425,6 +390,18 @@ static int view_straight(struct list_run *run)
 	return view_post(run, &op);
 }
 
+/* The last put of the map ended so. Return: 0. */
+static unsigned view_map_failed(struct list_run *run, struct map_out *o)
+{
+	int err = o->err;
+
+	if (err == -EBUSY && view_waits(run, &err))
+		o->err = 0;
+	else
+		run_err(run, err, 0);
+	return 0;
+}
+
 /* The map first, but for a plain range; then all bytes, as one message. */
 static unsigned view_feed(struct list_run *run)
 {
@@ -432,7 +409,8 @@ static unsigned view_feed(struct list_run *run)
 	struct gx_op op;
 	int ret;
 
-	if (run->err || run->at == run->nr || *run_out(run) + 2 > run_room(run))
+	if (run->err || run->at == run->nr || *run_out(run) + 2 > run_room(run) ||
+	    run->lists->core->now_ns < run->next_ns)
 		return 0;
 	if (!run->by_map && run->ep->ops->room.views) {
 		ret = view_straight(run);
@@ -447,8 +425,10 @@ static unsigned view_feed(struct list_run *run)
 		if (run->map == MAP_NONE || run->ep->maps->nr_msgs == MAP_MSGS)
 			return 0;
 		o = &run->ep->maps->out[run->map];
-		if (!map_is_there(o))
-			return map_send(run, o);
+		if (o->err)
+			return view_map_failed(run, o);
+		if (!o->is_there)
+			return map_send(run->ep, run->map, &run->views->remote);
 		op.token = core_token_map((unsigned)run->map, o->gen);
 	} else {
 		op.remote_off += (uint64_t)run->views->remote.lo + run->op.list->from;
@@ -522,8 +502,6 @@ static void run_fill(struct list_run *run, const struct gx_op *op)
 		run->nr = 1;
 		if (view_is_run(&run->views->local))
 			run->one.off += (uint64_t)run->views->local.lo + op->list->from;
-		run->holds = op->list->whole ?: op->list;
-		atomic_fetch_add_explicit(&run->holds->refs, 1, memory_order_relaxed);
 	}
 	if (op->flags & GX_OP_NOTE)
 		note_begin(run);
@@ -576,7 +554,7 @@ static void lists_sweep(struct lists *l)
 	struct list_run **at = &l->head, *run;
 
 	while ((run = *at)) {
-		if (!run->ended) {
+		if (!run->over) {
 			at = &run->next;
 			continue;
 		}
@@ -723,11 +701,8 @@ void lists_ep_close(struct gx_ep *ep)
 
 void lists_close(struct lists *l)
 {
-	for (struct list_run *run = l ? l->head : NULL; run; run = run->next) {
+	for (struct list_run *run = l ? l->head : NULL; run; run = run->next)
 		if (!run->over && !run->route)
 			list_put(run->op.list);
-		if (!run->ended)
-			list_put(run->holds);
-	}
 	free(l);
 }

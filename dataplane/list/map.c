@@ -4,6 +4,7 @@
  */
 #include "list/map.h"
 #include "core/le.h"
+#include "gx_internal/link.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,8 +37,8 @@ int maps_open(struct gx_ep *ep)
 		return -ENOMEM;
 	ep->maps = m;
 	/* Pages that are never used cost nothing. Where the process may not have as many addresses, its
-	 * peers hear that it takes no views. */
-	m->in = mmap(NULL, MAPS_B, PROT_READ | PROT_WRITE,
+	 * peers hear that it takes no views, and it sends none. */
+	m->in = mmap(NULL, 2 * MAPS_B, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (m->in == MAP_FAILED) {
 		m->in = NULL;
@@ -59,7 +60,7 @@ int maps_open(struct gx_ep *ep)
 void maps_close(struct gx_ep *ep)
 {
 	if (ep->maps && ep->maps->in)
-		munmap(ep->maps->in, MAPS_B);
+		munmap(ep->maps->in, 2 * MAPS_B);
 	free(ep->maps);
 	ep->maps = NULL;
 	ep->maps_mem = NULL;
@@ -166,6 +167,18 @@ static bool map_has(const struct map_out *o, const struct list_views *v, uint64_
 	return o->id == v->id && o->from == from && o->token == token;
 }
 
+/* The put that brings it has ended. */
+static void map_comp(struct gx_route *route, const struct gx_comp *comp)
+{
+	struct map_out *o = GX_CONTAINER_OF(route, struct map_out, route);
+	bool none = comp->status == -ENOENT || comp->status == -EIO;
+
+	o->is_out = false;
+	o->is_there = !comp->status;
+	o->err = none ? -EOPNOTSUPP
+		      : comp->status; /* the peer has no room for maps, or does not know them */
+}
+
 int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t from, uint64_t token)
 {
 	struct maps *m = ep->maps;
@@ -178,17 +191,19 @@ int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t from, uint64_
 			best = i;
 			break;
 		}
-		if (!o->refs && (best == MAP_NONE || o->used < m->out[best].used))
+		if (!o->refs && !o->is_out && (best == MAP_NONE || o->used < m->out[best].used))
 			best = i;
 	}
 	if (best == MAP_NONE)
 		return best;
 	if (!map_has(&m->out[best], v, from, token))
-		m->out[best] = (struct map_out){.id = v->id,
+		m->out[best] = (struct map_out){.route.comp = map_comp,
+						.id = v->id,
 						.from = from,
 						.token = token,
-						.gen = m->out[best].gen,
-						.nr = v->remote.rows ? 2 : 1};
+						.gen = m->out[best].gen};
+	if (!m->out[best].refs)
+		m->out[best].err = 0;
 	m->out[best].used = ++m->used;
 	m->out[best].refs++;
 	return best;
@@ -219,37 +234,33 @@ static void rec_put(uint8_t *b, const struct map_out *o, const struct view *v)
 	}
 }
 
-bool map_part(struct gx_ep *ep, int number, const struct list_views *v, struct gx_op *op)
+bool map_send(struct gx_ep *ep, int number, const struct view *v)
 {
+	uint64_t at = (uint64_t)number * CORE_MAP_B, rows_b = 0;
 	struct map_out *o = &ep->maps->out[number];
+	char *own = ep->maps->in + MAPS_B + at;
+	struct gx_op op = {
+		.kind = GX_OP_PUT, .token = CORE_TOKEN_MAPS, .addr = own, .remote_off = at};
+	int ret;
 
-	*op = (struct gx_op){.kind = GX_OP_PUT,
-			     .token = CORE_TOKEN_MAPS,
-			     .remote_off = (uint64_t)number * CORE_MAP_B};
-	if (o->sent == o->nr)
+	if (o->is_out)
 		return false;
-	if (o->sent) {
-		op->addr = (void *)(uintptr_t)v->remote.rows;
-		op->remote_off += CORE_MAP_REC_B;
-		op->len = (uint64_t)v->remote.nr_rows * sizeof(uint32_t);
-		return true;
+	if (!ep->maps->in) {
+		o->err = -ENOMEM;
+		return false;
 	}
 	o->gen++;
-	rec_put(o->rec, o, &v->remote);
-	op->addr = o->rec;
-	op->len = CORE_MAP_REC_B;
-	return true;
-}
-
-int map_part_end(struct gx_ep *ep, int number, int err)
-{
-	struct map_out *o = &ep->maps->out[number];
-
-	if (!o->err)
-		o->err = err;
-	err = o->err;
-	if (--o->parts || !err)
-		return 0;
-	o->err = o->sent = 0;
-	return err;
+	rec_put((uint8_t *)own, o, v);
+	if (v->rows) {
+		rows_b = v->nr_rows * sizeof(uint32_t);
+		memcpy(own + CORE_MAP_REC_B, v->rows, rows_b);
+	}
+	op.len = CORE_MAP_REC_B + rows_b;
+	o->is_out = true;
+	ret = ep->ops->post(ep, &op, &o->route); /* it may end within */
+	if (!ret)
+		return true;
+	o->is_out = false;
+	o->err = ret == -EAGAIN ? 0 : ret;
+	return false;
 }

@@ -23,25 +23,22 @@
 struct list_views {
 	uint64_t id; /* of this process */
 	struct view local, remote;
-	uint64_t piece_b; /* each run of either is a whole number of pieces */
-	uint64_t nr_pieces;
 	uint32_t rows[]; /* of both */
 };
 
 /* A place at the peer. */
 struct map_out {
+	struct gx_route route;	  /* of the put that brings it */
 	uint64_t id, from, token; /* of the views, the first byte of these, and the region */
 	uint64_t used;		  /* maps.used when it was last named */
 	uint32_t gen;
-	uint32_t refs;	  /* runs */
-	uint8_t nr, sent; /* puts that bring it; of these have begun, */
-	uint8_t parts;	  /* ... and are under way */
-	int err;	  /* of these: the first */
-	uint8_t rec[CORE_MAP_REC_B];
+	uint32_t refs; /* runs */
+	bool is_there, is_out;
+	int err; /* of the last put; who sees -EBUSY here clears it */
 };
 
 struct maps {
-	char *in; /* CORE_MAPS places, which the peer writes: a record, then rows */
+	char *in; /* CORE_MAPS places, which the peer writes: a record, then rows; behind them what it gets */
 	struct gx_mem mem;
 	uint32_t users[CORE_MAPS]; /* messages that read them */
 	struct map_out out[CORE_MAPS];
@@ -70,14 +67,7 @@ void map_done(struct gx_ep *ep, int number); /* MAP_NONE: nothing */
  * in use. */
 int map_get(struct gx_ep *ep, const struct list_views *v, uint64_t from, uint64_t token);
 void map_put(struct gx_ep *ep, int number);
-/** map_part() - The next put of those that bring @v. Return: false: all have begun. */
-bool map_part(struct gx_ep *ep, int number, const struct list_views *v, struct gx_op *op);
-/** map_part_end() - A part has ended with @err. Return: 0; -errno: of all, when it is the last. */
-int map_part_end(struct gx_ep *ep, int number, int err);
-
-static inline bool map_is_there(const struct map_out *o)
-{
-	return o->sent == o->nr && !o->parts;
-}
+/** map_send() - Bring it, of @v, if nobody does. Return: a put has begun. */
+bool map_send(struct gx_ep *ep, int number, const struct view *v);
 
 #endif
