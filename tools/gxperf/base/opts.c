@@ -391,7 +391,7 @@ static const struct argp_option blocks_options[] = {
 	{"blocks", KEY_BLOCKS, "N", 0, "Blocks of a list, 1 to 65536; default 256", 3},
 	{"view", KEY_VIEW, "CASE", 0,
 	 "From one layout into another, beside the list and a contiguous put: tp-split, nhd-hnd, "
-	 "rows576, rows656; --blocks: its pages or rows, to 1048576",
+	 "rows576, rows656; --blocks: its pages or rows, to 1048576; of several --cores each has a part",
 	 3},
 	{"get", KEY_GET, NULL, 0, "Get the blocks; default: put", 3},
 	{0},

@@ -12,6 +12,7 @@
 #include "gxperf/base/stop.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,7 +78,7 @@ static void blocks_comp(struct blocks *b, const struct gx_comp *comp)
 		b->err = b->err ?: -EIO;
 	} else {
 		s->done = true;
-		s->note = b->get;
+		s->note = b->get && !b->perf.queue;
 		blocks_finish(b, s);
 	}
 }
@@ -85,7 +86,8 @@ static void blocks_comp(struct blocks *b, const struct gx_comp *comp)
 /* Return: it was taken. */
 static bool blocks_op(struct blocks *b, const struct gx_op *op)
 {
-	int ret = gx_post(b->queue, b->ep, op, 1);
+	int ret = b->perf.queue ? gx_post_striped(b->queue, b->perf.conns[0].conn, op, 1)
+				: gx_post(b->queue, b->ep, op, 1);
 
 	if (ret < 0)
 		b->err = ret;
@@ -117,12 +119,13 @@ static bool blocks_post(struct blocks *b)
 		return false;
 	op.kind = b->get ? GX_OP_GET : GX_OP_PUT;
 	op.user = b->next;
-	if (!b->get) {
+	if (!b->get && !b->perf.queue) {
 		op.flags = GX_OP_NOTE;
 		op.note = &said;
 		op.note_len = sizeof(said);
 	}
-	*s = (struct blocks_slot){.busy = true, .number = b->next, .posted_ns = gx_now()};
+	*s = (struct blocks_slot){
+		.busy = true, .answered = b->perf.queue, .number = b->next, .posted_ns = gx_now()};
 	if (!blocks_op(b, &op)) {
 		s->busy = false;
 		return false;
@@ -160,7 +163,8 @@ static enum perf_step blocks_step(struct perf_job *job, uint64_t now)
 		if (b->err || (blocks_over(b, now) && !b->in_flight))
 			return PERF_STEP_DONE;
 		now = gx_now();
-		gx_core_turn(gx_ep_core(b->ep), now);
+		if (!b->perf.queue)
+			gx_core_turn(gx_ep_core(b->ep), now);
 	}
 	return worked ? PERF_STEP_BUSY : PERF_STEP_IDLE;
 }
@@ -438,7 +442,7 @@ static int blocks_connect(struct blocks *b, uint64_t len)
 	if (ret)
 		return ret;
 	b->ep = gx_conn_ep(perf->conns[0].conn, 0);
-	b->queue = gx_core_queue(gx_ep_core(b->ep));
+	b->queue = perf->queue ?: gx_core_queue(gx_ep_core(b->ep));
 	return PERF_OK;
 }
 
@@ -461,7 +465,8 @@ static int blocks_usage(struct blocks *b, uint64_t first, uint64_t last, struct 
 
 static int blocks_all(struct blocks *b, uint64_t first, uint64_t last)
 {
-	int worst = PERF_OK, ret = perf_open(b->perf.opts, b->perf.report, 1, &b->perf);
+	int worst = PERF_OK, ret = perf_open(b->perf.opts, b->perf.report,
+					     b->opts.file.stripe ? UINT_MAX : 1, &b->perf);
 
 	if (!ret)
 		ret = blocks_connect(b, b->view ? b->depth * views_place_b(b)
@@ -489,7 +494,9 @@ int perf_blocks(const struct perf_opts *opts, struct report *report)
 		report_error(report, "no memory");
 		return PERF_FAILED;
 	}
-	b->perf.opts = opts;
+	b->opts = *opts;
+	b->opts.file.stripe = opts->blocks.view && opts->conn.cpus_given && opts->conn.cpus.nr > 1;
+	b->perf.opts = &b->opts;
 	b->perf.report = report;
 	b->job.step = blocks_step;
 	b->get = opts->blocks.get;

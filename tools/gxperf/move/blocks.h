@@ -19,6 +19,7 @@ struct blocks_slot {
 struct blocks {
 	struct perf_job job; /* first */
 	struct perf perf;
+	struct perf_opts opts;
 	struct gx_ep *ep;
 	struct gx_queue *queue;
 	struct gx_mem *local;
