@@ -97,11 +97,11 @@ void ask_take(struct pkt_ep *e, const struct gx_wire_rec *rec)
 /* Bytes of the next packet of @a for the port. An acknowledgement gave back the staged bytes of a
  * GPU, so they are staged anew. NULL: they are not there yet. */
 static const char *ask_payload(struct pkt_ep *e, struct pkt_op *op, const struct pkt_ask *a,
-			       bool *staged)
+			       struct gx_tx *tx, bool *staged)
 {
 	*staged = !pkt_in_place(e, op);
 	if (!*staged && op->pieces)
-		return fetch_gather(e, op, a->pkt);
+		return fetch_gather(e, op, a->pkt, tx);
 	if (!*staged)
 		return op->src + (uint64_t)a->pkt * e->shape.quantum;
 	return fetch_again(e, &e->fetch.asked, op, a->pkt, a->end);
@@ -111,7 +111,7 @@ static bool ask_send_one(struct pkt_ep *e, struct pkt_ask *a, uint32_t i, struct
 {
 	bool staged;
 
-	tx->data = ask_payload(e, &e->ops[i], a, &staged);
+	tx->data = ask_payload(e, &e->ops[i], a, tx, &staged);
 	if (!tx->data)
 		return false;
 	make_data(e, tx, i, a->pkt,

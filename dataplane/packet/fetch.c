@@ -106,26 +106,22 @@ static void copy_pieces(const struct gx_tx_guard *g, void *dst, const void *src,
 	pieces_read(gather->pieces, gather->off, len, dst);
 }
 
-void fetch_by_port(struct pkt_ep *e, struct pkt_op *op, uint64_t off, struct gx_tx *tx)
-{
-	struct pkt_gather *gather = &e->link->gathers[tx - e->link->tx];
-
-	if (!port_gathers(e))
-		return;
-	*gather = (struct pkt_gather){{copy_pieces}, op->pieces, off};
-	tx->guard = &gather->guard;
-	e->link->guarded = true;
-}
-
-const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
+__attribute__((noinline)) const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op,
+						   uint64_t pkt, struct gx_tx *tx)
 {
 	struct link_pkt *l = e->link;
 	uint64_t off = pkt * e->shape.quantum;
 	uint32_t len = (uint32_t)GX_MIN(op->len - off, e->shape.quantum);
 	char *to = l->gather + l->gather_b;
 
-	if (port_gathers(e))
+	if (port_gathers(e)) {
+		struct pkt_gather *gather = &l->gathers[tx - l->tx];
+
+		*gather = (struct pkt_gather){{copy_pieces}, op->pieces, off};
+		tx->guard = &gather->guard;
+		l->guarded = true;
 		return to;
+	}
 	if (len > PKT_GATHER_B - l->gather_b)
 		return NULL;
 	l->gather_b += (uint32_t)GX_ALIGN_UP(len, GX_CACHE_LINE);
@@ -133,13 +129,13 @@ const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
 	return to;
 }
 
-const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt)
+const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, struct gx_tx *tx)
 {
 	uint64_t chunk;
 	const char *p;
 
 	if (pkt_in_place(e, op))
-		return gx_unlikely(op->pieces) ? fetch_gather(e, op, pkt)
+		return gx_unlikely(op->pieces) ? fetch_gather(e, op, pkt, tx)
 					       : op->src + pkt * e->shape.quantum;
 	chunk = pkt / e->shape.chunk_pkts; /* only for GPU payload */
 	p = stage_ready(stage_of(e, op), &op->stage, chunk);
@@ -204,18 +200,19 @@ static uint32_t lost_end(const struct pkt_ep *e)
 	return end;
 }
 
-const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy)
+const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, struct gx_tx *tx,
+		       bool *copy)
 {
 	uint64_t chunk;
 
 	*copy = false;
 	if (pkt_in_place(e, op))
-		return gx_unlikely(op->pieces) ? fetch_gather(e, op, pkt)
+		return gx_unlikely(op->pieces) ? fetch_gather(e, op, pkt, tx)
 					       : op->src + pkt * e->shape.quantum;
 	chunk = pkt / e->shape.chunk_pkts;
 	*copy = chunk < op->stage.first || chunk >= op->stage.next;
 	if (!*copy)
-		return fetch_payload(e, op, pkt);
+		return fetch_payload(e, op, pkt, tx);
 	return fetch_again(e, &e->fetch.lost, op, pkt,
 			   again_has(&e->fetch.lost, op->mid, pkt) ? e->fetch.lost.to
 								   : lost_end(e));

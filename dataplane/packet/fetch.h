@@ -8,14 +8,14 @@
 #include "packet/pkt.h"
 
 void fetch_ahead(struct pkt_ep *e, struct pkt_op *op); /* stages chunks that the window allows */
-/* Bytes of packet @pkt for the port; NULL: they are not there yet. */
-const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
-/* The same of an operation in pieces; NULL: the burst has enough of them. */
-const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt);
-/* Its @tx, of link->tx, is made: have the port gather the payload from byte @off on, if it can. */
-void fetch_by_port(struct pkt_ep *e, struct pkt_op *op, uint64_t off, struct gx_tx *tx);
+/* Bytes of packet @pkt for the port, which goes out in @tx, of link->tx; NULL: they are not there yet. */
+const char *fetch_payload(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, struct gx_tx *tx);
+/* The same of an operation in pieces of host memory: the port gathers them, if it can. NULL: the burst has
+ * enough of them. */
+const char *fetch_gather(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, struct gx_tx *tx);
 /* The same for the next packet in the ring of lost ones. *@copy: the port may not refer to it. */
-const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, bool *copy);
+const char *fetch_lost(struct pkt_ep *e, struct pkt_op *op, uint64_t pkt, struct gx_tx *tx,
+		       bool *copy);
 bool fetch_is_broken(const struct pkt_ep *e,
 		     const struct pkt_op *op); /* does its GPU copy nothing any more? */
 /* The same for a packet that goes again, with others up to @end; the port may not refer to it. */

@@ -4,7 +4,6 @@
  */
 #include "packet/pkt.h"
 #include "packet/seal.h"
-#include "packet/fetch.h"
 #include "packet/make.h"
 #include "packet/op.h"
 
@@ -121,8 +120,6 @@ void make_data(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t pkt,
 					   .resend = how->resend,
 					   .half = GX_HALF_DATA});
 	tx_hdr(e, tx, &h, psn, GX_HALF_DATA);
-	if (gx_unlikely(op->pieces))
-		fetch_by_port(e, op, off, tx);
 }
 
 void make_send(struct link_pkt *l, unsigned n)

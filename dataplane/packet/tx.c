@@ -207,7 +207,7 @@ static bool tx_resend(struct pkt_ep *e, struct gx_tx *tx, uint32_t i, uint64_t p
 {
 	struct tx_how how = {.kind = PKT_K_DATA, .resend = true};
 
-	tx->data = fetch_lost(e, &e->ops[i], pkt, &how.copy);
+	tx->data = fetch_lost(e, &e->ops[i], pkt, tx, &how.copy);
 	if (!tx->data) {
 		if (how.copy && fetch_is_broken(e, &e->ops[i]))
 			abort_op(e, i, -EIO);
@@ -249,11 +249,12 @@ static unsigned tx_first(struct pkt_ep *e, uint32_t i, unsigned n, unsigned max)
 	unsigned from = n;
 
 	while (n < max && op->sent_pkts < limit && op->opened) {
-		e->link->tx[n].data = fetch_payload(e, op, op->sent_pkts);
-		if (!e->link->tx[n].data)
+		struct gx_tx *tx = &e->link->tx[n];
+
+		tx->data = fetch_payload(e, op, op->sent_pkts, tx);
+		if (!tx->data)
 			break;
-		make_data(e, &e->link->tx[n], i, op->sent_pkts++,
-			  &(struct tx_how){.kind = PKT_K_DATA});
+		make_data(e, tx, i, op->sent_pkts++, &(struct tx_how){.kind = PKT_K_DATA});
 		n++;
 	}
 	flow_credit_use(e->flow, n - from);
