@@ -733,6 +733,33 @@ static void view__ends_in_the_midst(void **state)
 	gx_list_close(list);
 }
 
+/* What leaves is what a kernel of the GPU has gathered: of a real one no CPU could read the source. Where it
+ * was late the source has changed by the turn that sends. */
+static void view__core_reads_no_gpu(void **state)
+{
+	const struct gx_view v = {.run_b = 256, .dim = {{32, 300}}, .nr_dims = 1};
+	static uint8_t other[MEM_B];
+	struct gx_list *list;
+	struct gx_op op;
+
+	if (!near_gpu || !getenv("GX_FAKE_CUDA"))
+		skip();
+	list = views_open(&v, NULL);
+	op = put_of(list, 0, 0);
+	op.mem = near_gpu;
+	for (unsigned i = 0; i < 32; i++) {
+		op.off = op.remote_off = 100 * i;
+		assert_int_equal(gx_mem_copy_in(near_gpu, 0, near_b, MEM_B), 0);
+		model_put(&v, op.off, NULL, op.remote_off, 8192);
+		post(&op);
+		gx_core_turn(gx_core(client, 0), gx_now()); /* the copies are behind its gather */
+		assert_int_equal(gx_mem_copy_in(near_gpu, 0, other, MEM_B), 0);
+		expect(0, 8192);
+		far_check();
+	}
+	gx_list_close(list);
+}
+
 /* The GPU of both ends fails within a put: it ends with that error, as do those after it. */
 static void view__gpu_fails(void **state)
 {
@@ -879,6 +906,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(view__fork_meanwhile, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__core_stops, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__ends_in_the_midst, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__core_reads_no_gpu, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__gpu_fails, setup, teardown),
 	};
 
