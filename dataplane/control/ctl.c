@@ -338,8 +338,7 @@ static int listen_fail(int err, const struct ctl_addr *a, const char *addr)
 	return gx_fail(err, "cannot listen at %s: %s", addr, why);
 }
 
-/* @only6: the list names IPv4 addresses itself, and [::] would have theirs. Return: a listening socket,
- * -errno. */
+/* @only6: the list has IPv4 addresses itself, and [::] would take theirs. Return: a listening socket, -errno. */
 static int listen_socket(const struct ctl_addr *a, int only6)
 {
 	int fd = socket(a->sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1,
@@ -451,8 +450,8 @@ static void listen_socks_close(struct listen_socks *s)
 		gx_fd_close(s->fd[--s->nr]);
 }
 
-/* All addresses listen at one port, the first one's. An address that is not of this host is left out, if
- * another one is. Return: 0, -errno with gx_error(), which names the address. */
+/* All addresses listen at one port, the first one's. One that is not of this host is left out, if another one
+ * is, with a warning, but for [::] without IPv6. Return: 0, -errno with gx_error(), which names the address. */
 static int listen_all(struct ctl_addr a[], int n, struct listen_socks *s)
 {
 	char name[96], left_out[96] = "";
@@ -464,7 +463,8 @@ static int listen_all(struct ctl_addr a[], int n, struct listen_socks *s)
 		ctl_addr_name(&a[i].sa, name, sizeof(name));
 		fd = listen_socket(&a[i], only6);
 		if ((fd == -EADDRNOTAVAIL || fd == -EAFNOSUPPORT) && (s->nr || i + 1 < n)) {
-			strcpy(left_out, name);
+			if (strncmp(name, "[::]:", 5)) /* every address, of which IPv6 has none */
+				strcpy(left_out, name);
 			continue;
 		}
 		if (fd < 0)

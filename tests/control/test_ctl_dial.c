@@ -646,6 +646,47 @@ static void listen__both_families(void **state)
 	}
 }
 
+static _Atomic bool no_ipv6;
+
+int socket(int family, int type, int protocol)
+{
+	int (*real)(int, int, int);
+
+	if (no_ipv6 && family == AF_INET6) {
+		errno = EAFNOSUPPORT;
+		return -1;
+	}
+	*(void **)&real = dlsym(RTLD_NEXT, "socket");
+	return real(family, type, protocol);
+}
+
+/* A kernel without IPv6: [::] is left out in silence, as every address is what it asks for; any other one with a
+ * warning. */
+static void listen__without_ipv6(void **state)
+{
+	char log[256] = "", addr[32];
+	int port, more, none;
+
+	server->gx.opts.insecure = true; /* whose lack is another warning */
+	no_ipv6 = true;
+	gx_log_sink(log_keep, log);
+	gx_log_level_set(GX_LOG_WARN);
+	port = ctl_listen(&server->gx, "0.0.0.0:0,[::]:0");
+	no_ipv6 = false;
+	assert_true(port > 0);
+	assert_string_equal(log, "");
+	no_ipv6 = true;
+	more = ctl_listen(&server->gx, "127.0.0.1:0,[::1]:0");
+	none = ctl_listen(&server->gx, "[::]:0");
+	no_ipv6 = false;
+	gx_log_sink(NULL, NULL);
+	assert_true(more > 0);
+	assert_says(log, "[::1]:");
+	assert_int_equal(none, -EAFNOSUPPORT);
+	snprintf(addr, sizeof(addr), "127.0.0.1:%d", port);
+	both_up(addr, NULL);
+}
+
 void *__interceptor_calloc(size_t n, size_t b) __attribute__((weak)); /* a sanitizer's */
 void *__libc_calloc(size_t n, size_t b) __attribute__((weak));
 static _Atomic int listeners_left = INT_MAX; /* that there is memory for */
@@ -742,6 +783,7 @@ int main(void)
 		TEST(dial__overtaken_is_tried_again),
 		TEST(dial__never_is_late),
 		TEST(listen__both_families),
+		TEST(listen__without_ipv6),
 		TEST(listen__fails_at_the_second),
 		TEST(listen__one_port),
 		TEST(listen__tells_what_listens),
