@@ -54,8 +54,8 @@ static const struct argp_option gxd_options[] = {
 	 "tcp",
 	 1},
 	{"bind", KEY_BIND, "HOST", OPT_MORE,
-	 "Address of network ports; default: that of --listen, or 127.0.0.1 where that is every "
-	 "address",
+	 "Address of network ports; default: that of --listen. Where that is every address: with a key "
+	 "or --insecure the one of the default route, else 127.0.0.1",
 	 1},
 	{NULL, 0, NULL, 0, "How:", OPT_GX_GROUP},
 	{"cores", KEY_CORES, "LIST", 0,
