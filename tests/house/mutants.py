@@ -2037,10 +2037,12 @@ MUTANTS = {
 }
 
 
-# CMocka's word, also where cleaning up crashes afterwards, and those of the NCCL harness, of Python's and of test_fail.
-ASSERTED = re.compile(r"error: Failure!|: pid \d+: .* is false:|^seed \d+: step \d+, |^(?:FAIL|ERROR): test_|"
+# Tests of programs, by scripts, and what these have to find built.
+SCRIPTS = {"keys": ("tests/tools/test_keys.py", {"tools/gxd", "tools/gxperf"})}
+# CMocka's word, also where cleaning up crashes afterwards, and those of the NCCL harness, of Python's, of scripts and of test_fail.
+ASSERTED = re.compile(r"error: Failure!|^AssertionError|: pid \d+: .* is false:|^seed \d+: step \d+, |^(?:FAIL|ERROR): test_|"
                       r"^[\w-]+ call \d+: .*: (?:an error without a reason|a wrong byte|descriptors or threads were left|it hung|it died) ", re.M)
-PASSED = re.compile(r"PASSED  \] [1-9]|\"failed\": 0,|^Ran [1-9].*\n\nOK|: [1-9]\d* of \d+ calls failed, one at a time", re.M)
+PASSED = re.compile(r"PASSED  \] [1-9]|^ok  +\w|\"failed\": 0,|^Ran [1-9].*\n\nOK|: [1-9]\d* of \d+ calls failed, one at a time", re.M)
 
 
 class Over(Exception):
@@ -2135,6 +2137,8 @@ class Tree:
         command = [os.path.join(self.build, path_of(program)), *args]
         if program == "python":
             command = [sys.executable, os.path.join(self.top, "tests/python/test_python.py"), self.build, self.top, *args]
+        elif program in SCRIPTS:
+            command = [sys.executable, os.path.join(self.top, SCRIPTS[program][0]), self.build]
         env = {**os.environ, **(self.fake_gpu if "cuda" in args else {})}
         left_s = self.left_s()
         try:
@@ -2166,7 +2170,8 @@ def path_of(program):
 def targets_of(tests):
     fake = {"tests/libcuda.so.1" for t in tests if "cuda" in t.split()}
     python = {"bindings/python/_gx.abi3.so", "tools/gxd"} if any(t.startswith("python ") for t in tests) else set()
-    return sorted(fake | python | {path_of(t.split()[0]) for t in tests if not t.startswith("python ")})
+    scripts = set().union(*(SCRIPTS[t][1] for t in tests if t in SCRIPTS))
+    return sorted(fake | python | scripts | {path_of(t.split()[0]) for t in tests if not t.startswith("python ") and t not in SCRIPTS})
 
 
 class Run:
