@@ -19,6 +19,8 @@
 #include "list/view_gpu.h"
 #include "packet/fetch.h"
 
+#include <assert.h>
+
 #define FETCH_STUCK_NS 20000000 /* without an acknowledged chunk, while others want buffers */
 #define FETCH_KEPT     1	/* buffers for packets that go again */
 
@@ -114,6 +116,7 @@ __attribute__((noinline)) const char *fetch_gather(struct pkt_ep *e, struct pkt_
 	uint32_t len = (uint32_t)GX_MIN(op->len - off, e->shape.quantum);
 	char *to = l->gather + l->gather_b;
 
+	assert(pkt_in_place(e, op));
 	if (port_gathers(e)) {
 		struct pkt_gather *gather = &l->gathers[tx - l->tx];
 
