@@ -424,6 +424,62 @@ static void view__ends_before_its_map(void **state)
 	}
 }
 
+/* All places have maps that travel for puts which have ended: other views wait, and none of these is written
+ * anew on its way. */
+static void view__maps_travel(void **state)
+{
+	struct gx_view w = {.run_b = 16, .dim = {{200, 32}}, .nr_dims = 1};
+	struct rig *r = rig_open(&(struct rig_cfg){.mem_b = FAR_B});
+	const struct map_out *out = r->ep[0][0]->maps->out;
+
+	rig_fill(near, NEAR_B, 3);
+	memset(want, RIG_POISON, FAR_B);
+	memset(rig_mem(r, 1), RIG_POISON, FAR_B);
+	r->still[1] = true;
+	for (unsigned i = 0; i <= CORE_MAPS; i++, w.dim[0].stride_b++) {
+		struct gx_list *list = list_open(r, NULL, &w);
+		struct gx_op op = put_of(r, list, 0, 100);
+
+		rig_post(r, 0, &op);
+		gx_list_close(list);
+		rig_pass(r, MS / 100);
+		if (i == CORE_MAPS)
+			break;
+		gx_cancel(gx_core_queue(r->core[0]), r->ep[0][0], op.user);
+		put_ended(r, -ECANCELED);
+	}
+	for (unsigned i = 0; i < CORE_MAPS; i++) {
+		assert_true(out[i].is_out);
+		assert_int_equal(out[i].gen, 1);
+	}
+	r->still[1] = false;
+	put_ended(r, 0);
+	for (unsigned k = 0; k < 200; k++)
+		memcpy(want + 100 + (32 + CORE_MAPS) * k, near + 16 * k, 16);
+	far_check(r);
+	rig_done(r);
+}
+
+/* A map that the peer does not take ends its put; the next put brings it anew. */
+static void view__map_fails(void **state)
+{
+	const struct gx_view v[] = {view_of(64, 0), view_of(64, 1)};
+	struct rig *r = rig_open(&(struct rig_cfg){.mem_b = FAR_B});
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+	struct gx_op op = put_of(r, list, 0, 5000);
+	struct gx_ep *peer = &rig_ep(r, 1, 0)->ep;
+	struct gx_mem *maps = peer->maps_mem;
+
+	peer->maps_mem = NULL;
+	rig_post(r, 0, &op);
+	put_ended(r, -EOPNOTSUPP);
+	peer->maps_mem = maps;
+	rig_post(r, 0, &op);
+	put_ended(r, 0);
+	gx_list_close(list);
+	rig_done(r);
+}
+
 /* A peer that asks to try again for ever is taken for silent. */
 static void hostile__always_busy(void **state)
 {
@@ -735,6 +791,8 @@ int main(int argc, char *argv[])
 		rig_test(view__ends_at_every_stage),
 		rig_test(view__gets_end_at_every_stage),
 		rig_test(view__ends_before_its_map),
+		rig_test(view__maps_travel),
+		rig_test(view__map_fails),
 		rig_test(view__small),
 		rig_test(view__many_at_once),
 		rig_test(hostile__always_busy),
