@@ -52,7 +52,7 @@ int core_groups_take(struct gx_opts *o, struct core_groups *g)
 	g->packet.chunk_b = g->packet.chunk_b ? g->packet.chunk_b : 512 << 10;
 	g->packet.window = g->packet.window ? g->packet.window : 16;
 	g->host.pull_over_b = g->host.pull_over_b ? g->host.pull_over_b : 64 << 10;
-	g->gpu.timeout_ns = g->gpu.timeout_ns ? g->gpu.timeout_ns : 5000000000ull;
+	g->gpu.timeout_ns = GX_MIN(g->gpu.timeout_ns ?: 5000000000ull, INT64_MAX / 2ull);
 	core_groups_point(o, g);
 	return 0;
 }

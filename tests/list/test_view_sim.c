@@ -195,6 +195,7 @@ static void view__gpu(void **state)
 		struct rig_cfg cfg = cfg_of(i);
 
 		cfg.gpu = true;
+		cfg.gpu_timeout_ns = i % 6 == 5 ? UINT64_MAX : 0; /* never */
 		cfg.chunk_b = i % 2 ? 0 : 16 << 10;
 		puts_run(&cfg, runs_b[3 + i % 2]);
 		gets_run(&cfg, runs_b[3 + i % 2]);
