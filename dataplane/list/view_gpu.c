@@ -24,7 +24,7 @@ bool view_stages(const struct view_at *at, uint64_t len)
 	uint64_t piece_b = view_common_b(view_common_b(at->v.run_b, at->from),
 					 view_common_b(len, STAGE_UNIT_B));
 
-	return row_b / piece_b <= GX_MOVE_MAX / 2 && (!at->v.rows || row_b >= STAGE_ROW_B);
+	return row_b / piece_b <= 1u << 30 && (!at->v.rows || row_b >= STAGE_ROW_B);
 }
 
 bool view_stage(struct stage *s, struct stage_msg *m, struct view_at *at, uint64_t off,

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "list/view_gpu.h"
 #include "local/link_local.h"
 
 #include <errno.h>
@@ -337,6 +338,21 @@ static void pieces__of_a_part(void **state)
 	assert_true(local_moves(&p));
 }
 
+/* Of memory of a GPU: 2^30 pieces, as gx/op.h says. */
+static void pieces__a_kernel_gathers(void **state)
+{
+	struct gx_view w = {.run_b = 16, .dim = {{1u << 30, 32}}, .nr_dims = 1};
+	char why[VIEW_WHY_MAX];
+	struct view_at at;
+	struct view v;
+
+	for (unsigned more = 0; more < 2; more++, w.dim[0].count++) {
+		assert_int_equal(view_take(&w, false, &v, why), 0);
+		view_at_init(&at, &v, NULL, 0);
+		assert_int_equal(view_stages(&at, v.len), !more);
+	}
+}
+
 /* What lies without a gap is one run. */
 static void view__merges(void **state)
 {
@@ -367,6 +383,7 @@ int main(void)
 		cmocka_unit_test(view__overlaps_are_named),
 		cmocka_unit_test(view__limits),
 		cmocka_unit_test(pieces__of_a_part),
+		cmocka_unit_test(pieces__a_kernel_gathers),
 		cmocka_unit_test(view__merges),
 	};
 
