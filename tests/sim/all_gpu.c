@@ -114,11 +114,15 @@ void gpu_open(unsigned index)
 	}
 }
 
-/* All streams of the node have gone their way: their flags end with its context. */
+/* All streams of the node go their way at once, before its context closes: that leaves the flags which one may
+ * still write. */
 void gpu_close(unsigned node)
 {
-	for (unsigned i = 0; i < GX_ARRAY_SIZE(marks); i++)
-		if (marks[i].node == node)
-			marks[i].flag = NULL;
+	for (unsigned i = 0; i < GX_ARRAY_SIZE(marks); i++) {
+		if (!marks[i].flag || marks[i].node != node)
+			continue;
+		__atomic_store_n(marks[i].flag, marks[i].value, __ATOMIC_RELEASE);
+		marks[i].flag = NULL;
+	}
 	memset(stream_ns[node], 0, sizeof(stream_ns[node]));
 }

@@ -180,8 +180,8 @@ void node_close(unsigned index)
 	struct node *n = &world->node[index];
 
 	views_close(index);
-	gx_close(n->gx);
 	gpu_close(index);
+	gx_close(n->gx);
 	n->gx = NULL;
 	for (unsigned i = 0; i < ALL_QUEUES; i++)
 		n->queue[i] = (struct all_queue){0};
