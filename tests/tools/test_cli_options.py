@@ -304,14 +304,15 @@ def run_folder_of_ones_own(tools):
 RUN_OF_ROOT = """
 mount -t tmpfs none /run && (grep -v ^gx: /etc/group; echo gx:x:4711:) >/run/group && mount --bind /run/group /etc/group || exit 77
 env -u XDG_RUNTIME_DIR "$1" --listen 127.0.0.1:0 --mem kv=host:1M & root=$!
-for i in {1..400}; do ls /run/gx/$root-0.sock && break; sleep 0.05; done
+for i in {1..400}; do [ -S /run/gx/$root-0.sock ] && break; sleep 0.05; done
 stat -c "mode %a group %g" /run/gx
 chown 65534 "$2"
 setpriv --reuid 65534 --clear-groups env XDG_RUNTIME_DIR="$2" "$1" --listen 127.0.0.1:0 --mem kv=host:1M & other=$!
-for i in {1..400}; do ls "$2"/gx/$other-0.sock && break; sleep 0.05; done
+for i in {1..400}; do [ -S "$2"/gx/$other-0.sock ] && break; sleep 0.05; done
 setpriv --reuid 65534 --clear-groups env XDG_RUNTIME_DIR="$2" "$1" dump | grep "pid.*$other" || echo "nothing of $other"
 kill $root $other
-wait
+wait $root; echo "root's ended with $?"
+wait $other; echo "the other one ended with $?"
 """
 
 
