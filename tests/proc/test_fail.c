@@ -315,6 +315,17 @@ static unsigned entries(const char *folder)
 	return n;
 }
 
+/* The kernel lists a thread for a moment after it was joined. Return: are at most @max there in the end? */
+static bool threads_end(unsigned max)
+{
+	uint64_t until = gx_now() + WAIT_NS;
+
+	while (entries("/proc/self/task") > max)
+		if (gx_now() > until)
+			return false;
+	return true;
+}
+
 /* The process of a run. */
 static int child(const struct link_kind *kind, unsigned nth)
 {
@@ -333,7 +344,7 @@ static int child(const struct link_kind *kind, unsigned nth)
 	shared->calls = fail_disarm();
 	if (entries("/proc/self/fd") > fds)
 		outcome(LEFT, "descriptors", "more than before");
-	if (entries("/proc/self/task") > threads)
+	if (!threads_end(threads))
 		outcome(LEFT, "threads", "more than before");
 	return 0;
 }
