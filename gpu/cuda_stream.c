@@ -162,8 +162,7 @@ static int mark_check(struct CUstream_st *stm)
 }
 
 /* Errors here are the caller's: no stream of ours is at fault. */
-int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
-		     uint64_t now_ns, uint64_t *due_ns)
+int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value)
 {
 	struct cuda_gpu *g = cuda_of(gpu);
 	struct cuda_prev prev = cuda_enter(g);
@@ -180,6 +179,5 @@ int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t 
 	if (res)
 		gx_gpu_why_set("a flag after the stream's work: %s (%u)", cuda_error_name(res),
 			       res);
-	*due_ns = 0;
 	return res ? -EINVAL : ret;
 }

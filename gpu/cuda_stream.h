@@ -142,8 +142,7 @@ int cuda_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uin
 
 int cuda_stm_new(struct CUstream_st **out);
 extern const struct gx_gpu_stream_ops cuda_stream_ops;
-int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
-		     uint64_t now_ns, uint64_t *due_ns);
+int cuda_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value);
 
 /* -- cuda_probe.c -- */
 

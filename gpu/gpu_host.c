@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CPU as a GPU backend: the calling core executes blocks and copies in place. With cfg.delay_ns
- * reap executes them, that much later, so that tests see a core that lets go of a buffer too early.
- * Control slots are for any thread, [core] slots for the thread that owns the stream.
+ * The CPU as a GPU backend: the calling core executes blocks and copies in place. Control slots are for any thread, [core] slots for the thread that owns the stream.
  */
 #include "gpu_priv.h"
 #include "gx_internal/warm.h"
@@ -15,43 +13,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HOST_STREAM_MIN	 GX_WARM_UNIT_B /* shorter copies go through the cache */
-#define HOST_HUGE	 ((size_t)2 << 20)
-#define HOST_PAGE	 ((size_t)4096)
-#define HOST_DELAYED_MAX 1024 /* things that a delayed stream holds; power of two */
-
-struct host_gpu {
-	struct gx_gpu gpu;
-	uint64_t delay_ns;
-};
-
-/* One thing that a delayed stream will do: a block, a copy, a gather, or a flag. */
-struct host_delayed {
-	enum { HOST_DELAYED_BLOCK, HOST_DELAYED_COPY, HOST_DELAYED_GATHER, HOST_DELAYED_FLAG } kind;
-	uint64_t due_ns;
-	union {
-		struct gx_block block;
-		struct gx_gpu_copy copy;
-		struct gx_gpu_gather gather;
-		struct {
-			uint32_t *done;
-			uint32_t value;
-		} flag;
-	};
-};
+#define HOST_STREAM_MIN GX_WARM_UNIT_B /* shorter copies go through the cache */
+#define HOST_HUGE	((size_t)2 << 20)
+#define HOST_PAGE	((size_t)4096)
 
 /* owner: poll core */
 struct host_stream {
 	struct gx_gpu_stream stream;
-	uint32_t head, tail;	      /* free running, of delayed[] */
-	struct host_delayed *delayed; /* [HOST_DELAYED_MAX]; NULL: nothing is ever delayed */
-	struct gx_warm warm;	      /* where it copied to */
+	struct gx_warm warm; /* where it copied to */
 };
-
-static struct host_gpu *host_of(struct gx_gpu *gpu)
-{
-	return GX_CONTAINER_OF(gpu, struct host_gpu, gpu);
-}
 
 static struct host_stream *host_stream_of(struct gx_gpu_stream *s)
 {
@@ -199,13 +169,6 @@ static int host_stream_open(struct gx_gpu *gpu, enum gx_stream_kind kind,
 
 	if (!s)
 		return -ENOMEM;
-	if (host_of(gpu)->delay_ns) {
-		s->delayed = calloc(HOST_DELAYED_MAX, sizeof(*s->delayed));
-		if (!s->delayed) {
-			free(s);
-			return -ENOMEM;
-		}
-	}
 	s->stream.ops = gpu->stream;
 	s->stream.gpu = gpu;
 	*out = &s->stream;
@@ -251,23 +214,6 @@ static void host_gather_row(struct host_stream *s, const struct gx_gpu_gather *g
 		      g->row_b);
 }
 
-/* As the kernels do it: a list of the pairs of each source row, then row after row. */
-static void host_gather_ordered(struct host_stream *s, const struct gx_gpu_gather *g)
-{
-	uint32_t *head = g->link, *next = g->link + g->nr_src;
-
-	for (uint32_t i = 0; i < g->nr; i++)
-		if (host_gather_fits(g, i)) {
-			next[i] = head[g->pairs[i].src];
-			head[g->pairs[i].src] = i + 1;
-		}
-	for (uint32_t row = 0; row < g->nr_src; row++) {
-		for (uint32_t i = head[row]; i; i = next[i - 1])
-			host_gather_row(s, g, i - 1);
-		head[row] = 0;
-	}
-}
-
 static void host_move(struct host_stream *s, const struct gx_move *m)
 {
 	struct gx_view_args a;
@@ -288,64 +234,21 @@ static void host_gather_run(struct host_stream *s, const struct gx_gpu_gather *g
 	}
 
 	for (uint32_t i = 0; i < g->nr; i++) {
-		if (!host_gather_fits(g, i))
-			bad++;
-		else if (!g->ordered)
+		if (host_gather_fits(g, i))
 			host_gather_row(s, g, i);
+		else
+			bad++;
 	}
-	if (g->ordered)
-		host_gather_ordered(s, g);
 	*g->bad = bad;
-}
-
-static void host_delayed_run(struct host_stream *s, struct host_delayed *delayed)
-{
-	switch (delayed->kind) {
-	case HOST_DELAYED_BLOCK:
-		host_block_run(s, &delayed->block);
-		break;
-	case HOST_DELAYED_COPY:
-		host_copy_one(s, delayed->copy.dst, delayed->copy.src, delayed->copy.len);
-		break;
-	case HOST_DELAYED_GATHER:
-		host_gather_run(s, &delayed->gather);
-		break;
-	case HOST_DELAYED_FLAG:
-		__atomic_store_n(delayed->flag.done, delayed->flag.value, __ATOMIC_RELEASE);
-		break;
-	}
-}
-
-static struct host_delayed *host_delayed_add(struct host_stream *s, uint64_t now_ns)
-{
-	struct host_delayed *delayed = &s->delayed[s->head++ & (HOST_DELAYED_MAX - 1)];
-
-	delayed->due_ns = now_ns + host_of(s->stream.gpu)->delay_ns;
-	return delayed;
 }
 
 static bool host_reap(struct gx_gpu_stream *stream, uint64_t now_ns)
 {
-	struct host_stream *s = host_stream_of(stream);
-	bool worked = false;
-
-	while (s->tail != s->head) {
-		struct host_delayed *delayed = &s->delayed[s->tail & (HOST_DELAYED_MAX - 1)];
-
-		if (delayed->due_ns > now_ns)
-			break;
-		host_delayed_run(s, delayed);
-		s->tail++;
-		worked = true;
-	}
-	return worked;
+	return false;
 }
 
-/* Work that is under way is finished first, as on a GPU: afterwards nothing touches the buffers. */
 static bool host_stream_close(struct gx_gpu_stream *stream)
 {
-	host_reap(stream, UINT64_MAX);
-	free(host_stream_of(stream)->delayed);
 	free(host_stream_of(stream));
 	return true;
 }
@@ -353,47 +256,12 @@ static bool host_stream_close(struct gx_gpu_stream *stream)
 static unsigned host_unpack(struct gx_gpu_stream *stream, struct gx_block *const blocks[],
 			    unsigned n, uint64_t now_ns)
 {
-	struct host_stream *s = host_stream_of(stream);
-
 	n = GX_MIN(n, GX_UNPACK_BLOCKS_MAX);
 	for (unsigned i = 0; i < n; i++) {
-		struct host_delayed *delayed;
-
 		assert(blocks[i]->nr <= GX_BLOCK_DESCS_MAX);
-		if (!s->delayed) {
-			host_block_run(s, blocks[i]);
-			continue;
-		}
-		if (s->head - s->tail == HOST_DELAYED_MAX)
-			return i;
-		delayed = host_delayed_add(s, now_ns);
-		delayed->kind = HOST_DELAYED_BLOCK;
-		delayed->block = *blocks[i];
-		gx_block_status_set(blocks[i], GX_BLOCK_PENDING);
+		host_block_run(host_stream_of(stream), blocks[i]);
 	}
 	return n;
-}
-
-static int host_copy_delayed(struct host_stream *s, const struct gx_gpu_copy list[], unsigned n,
-			     uint32_t *done, uint32_t value, uint64_t now_ns)
-{
-	struct host_delayed *delayed;
-
-	assert(n < HOST_DELAYED_MAX);
-	if (HOST_DELAYED_MAX - (s->head - s->tail) < n + 1)
-		return -EAGAIN;
-	for (unsigned i = 0; i < n; i++) {
-		delayed = host_delayed_add(s, now_ns);
-		delayed->kind = HOST_DELAYED_COPY;
-		delayed->copy = list[i];
-	}
-	if (!done)
-		return 0;
-	delayed = host_delayed_add(s, now_ns);
-	delayed->kind = HOST_DELAYED_FLAG;
-	delayed->flag.done = done;
-	delayed->flag.value = value;
-	return 0;
 }
 
 static int host_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list[], unsigned n,
@@ -401,8 +269,6 @@ static int host_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 {
 	struct host_stream *s = host_stream_of(stream);
 
-	if (s->delayed)
-		return host_copy_delayed(s, list, n, done, value, now_ns);
 	for (unsigned i = 0; i < n; i++)
 		host_copy_one(s, list[i].dst, list[i].src, list[i].len);
 	if (done)
@@ -413,38 +279,17 @@ static int host_copy(struct gx_gpu_stream *stream, const struct gx_gpu_copy list
 static int host_gather(struct gx_gpu_stream *stream, const struct gx_gpu_gather *g, uint32_t *done,
 		       uint32_t value, uint64_t now_ns)
 {
-	struct host_stream *s = host_stream_of(stream);
-	struct host_delayed *delayed;
-
-	if (!s->delayed) {
-		host_gather_run(s, g);
-		__atomic_store_n(done, value, __ATOMIC_RELEASE);
-		return 0;
-	}
-	if (s->head - s->tail == HOST_DELAYED_MAX)
-		return -EAGAIN;
-	delayed = host_delayed_add(s, now_ns);
-	delayed->kind = HOST_DELAYED_GATHER;
-	delayed->gather = *g;
-	if (!host_copy_delayed(s, NULL, 0, done, value, now_ns))
-		return 0;
-	s->head--; /* no room for the flag */
-	return -EAGAIN;
+	host_gather_run(host_stream_of(stream), g);
+	__atomic_store_n(done, value, __ATOMIC_RELEASE);
+	return 0;
 }
 
-/* Queued work is finished first: @fn sees its results, as work sees them that @fn would queue on a
- * GPU. */
 static int host_call(struct gx_gpu_stream *stream, int (*fn)(void *arg, void *stream), void *arg,
 		     uint32_t *done, uint32_t value, uint64_t now_ns)
 {
-	int ret = 0;
+	int ret = fn ? fn(arg, NULL) : 0;
 
-	host_reap(stream, UINT64_MAX);
-	if (fn)
-		ret = fn(arg, NULL);
-	if (ret || !done)
-		return ret;
-	return host_copy(stream, NULL, 0, done, value, now_ns);
+	return ret || !done ? ret : host_copy(stream, NULL, 0, done, value, now_ns);
 }
 
 static int host_fault(struct gx_gpu_stream *s)
@@ -452,14 +297,9 @@ static int host_fault(struct gx_gpu_stream *s)
 	return 0;
 }
 
-/* The CPU has no streams: the caller's earlier work is done. With a delay it counts as done that
- * much later. */
-static int host_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
-			    uint64_t now_ns, uint64_t *due_ns)
+/* The CPU has no streams: the caller's earlier work is done. */
+static int host_stream_mark(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value)
 {
-	uint64_t delay_ns = host_of(gpu)->delay_ns;
-
-	*due_ns = delay_ns ? now_ns + delay_ns : 0;
 	__atomic_store_n(flag, value, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -496,27 +336,25 @@ static const struct gx_gpu_stream_ops host_stream_ops = {
 
 static int host_open(const struct gx_gpu_cfg *cfg, struct gx_gpu **out)
 {
-	struct host_gpu *h = calloc(1, sizeof(*h));
+	struct gx_gpu *gpu = calloc(1, sizeof(*gpu));
 
-	if (!h)
+	if (!gpu)
 		return -ENOMEM;
-	h->delay_ns = cfg->delay_ns;
-	h->gpu.ops = &gx_gpu_host_ops;
-	h->gpu.mem = &host_mem_ops;
-	h->gpu.share = &host_share_ops;
-	h->gpu.stream = &host_stream_ops;
-	h->gpu.device = -1;
-	h->gpu.unpack = cfg->unpack == GX_UNPACK_NONE ? GX_UNPACK_NONE : GX_UNPACK_HOST;
-	h->gpu.checks_crc = h->gpu.unpack == GX_UNPACK_HOST;
-	snprintf(h->gpu.name, sizeof(h->gpu.name), "host (%s copies)", gx_copy_name());
-	*out = &h->gpu;
+	gpu->ops = &gx_gpu_host_ops;
+	gpu->mem = &host_mem_ops;
+	gpu->share = &host_share_ops;
+	gpu->stream = &host_stream_ops;
+	gpu->device = -1;
+	gpu->unpack = cfg->unpack == GX_UNPACK_NONE ? GX_UNPACK_NONE : GX_UNPACK_HOST;
+	gpu->checks_crc = gpu->unpack == GX_UNPACK_HOST;
+	snprintf(gpu->name, sizeof(gpu->name), "host (%s copies)", gx_copy_name());
+	*out = gpu;
 	return 0;
 }
 
 static void host_close(struct gx_gpu *gpu)
 {
-	if (gpu)
-		free(host_of(gpu));
+	free(gpu);
 }
 
 const struct gx_gpu_ops gx_gpu_host_ops = {

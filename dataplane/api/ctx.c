@@ -32,7 +32,7 @@
 #define IDLE_PAUSE_NS	1000000
 #endif
 
-uint64_t ctx_host_delay_ns;
+const struct gx_gpu_ops *ctx_host = &gx_gpu_host_ops;
 
 /* ---- options ---- */
 
@@ -141,9 +141,8 @@ static int opts_take(struct gx *gx, const struct gx_opts *user)
 	o->cpus = gx->cpus;
 	o->allow_uids = gx->uids;
 	gx->nr_cores = o->nr_cores;
-	gx->gpu_cfg = (struct gx_gpu_cfg){.unpack = (enum gx_unpack)o->gpu->unpack,
-					  .sms = o->gpu->sms,
-					  .delay_ns = ctx_host_delay_ns};
+	gx->gpu_cfg =
+		(struct gx_gpu_cfg){.unpack = (enum gx_unpack)o->gpu->unpack, .sms = o->gpu->sms};
 	return 0;
 }
 
@@ -351,7 +350,7 @@ static int ctx_open(struct gx *gx)
 	if (ret)
 		return gx_fail(ret, "cannot reserve 4 GiB of addresses (ulimit -v?): %s",
 			       strerror(-ret));
-	ret = gx_gpu_host_ops.open(&gx->gpu_cfg, &gx->host);
+	ret = ctx_host->open(&gx->gpu_cfg, &gx->host);
 	if (ret)
 		return gx_fail(ret, "CPU backend: %s", strerror(-ret));
 	ret = gx_uring_open(GX_URING_AUTO, &gx->uring);

@@ -414,8 +414,8 @@ struct gx {
 	pthread_cond_t wait_cond;
 };
 
-/* For tests: the CPU backend of contexts opened after this finishes copies so late. */
-extern uint64_t ctx_host_delay_ns;
+/* The CPU backend of contexts opened after this: tests have one that finishes late. */
+extern const struct gx_gpu_ops *ctx_host;
 
 /* -- errors in words: one text a thread; core.c -- */
 

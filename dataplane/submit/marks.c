@@ -35,14 +35,9 @@ int marks_open(struct gx_gpu *gpu, struct marks **out)
 }
 
 /* Pairs with the backend's write: earlier work of the stream is visible. */
-static bool mark_written(const struct marks *m, uint32_t i)
+bool mark_there(const struct marks *m, uint32_t i)
 {
 	return __atomic_load_n(&m->flags[i], __ATOMIC_ACQUIRE) == m->mark[i].value;
-}
-
-bool mark_there(const struct marks *m, uint32_t i, uint64_t now_ns)
-{
-	return mark_written(m, i) && now_ns >= m->mark[i].due_ns;
 }
 
 void mark_put(struct marks *m, uint32_t i)
@@ -55,7 +50,7 @@ void mark_put(struct marks *m, uint32_t i)
 bool marks_idle(const struct marks *m)
 {
 	for (uint32_t i = 0; m && i < SUBMIT_WAITS; i++)
-		if (!mark_written(m, i))
+		if (!mark_there(m, i))
 			return false;
 	return true;
 }
@@ -77,33 +72,32 @@ void marks_end(struct marks *m, uint64_t timeout_ns)
 
 /* Ask the GPU of the operation's memory first, then the others: one of them knows the stream. Host
  * memory does not tell which. */
-static int mark_queue(struct marks *m, const struct gx_op *op, uint32_t i, uint64_t now_ns)
+static int mark_queue(struct marks *m, const struct gx_op *op, uint32_t i)
 {
 	struct gx_gpu *first = op->mem && op->mem->gpu->device >= 0 ? op->mem->gpu : m->gpu[0];
 	uint32_t value = m->mark[i].value + 1;
-	int ret = first->ops->stream_mark(first, op->stream, &m->flags[i], value, now_ns,
-					  &m->mark[i].due_ns);
+	int ret = first->ops->stream_mark(first, op->stream, &m->flags[i], value);
 
 	if (ret)
 		gx_fail(ret, "gx_op.stream: %s", gx_gpu_why());
 	for (unsigned k = 0; ret && k < m->nr_gpus; k++)
 		if (m->gpu[k] != first)
 			ret = m->gpu[k]->ops->stream_mark(m->gpu[k], op->stream, &m->flags[i],
-							  value, now_ns, &m->mark[i].due_ns);
+							  value);
 	if (!ret)
 		m->mark[i].value = value;
 	return ret;
 }
 
-int mark_get(struct marks *m, const struct gx_op *op, uint64_t now_ns, uint32_t *out)
+int mark_get(struct marks *m, const struct gx_op *op, uint32_t *out)
 {
 	for (unsigned k = 0; k < SUBMIT_WAITS; k++) {
 		uint32_t i = (m->rover + k) % SUBMIT_WAITS;
 		int ret;
 
-		if (m->mark[i].held || !mark_written(m, i))
+		if (m->mark[i].held || !mark_there(m, i))
 			continue;
-		ret = mark_queue(m, op, i, now_ns);
+		ret = mark_queue(m, op, i);
 		if (ret)
 			return ret;
 		m->rover = i + 1;

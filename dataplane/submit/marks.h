@@ -16,7 +16,6 @@ struct marks {
 	unsigned rover, nr_gpus;
 	struct gx_gpu *gpu[GX_GPUS_MAX];
 	struct {
-		uint64_t due_ns;
 		uint32_t value; /* last value queued; free when the flag has it, unless held */
 		bool held;
 	} mark[SUBMIT_WAITS];
@@ -36,11 +35,11 @@ void marks_end(struct marks *m, uint64_t timeout_ns);
 
 /** mark_get() - Have op->stream write a flag after its work so far; *@out: number of the flag.
  * Return: 0, -EAGAIN: all are in use, -EINVAL: gx cannot wait for this stream. */
-int mark_get(struct marks *m, const struct gx_op *op, uint64_t now_ns, uint32_t *out);
+int mark_get(struct marks *m, const struct gx_op *op, uint32_t *out);
 void mark_put(struct marks *m, uint32_t i); /* @i: SUB_NO_MARK: nothing to do */
 
 /* -- poll core -- */
 
-bool mark_there(const struct marks *m, uint32_t i, uint64_t now_ns); /* the stream got there */
+bool mark_there(const struct marks *m, uint32_t i); /* the stream got there */
 
 #endif

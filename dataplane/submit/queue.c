@@ -401,7 +401,7 @@ int sub_stream_get(struct gx_queue *q, const struct gx_op *op, uint32_t *mark)
 		return gx_fail(-ENODEV,
 			       "gx_op.stream: no GPU was open when the queue was made: "
 			       "allocate or register memory of one before gx_queue_open()");
-	return mark_get(q->marks, op, gx_now_ns(), mark);
+	return mark_get(q->marks, op, mark);
 }
 
 /* Give @op a list and a note of its own. */

@@ -199,7 +199,7 @@ static bool waits_run(struct submit_core *s, uint64_t now_ns)
 	while (*at) {
 		struct sub_wait *w = *at;
 
-		if (!w->there && mark_there(w->marks, w->mark, now_ns)) {
+		if (!w->there && mark_there(w->marks, w->mark)) {
 			w->there = true;
 			if (!w->req)
 				mark_put(s->marks, w->mark);
@@ -271,7 +271,7 @@ int submit_stream(struct gx_ep *ep, const struct gx_op *op)
 					"memory of one first");
 	if (!wait_room(s, ep) || !core_post_room(core, ep->nr_waits) || submit_on(core))
 		return -EAGAIN;
-	ret = mark_get(s->marks, op, core->now_ns, &mark);
+	ret = mark_get(s->marks, op, &mark);
 	if (ret)
 		return ret;
 	core->comps_due += core_op_comps(op);

@@ -58,7 +58,6 @@ struct gx_gpu_cfg {
 	unsigned sms;	       /* bound on SMs of an unpack; 0: the backend's defaults */
 	bool ipc_memory;       /* cuda only: memory comes from where cudaIpc can name it */
 	uint64_t drain_ns;     /* cuda only: a close waits so long for the GPU; 0: 5 s */
-	uint64_t delay_ns; /* host only, for tests: a block completes this long after its launch */
 };
 
 /* One contiguous copy for ->copy. Addresses in the unified space. */
@@ -132,11 +131,9 @@ struct gx_gpu_ops {
 
 	/* [any] Queue on @stream, a stream of the user's (a CUstream; host: whatever), that *flag
 	 * (of gx_gpu_flag_alloc(), of any GPU) becomes @value when the stream has done all work
-	 * that it holds now. The stream counts as there when the flag is seen and *due_ns has
-	 * passed (0: at once; host: its delay). Return 0, -EINVAL with a reason: no stream that can
-	 * be waited for; then nothing writes the flag. */
-	int (*stream_mark)(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
-			   uint64_t now_ns, uint64_t *due_ns);
+	 * that it holds now. Return 0, -EINVAL with a reason: no stream that can be waited for;
+	 * then nothing writes the flag. */
+	int (*stream_mark)(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value);
 };
 
 /* Memory of GPUs: by gpu->mem. Control path. */
@@ -222,8 +219,7 @@ struct gx_gpu_stream_ops {
 	int (*call)(struct gx_gpu_stream *s, int (*fn)(void *arg, void *stream), void *arg,
 		    uint32_t *done, uint32_t value, uint64_t now_ns);
 
-	/* [core] Push on work that completes late (host with delay_ns; cuda: launch errors into
-	 * status). True: it worked. */
+	/* [core] Push on work that completes late (cuda: launch errors into status). True: it worked. */
 	bool (*reap)(struct gx_gpu_stream *s, uint64_t now_ns);
 	/* [core] Sticky fault of the stream: 0 or -EIO; gx_gpu_why() has the vendor's code. */
 	int (*fault)(struct gx_gpu_stream *s);

@@ -4,6 +4,7 @@
  * fails what it is told to.
  */
 #include "copy/block.h"
+#include "gpu/late_gpu.h"
 #include "unpack_core.h"
 
 #include <errno.h>
@@ -135,15 +136,13 @@ static void fake_finish(struct fake *f, unsigned n, uint32_t status)
 
 static void rig_open(struct rig *r, bool fake, uint64_t delay_ns)
 {
-	struct gx_gpu_cfg cfg = {.delay_ns = delay_ns};
-
 	*r = (struct rig){
 		.fake = {.gpu = {.ops = &fake_ops, .stream = &fake_stream_ops}, .take = 16}};
 	r->src = malloc(SRC_B);
 	r->dst = calloc(1, DST_B);
 	for (unsigned i = 0; i < SRC_B; i++)
 		r->src[i] = (char)(i * 7 + (i >> 10));
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &r->host), 0);
+	assert_int_equal(late_gpu_open(delay_ns, &r->host), 0);
 	assert_int_equal(block_open(fake ? &r->fake.gpu : r->host, r->src, TIMEOUT, &r->q), 0);
 }
 

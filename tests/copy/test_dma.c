@@ -4,6 +4,7 @@
  * in groups, and a backend that does not finish is an error, not a wait.
  */
 #include "copy/dma.h"
+#include "gpu/late_gpu.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -25,14 +26,13 @@ struct rig {
 
 static int setup(void **state)
 {
-	struct gx_gpu_cfg cfg = {.delay_ns = DELAY};
 	struct rig *r = calloc(1, sizeof(*r));
 
 	r->src = malloc(LEN);
 	r->dst = calloc(1, LEN);
 	for (size_t i = 0; i < LEN; i++)
 		r->src[i] = (uint8_t)(i * 7 + i / 256 + 1);
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &r->gpu), 0);
+	assert_int_equal(late_gpu_open(DELAY, &r->gpu), 0);
 	assert_int_equal(dma_open(r->gpu, DMA_CE, TIMEOUT, &r->d), 0);
 	*state = r;
 	return 0;
@@ -135,12 +135,11 @@ static void dma_copy__long_ones_keep_apart(void **state)
 /* A GPU that takes longer than it may. */
 static void too_slow(struct rig *r, enum dma_by how)
 {
-	struct gx_gpu_cfg cfg = {.delay_ns = 10 * TIMEOUT};
 	struct dma_ticket t;
 	struct gx_gpu *slow;
 	struct dma *d;
 
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
+	assert_int_equal(late_gpu_open(10 * TIMEOUT, &slow), 0);
 	assert_int_equal(dma_open(slow, how, TIMEOUT, &d), 0);
 	assert_true(
 		dma_copy(d, r->dst, r->src, 10, DMA_LONE, 0, &t)); /* by a clock that has stood */
@@ -334,13 +333,12 @@ static void dma_copy__many_until_full(void **state)
 
 static void dma_err__of_a_launched_kernel(void **state)
 {
-	struct gx_gpu_cfg cfg = {.delay_ns = 10 * TIMEOUT};
 	struct rig *r = *state;
 	struct dma_ticket t;
 	struct gx_gpu *slow;
 	struct dma *d;
 
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
+	assert_int_equal(late_gpu_open(10 * TIMEOUT, &slow), 0);
 	assert_int_equal(dma_open(slow, DMA_KERNEL, TIMEOUT, &d), 0);
 	assert_true(dma_copy(d, r->dst, r->src, 10, DMA_LONE, 0, &t));
 	dma_reap(d, 5);
@@ -367,12 +365,11 @@ static void dma_time__both_ways(void **state)
 
 static void dma_time__does_not_end(void **state)
 {
-	struct gx_gpu_cfg cfg = {.delay_ns = 100 * TIMEOUT};
 	uint32_t ce = 0, resident = 0;
 	struct rig *r = *state;
 	struct gx_gpu *slow;
 
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &slow), 0);
+	assert_int_equal(late_gpu_open(100 * TIMEOUT, &slow), 0);
 	assert_int_equal(dma_time(slow, r->dst, r->src, TIMEOUT, &ce, &resident), -ETIMEDOUT);
 	gx_gpu_host_ops.close(slow);
 }

@@ -5,6 +5,7 @@
  * source, to begin with other numbers.
  */
 #include "copy/dma.c"
+#include "gpu/late_gpu.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +29,6 @@ struct rig {
 
 static int setup(void **state)
 {
-	struct gx_gpu_cfg cfg = {.delay_ns = DELAY};
 	struct rig *r = calloc(1, sizeof(*r));
 
 	r->src = malloc(LEN);
@@ -38,7 +38,7 @@ static int setup(void **state)
 		r->src[i] = (uint8_t)(i * 7 + i / 256 + 1);
 	for (uint32_t i = 0; i < ROWS; i++)
 		r->rows[i] = (uint32_t)(i * 7919ull % ROWS);
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &r->gpu), 0);
+	assert_int_equal(late_gpu_open(DELAY, &r->gpu), 0);
 	r->stream = *r->gpu->stream;
 	r->gpu->stream = &r->stream;
 	assert_int_equal(dma_open(r->gpu, DMA_AUTO, TIMEOUT, &r->d), 0);

@@ -4,6 +4,7 @@
  * buffer not used again before the copy into it has ended.
  */
 #include "copy/stage.h"
+#include "gpu/late_gpu.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -26,12 +27,10 @@ struct rig {
 
 static void rig_open_delay(struct rig *r, uint64_t delay_ns)
 {
-	struct gx_gpu_cfg cfg = {.delay_ns = delay_ns};
-
 	*r = (struct rig){.src = malloc(STAGE_MSG_CHUNKS * CHUNK_B)};
 	for (unsigned i = 0; i < STAGE_MSG_CHUNKS * CHUNK_B; i++)
 		r->src[i] = (char)(i / CHUNK_B + i * 3);
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &r->gpu), 0);
+	assert_int_equal(late_gpu_open(delay_ns, &r->gpu), 0);
 	assert_int_equal(gx_arena_open(64 << 20, &r->arena), 0);
 	assert_int_equal(stage_open(r->gpu, r->arena, CHUNK_B, NR, TIMEOUT, &r->s), 0);
 }

@@ -6,6 +6,7 @@
  * and says why.
  */
 #include "gx_internal/gpu.h"
+#include "gpu/late_gpu.h"
 
 #include "kit/common_cuda.h"
 #include "cuda_abi.h"
@@ -832,11 +833,11 @@ static void user_copy(void *dst, const void *src, size_t len)
 	assert_int_equal(user.set_current(NULL), 0);
 }
 
-static void mark_wait(const uint32_t *flag, uint32_t value, uint64_t due_ns)
+static void mark_wait(const uint32_t *flag, uint32_t value)
 {
 	uint64_t end_ns = gx_now_ns() + wait_ns;
 
-	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value || gx_now_ns() < due_ns) {
+	while (__atomic_load_n(flag, __ATOMIC_ACQUIRE) != value) {
 		sched_yield();
 		assert_true(gx_now_ns() < end_ns);
 	}
@@ -846,17 +847,14 @@ static void mark_wait(const uint32_t *flag, uint32_t value, uint64_t due_ns)
 static void stream_mark__behind_the_work(void **state)
 {
 	struct fix *f = *state;
-	uint64_t due_ns = 1;
 
 	user_open();
 	for (uint32_t i = 1; i <= 20; i++) {
 		for (size_t k = 0; k < 8; k++)
 			user_copy(f->got + k * SRC_B / 8, f->host + (i + k) % 8 * SRC_B / 8,
 				  SRC_B / 8);
-		assert_int_equal(
-			ops->stream_mark(gpu, user.stream, &f->flags[2], i, gx_now_ns(), &due_ns),
-			0);
-		mark_wait(&f->flags[2], i, due_ns);
+		assert_int_equal(ops->stream_mark(gpu, user.stream, &f->flags[2], i), 0);
+		mark_wait(&f->flags[2], i);
 		for (size_t k = 0; k < 8; k++)
 			assert_memory_equal(f->got + k * SRC_B / 8,
 					    f->host + (i + k) % 8 * SRC_B / 8, SRC_B / 8);
@@ -866,35 +864,22 @@ static void stream_mark__behind_the_work(void **state)
 	user_close();
 }
 
-static void stream_mark__late_on_the_host(void **state)
-{
-	struct fix *f = *state;
-	uint64_t due_ns = 1;
-
-	if (ops != &gx_gpu_host_ops)
-		skip();
-	assert_int_equal(ops->stream_mark(gpu, f, &f->flags[2], 1, 1000, &due_ns), 0);
-	assert_int_equal(due_ns, cfg.delay_ns ? 1000 + cfg.delay_ns : 0);
-}
-
 static void stream_mark__refused(void **state)
 {
 	struct fix *f = *state;
-	uint64_t due_ns;
 
 	if (ops == &gx_gpu_host_ops)
 		return;
-	assert_int_equal(
-		ops->stream_mark(gpu, (void *)GX_CU_STREAM_PER_THREAD, &f->flags[2], 1, 0, &due_ns),
-		-EINVAL);
+	assert_int_equal(ops->stream_mark(gpu, (void *)GX_CU_STREAM_PER_THREAD, &f->flags[2], 1),
+			 -EINVAL);
 	assert_non_null(strstr(gx_gpu_why(), "PER_THREAD"));
 	if (!getenv("GX_FAKE_CUDA"))
 		return;
-	assert_int_equal(ops->stream_mark(gpu, (void *)3, &f->flags[2], 1, 0, &due_ns), -EINVAL);
+	assert_int_equal(ops->stream_mark(gpu, (void *)3, &f->flags[2], 1), -EINVAL);
 	assert_non_null(strstr(gx_gpu_why(), "captured"));
 	user_open();
 	setenv("GX_FAKE_CUDA_DEAD", "1", 1);
-	assert_int_equal(ops->stream_mark(gpu, user.stream, &f->flags[2], 1, 0, &due_ns), -EINVAL);
+	assert_int_equal(ops->stream_mark(gpu, user.stream, &f->flags[2], 1), -EINVAL);
 	unsetenv("GX_FAKE_CUDA_DEAD");
 	assert_non_null(strstr(gx_gpu_why(), "719"));
 	assert_int_equal(f->s->ops->fault(f->s), 0); /* no stream of ours is at fault */
@@ -925,12 +910,12 @@ static void late__unpack_touches_nothing_before(void **state)
 
 	desc_add(f, 0, (struct gx_desc){0, 5000, 100}, false);
 	assert_int_equal(f->s->ops->unpack(f->s, f->list, 1, 1000), 1);
-	assert_false(f->s->ops->reap(f->s, 1000 + cfg.delay_ns - 1));
+	assert_false(f->s->ops->reap(f->s, 1000 + late_gpu_ns - 1));
 	assert_int_equal(*f->b[0].status, GX_BLOCK_PENDING);
 	assert_memory_equal(f->dst, f->want, DST_B);
 	memset(f->host, 0x11, 5000); /* the buffer was let go too early: this is what arrives */
 	memset(f->want + 100, 0x11, 5000);
-	assert_true(f->s->ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_true(f->s->ops->reap(f->s, 1000 + late_gpu_ns));
 	assert_int_equal(*f->b[0].status, GX_BLOCK_OK);
 	assert_memory_equal(f->dst, f->want, DST_B);
 	assert_false(f->s->ops->reap(f->s, UINT64_MAX));
@@ -942,12 +927,12 @@ static void late__copy_touches_nothing_before(void **state)
 	struct gx_gpu_copy list[] = {{f->dst, f->host, 10}, {f->dst + 50, f->host, 2000}};
 
 	assert_int_equal(f->s->ops->copy(f->s, list, 2, f->flags, 9, 1000), 0);
-	assert_false(f->s->ops->reap(f->s, 1000 + cfg.delay_ns - 1));
+	assert_false(f->s->ops->reap(f->s, 1000 + late_gpu_ns - 1));
 	assert_int_equal(f->flags[0], 0);
 	assert_memory_equal(f->dst, f->want, DST_B);
 	memcpy(f->want, f->host, 10);
 	memcpy(f->want + 50, f->host, 2000);
-	assert_true(f->s->ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_true(f->s->ops->reap(f->s, 1000 + late_gpu_ns));
 	assert_int_equal(f->flags[0], 9);
 	assert_memory_equal(f->dst, f->want, DST_B);
 }
@@ -961,7 +946,7 @@ static void late__in_order_one_by_one(void **state)
 		assert_int_equal(f->s->ops->unpack(f->s, f->list + i, 1, 1000 * i), 1);
 	}
 	for (unsigned i = 0; i < 3; i++) {
-		assert_true(f->s->ops->reap(f->s, 1000 * i + cfg.delay_ns));
+		assert_true(f->s->ops->reap(f->s, 1000 * i + late_gpu_ns));
 		for (unsigned k = 0; k < 3; k++)
 			assert_int_equal(*f->b[k].status, k <= i ? GX_BLOCK_OK : GX_BLOCK_PENDING);
 	}
@@ -978,9 +963,9 @@ static void late__full_takes_no_more(void **state)
 		n++;
 	assert_true(n >= 256);
 	assert_int_equal(f->s->ops->copy(f->s, &one, 1, f->flags, 1, 1000), -EAGAIN);
-	assert_true(f->s->ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_true(f->s->ops->reap(f->s, 1000 + late_gpu_ns));
 	assert_int_equal(f->s->ops->copy(f->s, &one, 1, f->flags, 1, 1000), 0);
-	assert_true(f->s->ops->reap(f->s, 1000 + cfg.delay_ns));
+	assert_true(f->s->ops->reap(f->s, 1000 + late_gpu_ns));
 	assert_int_equal(f->flags[0], 1);
 }
 
@@ -1841,7 +1826,7 @@ static void host_open__gpu_modes_are_host(void **state)
 
 static int group_open(void **state)
 {
-	int ret = ops->open(&cfg, &gpu);
+	int ret = (late_gpu_ns ? &late_gpu_ops : ops)->open(&cfg, &gpu);
 
 	if (ret)
 		print_error("%s: open: %d, %s\n", ops->name, ret, gx_gpu_why());
@@ -1895,7 +1880,6 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 		TEST(stream_close__work_outstanding),
 		TEST(stream_open__two_at_once),
 		TEST(stream_mark__behind_the_work),
-		TEST(stream_mark__late_on_the_host),
 		TEST(stream_mark__refused),
 		TEST(open__says_what_is_used),
 	};
@@ -1904,7 +1888,7 @@ static int suite_run(const struct gx_gpu_ops *which, struct gx_gpu_cfg how)
 	ops = which;
 	cfg = how;
 	snprintf(name, sizeof(name), "%s %s sms=%u delay=%u", ops->name, gx_unpack_name(cfg.unpack),
-		 cfg.sms, (unsigned)cfg.delay_ns);
+		 cfg.sms, (unsigned)late_gpu_ns);
 	return cmocka_run_group_tests_name(name, tests, group_open, group_close);
 }
 
@@ -1918,7 +1902,8 @@ static int late_run(void)
 	};
 
 	ops = &gx_gpu_host_ops;
-	cfg = (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST, .delay_ns = 500};
+	cfg = (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST};
+	late_gpu_ns = 500;
 	return cmocka_run_group_tests_name("host, late", tests, group_open, group_close);
 }
 
@@ -2050,7 +2035,9 @@ static int host_main(void)
 	int failed = common_run();
 
 	failed += suite_run(h, (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
-	failed += suite_run(h, (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST, .delay_ns = 20000});
+	late_gpu_ns = 20000;
+	failed += suite_run(h, (struct gx_gpu_cfg){.unpack = GX_UNPACK_HOST});
+	late_gpu_ns = 0;
 	failed += suite_run(h, (struct gx_gpu_cfg){.unpack = GX_UNPACK_NONE});
 	return failed + late_run();
 }

@@ -6,6 +6,7 @@
  * number of fragments.
  */
 #include "copy/block.h"
+#include "gpu/late_gpu.h"
 #include "nic/devmem_script.h"
 
 #include <errno.h>
@@ -96,9 +97,7 @@ static struct storm *storm_new(uint64_t seed, uint32_t nr_pages)
 						  t->pool_b / 4, &t->pool[p]),
 				 0);
 	for (unsigned i = 0; i < QUEUES; i++) {
-		struct gx_gpu_cfg cfg = {.delay_ns = 3000 + 14000 * i};
-
-		assert_int_equal(gx_gpu_host_ops.open(&cfg, &t->gpu[i]), 0);
+		assert_int_equal(late_gpu_open(3000 + 14000 * i, &t->gpu[i]), 0);
 		assert_int_equal(block_open(t->gpu[i], t->arena, 1000000000, &t->q[i]), 0);
 	}
 	for (unsigned i = 0; i < JOBS; i++)

@@ -5,6 +5,7 @@
  * an operation that does not wait for its stream moves poison.
  */
 #include "sim/all.h"
+#include "gpu/late_gpu.h"
 
 #include "packet/link_pkt.h"
 #include "submit/submit.h"
@@ -26,8 +27,7 @@ static struct mark marks[512];
 static unsigned marking; /* the node that posts */
 static uint64_t stream_ns[ALL_NODES][STREAMS];
 
-static int mark_add(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value,
-		    uint64_t now_ns, uint64_t *due_ns)
+static int mark_add(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t value)
 {
 	uint64_t *last_ns = &stream_ns[marking][(uintptr_t)stream - 1];
 
@@ -38,7 +38,6 @@ static int mark_add(struct gx_gpu *gpu, void *stream, uint32_t *flag, uint32_t v
 			continue;
 		*last_ns = GX_MAX(*last_ns, world->now_ns + rnd_len(200 * ALL_US));
 		*m = (struct mark){flag, value, world->nr_ops + 1, marking, *last_ns};
-		*due_ns = 0;
 		return 0;
 	}
 	wrong("too many operations wait for streams");
@@ -89,10 +88,9 @@ void gpu_stream(struct aop *op, struct gx_op *gx)
 void gpu_open(unsigned index)
 {
 	struct node *n = &world->node[index];
-	struct gx_gpu_cfg cfg = {.delay_ns = world->gpu_ns};
 	struct gx_gpu *gpu;
 
-	if (gx_gpu_host_ops.open(&cfg, &gpu))
+	if (late_gpu_open(world->gpu_ns, &gpu))
 		wrong("no GPU");
 	ops = gx_gpu_host_ops;
 	ops.stream_mark = mark_add;

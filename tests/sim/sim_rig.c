@@ -4,6 +4,7 @@
  * message, a record, a buffer or a credit passes through.
  */
 #include "sim/sim_rig.h"
+#include "gpu/late_gpu.h"
 
 #include "kit/common_gx.h"
 #include "kit/common_key.h"
@@ -88,10 +89,9 @@ void rig_gpu_finish(void)
  * way in. */
 static void rig_gpu(struct rig *r, int node)
 {
-	struct gx_gpu_cfg cfg = {.delay_ns = r->cfg.gpu_delay_ns};
 	struct gx_gpu *gpu;
 
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &gpu), 0);
+	assert_int_equal(late_gpu_open(r->cfg.gpu_delay_ns, &gpu), 0);
 	gpu->device = 0;
 	gpu_make_stoppable(gpu);
 	r->gx[node]->gpu[0] = gpu;
@@ -135,10 +135,11 @@ static void rig_node_open(struct rig *r, int node)
 	opts.arg = r;
 	if (c->integrity > GX_INTEGRITY_CRC)
 		opts.auth = common_key_open(&key, node == 1);
-	ctx_host_delay_ns = c->gpu_delay_ns;
+	ctx_host = &late_gpu_ops;
+	late_gpu_ns = c->gpu_delay_ns;
 	if (gx_open(&opts, &r->gx[node]))
 		fail_msg("gx_open: %s", gx_error());
-	ctx_host_delay_ns = 0;
+	late_gpu_ns = 0;
 	if (opts.auth)
 		common_key_close(&key);
 	r->core[node] = gx_core(r->gx[node], 0);

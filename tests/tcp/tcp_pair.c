@@ -8,6 +8,7 @@
 #include "tcp/tcp_turn.h"
 #include "submit/submit.h"
 #include "auth/auth_data.h"
+#include "gpu/late_gpu.h"
 #include "kit/common_tcp.h"
 
 #include <sys/socket.h>
@@ -149,10 +150,9 @@ struct pair *pair_new(unsigned nr_socks)
 
 void pair_gpu(struct pair *p, unsigned side, uint64_t delay_ns)
 {
-	struct gx_gpu_cfg cfg = {.delay_ns = delay_ns};
 	struct side *s = &p->side[side];
 
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &s->gpu), 0);
+	assert_int_equal(late_gpu_open(delay_ns, &s->gpu), 0);
 	s->gpu->device = 0;
 	assert_int_equal(gx_arena_open(64 << 20, &s->gx->arena), 0);
 	assert_int_equal(gx_arena_attach(s->gx->arena, s->gpu), 0);

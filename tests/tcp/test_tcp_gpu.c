@@ -8,6 +8,7 @@
 #include "tcp/tcp_gpu.h"
 #include "tcp/tcp_pair.h"
 #include "tcp/tcp_turn.h"
+#include "gpu/late_gpu.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -387,12 +388,11 @@ static void send__each_gpu_has_its_share(void **state)
 {
 	struct pair *p = gpus_new(1, 5000);
 	struct side *a = &p->side[0];
-	struct gx_gpu_cfg cfg = {.delay_ns = 5000};
 	struct gx_op op = op_at(a, GX_OP_PUT, HALF, HALF);
 	struct gx_mem mem = a->mem;
 	struct gx_gpu *other;
 
-	assert_int_equal(gx_gpu_host_ops.open(&cfg, &other), 0);
+	assert_int_equal(late_gpu_open(5000, &other), 0);
 	other->device = 1;
 	assert_int_equal(gx_arena_attach(a->gx->arena, other), 0);
 	assert_int_equal(link_tcp_gpu(tcp_core(a->core), other), 0);
