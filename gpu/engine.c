@@ -31,7 +31,7 @@ _Static_assert((int)GX_UNPACK_MODE_HOST == (int)GX_UNPACK_HOST, "same order");
 /* Frozen after open. */
 struct gx_engine {
 	struct gx_gpu *gpu;
-	struct gx_engine_part *parts; /* under the lock of lab/code.c, which fills it */
+	struct gx_engine_part *part; /* under the lock of lab/code.c, which fills it */
 };
 
 struct gx_engine_block {
@@ -97,14 +97,10 @@ GX_EXPORT int gx_engine_open(const struct gx_engine_opts *user, struct gx_engine
 
 GX_EXPORT void gx_engine_close(struct gx_engine *e)
 {
-	struct gx_engine_part *part, *next;
-
 	if (!e)
 		return;
-	for (part = e->parts; part; part = next) {
-		next = part->next;
-		part->close(part);
-	}
+	if (e->part)
+		e->part->close(e->part);
 	e->gpu->ops->close(e->gpu);
 	free(e);
 }
@@ -114,9 +110,9 @@ struct gx_gpu *gx_engine_gpu(struct gx_engine *e)
 	return e->gpu;
 }
 
-struct gx_engine_part **gx_engine_parts(struct gx_engine *e)
+struct gx_engine_part **gx_engine_part(struct gx_engine *e)
 {
-	return &e->parts;
+	return &e->part;
 }
 
 GX_EXPORT int gx_engine_info(struct gx_engine *e, struct gx_engine_info *user)

@@ -23,16 +23,15 @@ uint32_t gx_gpu_count_from(void);
 /* -- hooks of libgxlab (lab/) into an engine -- */
 
 struct gx_engine;
-/* A thing that belongs to an engine, and ends with it: kernels of libgxlab. */
+/* What belongs to an engine, and ends with it: the kernels of libgxlab. */
 struct gx_engine_part {
-	struct gx_engine_part *next;
 	void (*close)(struct gx_engine_part *part); /* by gx_engine_close() */
 };
 
 /** gx_engine_gpu() - The GPU that the engine drives. */
 struct gx_gpu *gx_engine_gpu(struct gx_engine *e);
-/** gx_engine_parts() - Head of the list of its parts, which lab/code.c fills. */
-struct gx_engine_part **gx_engine_parts(struct gx_engine *e);
+/** gx_engine_part() - Where lab/code.c has it; NULL: none. */
+struct gx_engine_part **gx_engine_part(struct gx_engine *e);
 
 /* -- blocks -- */
 

@@ -1,36 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of libgxlab on the GPU of an engine: loaded when a program first asks for them, unloaded
- * when the engine closes. For load.c and gather.c; any thread.
+ * The kernels of libgxlab on the GPU of an engine: loaded when a program first asks for them, unloaded
+ * when the engine closes. For load.c; any thread.
  */
 #ifndef GX_GPU_LAB_CODE_H
 #define GX_GPU_LAB_CODE_H
 
 #include "cuda_priv.h"
 
-#define LAB_FNS_MAX 8
+enum { LOAD_FILL, LOAD_DIFF, LOAD_VALUES16, LOAD_VALUES32, LOAD_GEMM, LOAD_SOFTMAX, LOAD_FNS };
 
-/* A fat binary of ours, and the kernels that are wanted of it. */
-struct lab_image {
-	const unsigned char *fatbin;
-	unsigned nr_fns;
-	const char *fn[LAB_FNS_MAX];
-	size_t pinned_b; /* of lab_code.pinned; 0: none */
-};
-
-/* An image on one engine's GPU. Frozen once it is loaded, but for the lists that it is in. */
+/* Frozen once it is loaded. */
 struct lab_code {
 	struct gx_engine_part part;
-	const struct lab_image *image;
 	struct cuda_gpu *g;
 	struct CUmod_st *module;
-	struct CUfunc_st *fn[LAB_FNS_MAX]; /* in the order of image->fn */
-	void *pinned;			   /* zeroed at first; its users lock */
-	struct lab_code *kept;		   /* in the list of images that a GPU may still run */
+	struct CUfunc_st *fn[LOAD_FNS];
+	uint64_t *
+		word; /* pinned: the bytes that a comparison counts; an element of a result. Its users lock */
+	struct lab_code *kept; /* in the list of those that a GPU may still run */
 };
 
-/** lab_code_get() - @image on the GPU of @e, an engine of the CUDA backend. Return: 0, -ENOMEM,
+/** lab_code_get() - Those on the GPU of @e, an engine of the CUDA backend. Return: 0, -ENOMEM,
  * -ENODEV with the reason. */
-int lab_code_get(struct gx_engine *e, const struct lab_image *image, struct lab_code **out);
+int lab_code_get(struct gx_engine *e, struct lab_code **out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernels of load.cu, as fatbin.h has those of the library. Read by load.c, and by tests that
+ * The kernels of load.cu, as fatbin.h has those of the library. Read by code.c, and by tests that
  * hold SMs.
  */
 #ifndef GX_GPU_LAB_FATBIN_H

@@ -6,7 +6,6 @@
  */
 #include "lab/code.h"
 #include "lab/cublas_abi.h"
-#include "lab/lab_fatbin.h"
 #include "lab/load_core.h"
 
 #include <gxlab/load.h>
@@ -25,21 +24,6 @@
 #define LOAD_DRAIN_NS  20000000000ull
 #define LOAD_GROUP_B   ((size_t)1 << 30) /* of attention's score matrices at once */
 #define LOAD_GRID_FILL 4		 /* thread blocks an SM of a fill */
-
-enum { LOAD_FILL, LOAD_DIFF, LOAD_VALUES16, LOAD_VALUES32, LOAD_GEMM, LOAD_SOFTMAX, LOAD_FNS };
-
-static const struct lab_image load_image = {
-	.fatbin = gx_load_fatbin,
-	.nr_fns = LOAD_FNS,
-	.fn = {[LOAD_FILL] = "gx_load_fill",
-	       [LOAD_DIFF] = "gx_load_diff",
-	       [LOAD_VALUES16] = "gx_load_values16",
-	       [LOAD_VALUES32] = "gx_load_values32",
-	       [LOAD_GEMM] = "gx_load_gemm",
-	       [LOAD_SOFTMAX] = "gx_load_softmax"},
-	.pinned_b =
-		sizeof(uint64_t), /* the bytes that a comparison counts; an element of a result */
-};
 
 struct gx_load {
 	struct gx_load_opts opts;
@@ -101,12 +85,12 @@ static int pattern_run(struct gx_engine *e, unsigned fn, struct gx_load_args *a,
 {
 	struct lab_code *c = NULL;
 	struct cuda_prev prev;
-	int ret = lab_code_get(e, &load_image, &c);
+	int ret = lab_code_get(e, &c);
 
 	if (ret)
 		return ret;
 	pthread_mutex_lock(&word_lock);
-	a->wrong = c->pinned;
+	a->wrong = c->word;
 	*a->wrong = 0;
 	prev = cuda_enter(c->g);
 	ret = code_launch(c, fn, a, code_grid(c, a->n), 1, c->g->ctl);
@@ -444,7 +428,7 @@ int gx_load_open(struct gx_engine *e, const struct gx_load_opts *opts, struct gx
 		return -ENOMEM;
 	l->opts = o;
 	l->g = cuda_of(gx_engine_gpu(e));
-	ret = lab_code_get(e, &load_image, &l->code);
+	ret = lab_code_get(e, &l->code);
 	if (!ret)
 		ret = load_memory(l);
 	if (!ret) {
@@ -563,7 +547,7 @@ static float bf16_get(uint16_t b)
 static int result_get(struct gx_load *l, unsigned part, uint64_t i, double *out)
 {
 	unsigned size = l->opts.kind == GX_LOAD_GEMM ? 4 : 2;
-	uint64_t *word = l->code->pinned;
+	uint64_t *word = l->code->word;
 	uint16_t half;
 	float f;
 	int ret;
