@@ -58,7 +58,7 @@ static void ep_leave(struct local_ep *e)
 	gx_link_pkt_ops.ep_fail(&e->pkt.ep, err); /* after this ctl may free the ep */
 }
 
-void link_local_drop(void *link, struct drop *d)
+static void local_core_drop(void *link, struct drop *d)
 {
 	struct link_local *l = link;
 
@@ -70,7 +70,7 @@ void link_local_drop(void *link, struct drop *d)
 		local_ops_drop(l->live[i], d);
 }
 
-bool link_local_asleep(const void *link)
+static bool local_core_asleep(const void *link)
 {
 	const struct link_local *l = link;
 
@@ -78,7 +78,7 @@ bool link_local_asleep(const void *link)
 }
 
 /* After the packet link's: port shm has told the peers that this core sleeps. */
-int link_local_look(void *link, struct gx_look *look)
+static int local_core_look(void *link, struct gx_look *look)
 {
 	struct link_local *l = link;
 	int ret = l->nr_dma ? 1 : 0;
@@ -95,7 +95,7 @@ int link_local_look(void *link, struct gx_look *look)
 	return ret;
 }
 
-bool link_local_poll(void *link, uint64_t now_ns)
+static bool local_core_poll(void *link, uint64_t now_ns)
 {
 	struct link_local *l = link;
 	bool worked = false;
@@ -212,35 +212,15 @@ static const struct gx_ep_ops ep_ops = {
 	.cancel = local_cancel,
 };
 
-int link_local_open(struct gx_core *core, struct link_local **out)
-{
-	struct link_local *l = calloc(1, sizeof(*l));
-
-	if (!l)
-		return -ENOMEM;
-	l->core = core;
-	l->budget_b = LOCAL_TURN_B;
-	l->list_b = LOCAL_LIST_B;
-	*out = l;
-	return 0;
-}
-
 _Static_assert((int)GX_COPY_RESIDENT == (int)DMA_RESIDENT, "same order");
 
-int link_local_gpu(struct link_local *l, struct gx_gpu *gpu)
+static int local_core_dma(struct link_local *l, struct gx_gpu *gpu)
 {
 	const struct gx_opts *o = &l->core->gx->opts;
 
 	if (l->made[gpu->device])
 		return 0;
 	return dma_open(gpu, (enum dma_by)o->gpu->copy, o->gpu->timeout_ns, &l->made[gpu->device]);
-}
-
-void link_local_close(struct link_local *l)
-{
-	for (unsigned i = 0; l && i < GX_GPUS_MAX; i++)
-		dma_close(l->made[i]);
-	free(l);
 }
 
 /* ---- the link's parts ---- */
@@ -294,7 +274,7 @@ static int local_gpu(struct gx *gx, struct gx_gpu *gpu)
 	int ret = 0;
 
 	for (unsigned i = 0; !ret && i < gx->nr_cores; i++)
-		ret = link_local_gpu(local_core(gx->core[i]), gpu);
+		ret = local_core_dma(local_core(gx->core[i]), gpu);
 	for (struct gx_conn *c = gx->conns; !ret && c; c = c->next)
 		if (c->link->id == GX_LINK_LOCAL && local_conn_of(c))
 			local_keys_gpu(c);
@@ -331,22 +311,26 @@ static void local_describe(struct gx *gx, struct gx_text *text)
 
 static int local_core_open(struct gx_core *core)
 {
-	struct link_local *l = NULL;
-	int ret = link_local_open(core, &l);
+	struct link_local *l = calloc(1, sizeof(*l));
 
 	core->link[GX_LINK_LOCAL] = l;
-	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
+	if (!l)
+		return gx_fail(-ENOMEM, "core %u: %s", core->index, strerror(ENOMEM));
+	l->core = core;
+	l->budget_b = LOCAL_TURN_B;
+	l->list_b = LOCAL_LIST_B;
+	return 0;
 }
 
 static int local_core_start(struct gx_core *core)
 {
 	struct link_local *l = local_core(core);
 	int ret =
-		gx_loop_add(&core->loop, &(struct gx_poller){gx_link_local.name, link_local_poll, l,
-							     link_local_asleep, link_local_look});
+		gx_loop_add(&core->loop, &(struct gx_poller){gx_link_local.name, local_core_poll, l,
+							     local_core_asleep, local_core_look});
 
 	if (!ret)
-		ret = core_dropper_add(core, link_local_drop, l);
+		ret = core_dropper_add(core, local_core_drop, l);
 	return ret ? gx_fail(ret, "core %u: %s", core->index, strerror(-ret)) : 0;
 }
 
@@ -360,7 +344,11 @@ static void local_core_gpu(struct gx_core *core, unsigned device)
 
 static void local_core_close(struct gx_core *core)
 {
-	link_local_close(local_core(core));
+	struct link_local *l = local_core(core);
+
+	for (unsigned i = 0; l && i < GX_GPUS_MAX; i++)
+		dma_close(l->made[i]);
+	free(l);
 }
 
 static void local_mem_revoke(struct gx_mem *mem)

@@ -31,10 +31,8 @@ struct local_op {
 	uint64_t user, tag, deadline_ns;
 	const char *src; /* with views: where the view begins, as .dst */
 	char *dst;
-	const struct list_views *views; /* NULL: two ranges */
-	uint64_t from;			/* of these: the first byte */
-	struct list_pieces pieces;
-	const struct gx_mem *mem; /* our side; NULL: not registered */
+	const struct gx_list *list; /* with views, kept until the completion; NULL: two ranges */
+	const struct gx_mem *mem;   /* our side; NULL: not registered */
 	uint64_t len, done_b;
 	uint64_t bit;	       /* of the region in the peer's word revoked */
 	struct local_map *key; /* the mapping, if it is of a key; NULL: a named region */

@@ -304,16 +304,6 @@ struct local_mem *local_mem_add(struct gx_conn *c, const struct local_mem *mappe
 void local_mem_unmap(const struct local_mem *m);
 void local_part(struct gx_conn *c); /* local_release(), and @c leaves its local_peer */
 
-/* link_local.c; ctl */
-int link_local_open(struct gx_core *core, struct link_local **out);
-void link_local_close(struct link_local *l);
-/* Make what @gpu's copy engines need for puts and gets. */
-int link_local_gpu(struct link_local *l, struct gx_gpu *gpu);
-bool link_local_poll(void *link, uint64_t now_ns); /* the poller */
-bool link_local_asleep(const void *link);
-int link_local_look(void *link, struct gx_look *look); /* of struct gx_poller */
-void link_local_drop(void *link, struct drop *d);      /* end operations with dead memory */
-
 /* -- the local link's half of a connection: descriptors and mappings; control thread, local_conn.c,
  * local_map.c and local_peer.c -- */
 

@@ -69,9 +69,9 @@ static void op_copy(struct local_ep *e, struct local_op *op, uint64_t n)
 		op_stale(e, op);
 		return;
 	}
-	if (op->views)
-		local_move(op->views, op->kind == GX_OP_PUT, op->dst, op->src,
-			   op->from + op->done_b, n);
+	if (op->list)
+		local_move(op->list->views, op->kind == GX_OP_PUT, op->dst, op->src,
+			   op->list->from + op->done_b, n);
 	else if (op->len >= LOCAL_STREAM_B)
 		gx_copy_stream(op->dst + op->done_b, op->src + op->done_b, n);
 	else
@@ -83,9 +83,9 @@ static void op_copy(struct local_ep *e, struct local_op *op, uint64_t n)
 /* Bytes of a slice: fewer in short runs, which the core looks for one by one. */
 static uint64_t slice_b(const struct local_op *op)
 {
-	uint64_t b = op->pieces.b;
+	uint64_t b = op->list ? op->list->pieces.b : LOCAL_RUN_B;
 
-	return op->views && b < LOCAL_RUN_B ? LOCAL_SLICE_B / LOCAL_RUN_B * b : LOCAL_SLICE_B;
+	return LOCAL_SLICE_B / LOCAL_RUN_B * GX_MIN(b, LOCAL_RUN_B);
 }
 
 /* Copy one slice of @op. Return: has it ended? */
@@ -169,22 +169,23 @@ static void dma_key_end(struct local_ep *e, uint32_t no)
 
 static bool move_is_whole(const struct local_op *op)
 {
-	return !op->views || op->moved == op->pieces.end - op->pieces.first;
+	return !op->list || op->moved == op->list->pieces.end - op->list->pieces.first;
 }
 
 /* As many launches as there is room for. Return: did one begin? */
 static bool move_begin(struct local_op *op, uint64_t now_ns)
 {
-	const struct list_views *v = op->views;
+	const struct list_pieces *p = &op->list->pieces;
+	const struct list_views *v = op->list->views;
 	bool put = op->kind == GX_OP_PUT;
-	struct gx_move m = {.piece_b = op->pieces.b};
+	struct gx_move m = {.piece_b = p->b};
 	uint32_t before = op->moved, n;
 
 	view_end(&m.src, put ? &v->local : &v->remote, op->src);
 	view_end(&m.dst, put ? &v->remote : &v->local, op->dst);
 	do {
-		m.first = op->pieces.first + op->moved;
-		m.nr = (uint32_t)(op->pieces.end - m.first);
+		m.first = p->first + op->moved;
+		m.nr = (uint32_t)(p->end - m.first);
 		n = m.nr ? dma_move(op->dma, &m, now_ns, &op->ticket) : 0;
 		op->moved += n;
 	} while (n);
@@ -193,9 +194,9 @@ static bool move_begin(struct local_op *op, uint64_t now_ns)
 
 static bool copy_begin(struct local_op *op, uint64_t now_ns)
 {
-	return op->views ? move_begin(op, now_ns)
-			 : dma_copy(op->dma, op->dst, op->src, op->len, dma_hints(op), now_ns,
-				    &op->ticket);
+	return op->list ? move_begin(op, now_ns)
+			: dma_copy(op->dma, op->dst, op->src, op->len, dma_hints(op), now_ns,
+				   &op->ticket);
 }
 
 /* Views: also to begin more of it. */
