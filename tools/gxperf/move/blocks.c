@@ -505,10 +505,8 @@ int perf_blocks(const struct perf_opts *opts, struct report *report)
 	if (opts->traffic.n && b->depth > opts->traffic.n)
 		b->depth = opts->traffic.n;
 	ret = blocks_usage(b, first, last, report);
-	if (!ret && b->view) {
-		views_sizes(b);
+	if (b->view)
 		first = last = b->size;
-	}
 	if (!ret)
 		ret = blocks_all(b, first, last);
 	if (opts->place.kind != GX_MEM_HOST)

@@ -57,8 +57,8 @@ void blocks_shuffle(uint32_t *places, uint32_t n, uint64_t seed);
 int blocks_image(struct blocks *b, uint64_t len, bool in);
 
 /* blocks_view.c. All return an enum perf_status; they have reported why. */
-int views_usage(struct blocks *b, struct report *report); /* takes the case that --view names */
-void views_sizes(struct blocks *b);
+int views_usage(struct blocks *b,
+		struct report *report); /* takes the case that --view names, and its sizes */
 uint64_t views_place_b(const struct blocks *b); /* bytes of a place, at both ends */
 int views_open(struct blocks *b);
 int views_payload(struct blocks *b);

@@ -21,41 +21,19 @@ struct view_end {
 
 /** struct view_case - Rows, in random order, of layers, tokens, heads: each is a run. */
 struct view_case {
-	const char *name, *what;
+	const char *name;
 	uint64_t run_b;
 	uint32_t nr, count[3];
 	struct view_end here, there;
 };
 
+/* 4 of 8 heads (TP 1 to 2), pages of 16 tokens, 32 layers; pages of 16 tokens, NHD, to pages of 64, HND: 8
+ * heads, 32 layers; rows. */
 static const struct view_case cases[] = {
-	{"tp-split",
-	 "4 of 8 heads (TP 1 to 2): pages of 16 tokens, 32 layers",
-	 1024,
-	 32,
-	 {32, 16, 1},
-	 {32768, 2048, 0, 0, 0},
-	 {16384, 1024, 0, 0, 0}},
-	{"nhd-hnd",
-	 "pages of 16 tokens, NHD, to pages of 64, HND: 8 heads, 32 layers",
-	 256,
-	 16,
-	 {32, 16, 8},
-	 {32768, 2048, 256, 0, 0},
-	 {4096, 256, 16384, 4, 32}},
-	{"rows576",
-	 "rows of 576 bytes",
-	 576,
-	 65536,
-	 {1, 1, 1},
-	 {576, 0, 0, 0, 0},
-	 {576, 0, 0, 0, 0}},
-	{"rows656",
-	 "rows of 656 bytes",
-	 656,
-	 65536,
-	 {1, 1, 1},
-	 {656, 0, 0, 0, 0},
-	 {656, 0, 0, 0, 0}},
+	{"tp-split", 1024, 32, {32, 16, 1}, {32768, 2048}, {16384, 1024}},
+	{"nhd-hnd", 256, 16, {32, 16, 8}, {32768, 2048, 256}, {4096, 256, 16384, 4, 32}},
+	{"rows576", 576, 65536, {1, 1, 1}, {576}, {576}},
+	{"rows656", 656, 65536, {1, 1, 1}, {656}, {656}},
 };
 
 static uint64_t case_row_b(const struct view_case *c)
@@ -92,54 +70,43 @@ int views_usage(struct blocks *b, struct report *report)
 	else if (b->view->there.group && o->blocks.nr % b->view->there.group)
 		report_error(report, "--view %s: --blocks is a multiple of %u", b->view->name,
 			     b->view->there.group);
-	else
+	else {
+		b->nr = o->blocks.nr ? o->blocks.nr : b->view->nr;
+		b->size = case_row_b(b->view);
+		b->depth = case_runs(b) <= GX_SEGS_MAX ? BLOCKS_WAYS : BLOCKS_WAYS - 1;
 		return PERF_OK;
+	}
 	return PERF_USAGE;
-}
-
-void views_sizes(struct blocks *b)
-{
-	b->nr = b->perf.opts->blocks.nr ? b->perf.opts->blocks.nr : b->view->nr;
-	b->size = case_row_b(b->view);
-	b->depth = case_runs(b) <= GX_SEGS_MAX ? BLOCKS_WAYS : BLOCKS_WAYS - 1;
 }
 
 /* ---- Layouts ---- */
 
-static void steps_of(const struct blocks *b, const struct view_end *e, uint64_t step_b[3])
-{
-	bool packed = e == &b->view->there;
-
-	step_b[LAYERS] = packed ? blocks_list_b(b) / b->view->count[LAYERS] : b->nr * e->row_b;
-	step_b[TOKENS] = e->token_b;
-	step_b[HEADS] = e->head_b;
-}
-
 static struct gx_view view_of(const struct blocks *b, const struct view_end *e,
 			      const uint32_t *rows)
 {
-	struct gx_view v = {.run_b = b->view->run_b,
-			    .nr_dims = 3,
-			    .nr_rows = b->nr,
-			    .rows = rows,
-			    .row_b = e->row_b};
-	uint64_t step_b[3];
+	const uint32_t *n = b->view->count;
+	bool packed = e == &b->view->there;
+	uint64_t layer_b = packed ? blocks_list_b(b) / n[LAYERS] : b->nr * e->row_b;
 
-	steps_of(b, e, step_b);
-	for (unsigned d = 0; d < 3; d++)
-		v.dim[d] = (struct gx_view_dim){b->view->count[d], (int64_t)step_b[d]};
-	return v;
+	return (struct gx_view){.run_b = b->view->run_b,
+				.dim = {{n[LAYERS], (int64_t)layer_b},
+					{n[TOKENS], (int64_t)e->token_b},
+					{n[HEADS], (int64_t)e->head_b}},
+				.nr_dims = 3,
+				.nr_rows = b->nr,
+				.rows = rows,
+				.row_b = e->row_b};
 }
 
 /* Where run @i of the operation begins, by plain arithmetic. */
 static uint64_t run_off(const struct blocks *b, const struct view_end *e, const uint32_t *rows,
 			uint64_t i)
 {
-	uint64_t step_b[3], off = 0;
+	struct gx_view v = view_of(b, e, rows);
+	uint64_t off = 0;
 
-	steps_of(b, e, step_b);
-	for (unsigned d = 3; d-- > 0; i /= b->view->count[d])
-		off += i % b->view->count[d] * step_b[d];
+	for (unsigned d = v.nr_dims; d-- > 0; i /= v.dim[d].count)
+		off += i % v.dim[d].count * (uint64_t)v.dim[d].stride_b;
 	return off + rows[i] * e->row_b;
 }
 
