@@ -265,10 +265,8 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	n = cpus_of(cores, cpus);
 	if (n < 0)
 		return NULL;
-	if (!(timeout >= 0 && timeout < 1e9)) {
-		PyErr_SetString(PyExc_ValueError, "peer_timeout is in seconds, 0: the default");
-		return NULL;
-	}
+	if (!(timeout >= 0 && timeout < 1e9))
+		return PyErr_Format(PyExc_ValueError, "peer_timeout is in seconds, 0: the default");
 	c = (struct context *)PyType_GenericAlloc(type, 0);
 	if (!c)
 		return NULL;
@@ -409,11 +407,9 @@ static PyObject *context_close(PyObject *self, PyObject *unused)
 		op_linger(c);
 	if (!c->gx || c->closing)
 		Py_RETURN_NONE;
-	if (context_is_viewed(c)) {
-		PyErr_SetString(PyExc_BufferError,
-				"a memoryview or an array still uses memory of this context");
-		return NULL;
-	}
+	if (context_is_viewed(c))
+		return PyErr_Format(PyExc_BufferError,
+				    "a memoryview or an array still uses memory of this context");
 	context_end(c);
 	Py_RETURN_NONE;
 }
@@ -488,10 +484,8 @@ static PyObject *context_alloc(PyObject *self, PyObject *args, PyObject *kw)
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "O&|i", names, u64_of, &len, &device) ||
 	    context_check((struct context *)self))
 		return NULL;
-	if (device < -1) {
-		PyErr_SetString(PyExc_ValueError, "device is -1 (host) or a CUDA ordinal");
-		return NULL;
-	}
+	if (device < -1)
+		return PyErr_Format(PyExc_ValueError, "device is -1 (host) or a CUDA ordinal");
 	return memory_make((struct context *)self, NULL, len, device);
 }
 
@@ -523,10 +517,8 @@ static PyObject *context_connect(PyObject *self, PyObject *args, PyObject *kw)
 					 &o.link, u32_of, &o.lanes, &o.peer) ||
 	    context_check(c))
 		return NULL;
-	if (!for_ns) {
-		PyErr_SetString(PyExc_ValueError, "timeout is more than 0 seconds, or None");
-		return NULL;
-	}
+	if (!for_ns)
+		return PyErr_Format(PyExc_ValueError, "timeout is more than 0 seconds, or None");
 	o.timeout_ns = for_ns < STEP_NS_MAX ? for_ns : STEP_NS_MAX;
 	number = ++c->numbers;
 	o.user = (void *)number; /* it was asked for: accepted ones have none at first */

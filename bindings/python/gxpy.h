@@ -93,7 +93,6 @@ struct context {
 	struct memory **mems; /* by address */
 	size_t nr_mems, room_mems;
 	struct prepared *views[VIEWS_KEPT];
-	uint64_t views_used;
 	struct op *ops;	     /* under way */
 	unsigned nr_sending; /* notes of conn_notify() under way */
 	unsigned nr_due;     /* of these, those whose .note_due */
@@ -208,6 +207,7 @@ int turn_rest(struct context *c, uint64_t from_ns);
 PyObject *turn_until(struct context *c, PyObject *(*look)(void *arg), void *arg, uint64_t for_ns);
 
 /* place.c */
+int refuse(PyObject *type, const char *why); /* raises, and returns -1 */
 /** u64_of(), u32_of() - For "O&": @o, an int or what has __index__(), goes to the uint64_t or uint32_t
  * at @out. Return: 1; 0: out of its range, or no number, and raised. */
 int u64_of(PyObject *o, void *out);

@@ -169,8 +169,7 @@ static int memory_check(struct memory *m)
 		return -1;
 	if (m->mem)
 		return 0;
-	PyErr_SetString(PyExc_ValueError, "this memory was freed");
-	return -1;
+	return refuse(PyExc_ValueError, "this memory was freed");
 }
 
 static PyObject *memory_free(PyObject *self, PyObject *unused)
@@ -182,11 +181,9 @@ static PyObject *memory_free(PyObject *self, PyObject *unused)
 		Py_RETURN_NONE;
 	if (context_check(m->ctx))
 		return NULL;
-	if (m->views) {
-		PyErr_SetString(PyExc_BufferError,
-				"a memoryview or an array still uses this memory");
-		return NULL;
-	}
+	if (m->views)
+		return PyErr_Format(PyExc_BufferError,
+				    "a memoryview or an array still uses this memory");
 	ret = memory_end(m);
 	if (ret)
 		return fail_call(ret);
@@ -242,16 +239,12 @@ static PyObject *memory_key(PyObject *self, PyObject *args, PyObject *kw)
 	    memory_check(m) || access_check(m, o.access))
 		return NULL;
 	if (conn && conn != Py_None) {
-		if (!PyObject_TypeCheck(conn, conn_type) || !((struct conn *)conn)->conn) {
-			PyErr_SetString(PyExc_TypeError, "conn is an open gx.Connection");
-			return NULL;
-		}
+		if (!PyObject_TypeCheck(conn, conn_type) || !((struct conn *)conn)->conn)
+			return PyErr_Format(PyExc_TypeError, "conn is an open gx.Connection");
 		o.conn = ((struct conn *)conn)->conn;
 	}
-	if (!(lease >= 0 && lease < 1e9)) {
-		PyErr_SetString(PyExc_ValueError, "lease is in seconds from now, 0: none");
-		return NULL;
-	}
+	if (!(lease >= 0 && lease < 1e9))
+		return PyErr_Format(PyExc_ValueError, "lease is in seconds from now, 0: none");
 	o.until_ns = lease > 0 ? gx_now() + (uint64_t)(lease * 1e9) : 0;
 	ret = gx_mem_key(m->mem, &o, &key);
 	if (ret)
@@ -267,10 +260,8 @@ static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags)
 	view->obj = NULL;
 	if (memory_check(m))
 		return -1;
-	if (m->device >= 0) {
-		PyErr_SetString(PyExc_BufferError, "this memory is a GPU's");
-		return -1;
-	}
+	if (m->device >= 0)
+		return refuse(PyExc_BufferError, "this memory is a GPU's");
 	if (PyBuffer_FillInfo(view, self, (void *)(uintptr_t)m->addr, (Py_ssize_t)m->len,
 			      m->place.readonly, flags))
 		return -1;
@@ -328,11 +319,9 @@ static PyObject *memory_dlpack(PyObject *self, PyObject *args, PyObject *kw)
 	    (where != Py_None && !PyArg_Parse(where, "(ii)", &want_type, &want_id)) ||
 	    memory_check(m))
 		return NULL;
-	if (want_type != type || want_id != id || copy == Py_True || m->place.readonly) {
-		PyErr_SetString(PyExc_BufferError,
-				"gx lends this memory where it is, to be written too");
-		return NULL;
-	}
+	if (want_type != type || want_id != id || copy == Py_True || m->place.readonly)
+		return PyErr_Format(PyExc_BufferError,
+				    "gx lends this memory where it is, to be written too");
 	dl = calloc(1, sizeof(*dl));
 	cap = dl ? PyCapsule_New(dl, "dltensor", capsule_end) : PyErr_NoMemory();
 	if (!cap) {
@@ -353,11 +342,9 @@ static PyObject *memory_interface(PyObject *self, void *cuda)
 {
 	struct memory *m = (struct memory *)self;
 
-	if ((m->device < 0) == !!cuda) {
-		PyErr_SetString(PyExc_AttributeError,
-				cuda ? "this memory is the host's" : "this memory is a GPU's");
-		return NULL;
-	}
+	if ((m->device < 0) == !!cuda)
+		return PyErr_Format(PyExc_AttributeError,
+				    cuda ? "this memory is the host's" : "this memory is a GPU's");
 	if (memory_check(m))
 		return NULL;
 	return Py_BuildValue("{s:(K),s:s,s:(KO),s:i}", "shape", m->len, "typestr", "|u1", "data",

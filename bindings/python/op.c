@@ -166,10 +166,9 @@ static struct op *op_make(struct conn *k, Py_ssize_t n, PyObject *note)
 
 	if (note == Py_None)
 		note = NULL;
-	if (note && (!PyBytes_Check(note) || PyBytes_Size(note) > 4096)) {
-		PyErr_SetString(PyExc_ValueError, "notify is bytes, at most 4,096");
-		return NULL;
-	}
+	if (note && (!PyBytes_Check(note) || PyBytes_Size(note) > 4096))
+		return (struct op *)PyErr_Format(PyExc_ValueError,
+						 "notify is bytes, at most 4,096");
 	o = (struct op *)PyType_GenericAlloc(op_type, 0);
 	if (!o)
 		return NULL;
@@ -199,21 +198,17 @@ static int op_open(struct op *o, struct gx_seg *segs, PyObject *bufs, PyObject *
 
 		if (PyList_Check(regions))
 			region = PyList_GetItem(regions, i);
-		if (!PyObject_TypeCheck(region, region_type)) {
-			PyErr_SetString(PyExc_TypeError,
-					"region is a gx.Region: Connection.region()");
-			return -1;
-		}
+		if (!PyObject_TypeCheck(region, region_type))
+			return refuse(PyExc_TypeError,
+				      "region is a gx.Region: Connection.region()");
 		if (place_open(PyList_GetItem(bufs, i), p, l))
 			return -1;
 		o->nr_places = i + 1;
 		if (!memory_find(o->ctx, p->addr, p->len) && place_check(p, get))
 			return -1;
-		if (get && p->readonly) {
-			PyErr_SetString(PyExc_BufferError,
-					"get writes, and this memory is read only");
-			return -1;
-		}
+		if (get && p->readonly)
+			return refuse(PyExc_BufferError,
+				      "get writes, and this memory is read only");
 		segs[i] =
 			(struct gx_seg){.token = ((struct region *)region)->r.token, .len = p->len};
 		if (!u64_of(PyList_GetItem(offs, i), &segs[i].remote_off))
@@ -232,11 +227,9 @@ static int op_fill(struct op *o, struct gx_seg *segs)
 
 		segs[i].mem = known ? m->mem : NULL;
 		segs[i].off = known ? p->addr - m->addr : p->addr;
-		if (!known && p->device >= 0) {
-			PyErr_SetString(PyExc_ValueError,
-					"memory of a GPU is registered first: Context.register()");
-			return -1;
-		}
+		if (!known && p->device >= 0)
+			return refuse(PyExc_ValueError,
+				      "memory of a GPU is registered first: Context.register()");
 	}
 	return 0;
 }
@@ -301,9 +294,8 @@ static int many_check(PyObject *bufs, PyObject *regions, PyObject *offs)
 	if (n >= 1 && n <= (Py_ssize_t)GX_SEGS_MAX && PyList_Size(offs) == n &&
 	    (!PyList_Check(regions) || PyList_Size(regions) == n))
 		return 0;
-	PyErr_SetString(PyExc_ValueError,
-			"1 to 65,536 blocks, as many offsets, and one region or as many");
-	return -1;
+	return refuse(PyExc_ValueError,
+		      "1 to 65,536 blocks, as many offsets, and one region or as many");
 }
 
 /* @regions: a region, or a list of them. @how: of views_open(), for a block alone; NULL: blocks have no gaps. */

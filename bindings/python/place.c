@@ -57,21 +57,23 @@ int ns_of(PyObject *o, void *out)
 	return 1;
 }
 
-static int refuse(const char *why)
+int refuse(PyObject *type, const char *why)
 {
-	PyErr_SetString(PyExc_BufferError, why);
+	PyErr_SetString(type, why);
 	return -1;
 }
 
 static int refuse_objects(void)
 {
-	return refuse("gx moves bytes, and these are references to objects of this process: "
+	return refuse(PyExc_BufferError,
+		      "gx moves bytes, and these are references to objects of this process: "
 		      "pickle them");
 }
 
 static int refuse_strides(void)
 {
 	return refuse(
+		PyExc_BufferError,
 		"this call takes contiguous memory, and this has gaps or another order: make a "
 		"contiguous copy; put() and get() take it as it lies");
 }
@@ -103,7 +105,7 @@ static int layout_set(struct layout *l, uint64_t item_b, int ndim, const int64_t
 		bad = shape[i] < 0 || __builtin_mul_overflow(n, shape[i], &n) ||
 		      (strides && __builtin_mul_overflow(strides[i], unit_b, &l->strides[i]));
 	}
-	return bad ? refuse("this shape has no size, or more than 64 axes") : 0;
+	return bad ? refuse(PyExc_BufferError, "this shape has no size, or more than 64 axes") : 0;
 }
 
 /* At most LAYOUT_DIMS numbers of Python. -1: raised */
@@ -113,7 +115,7 @@ static int numbers_take(PyObject *o, int64_t *out)
 	Py_ssize_t n = list ? PyList_Size(list) : -1;
 
 	if (n > LAYOUT_DIMS)
-		n = refuse("more than 64 axes");
+		n = refuse(PyExc_BufferError, "more than 64 axes");
 	for (Py_ssize_t i = 0; i < n; i++) {
 		PyObject *v = PyNumber_Index(PyList_GetItem(list, i));
 
@@ -145,8 +147,7 @@ int layout_of(struct layout *l, uint64_t item_b, PyObject *shape, PyObject *stri
 
 static int place_tensor(const struct dl_tensor *t, struct place *p, struct layout *l)
 {
-	uint64_t bits = (uint64_t)t->lanes * t->bits, n = bits;
-	struct layout plain;
+	uint64_t bits = (uint64_t)t->lanes * t->bits, unit = bits % 8 ? bits : bits / 8, n = unit;
 
 	if (t->device_type != DL_CPU && t->device_type != DL_CUDA &&
 	    t->device_type != DL_CUDA_HOST) {
@@ -156,21 +157,19 @@ static int place_tensor(const struct dl_tensor *t, struct place *p, struct layou
 	}
 	if (t->code == DL_HANDLE)
 		return refuse_objects();
-	if (layout_set(&plain, bits, t->ndim, t->shape, t->strides, (int64_t)bits))
+	if (layout_set(l, unit, t->ndim, t->shape, t->strides, (int64_t)unit))
 		return -1;
 	for (int i = 0; i < t->ndim; i++)
 		n *= (uint64_t)t->shape[i];
 	if (t->device_type == DL_CUDA && t->device_id < 0)
-		return refuse("this DLPack tensor has no device");
+		return refuse(PyExc_BufferError, "this DLPack tensor has no device");
 	p->addr = (uint64_t)(uintptr_t)t->data + t->byte_offset;
-	p->len = n / 8;
+	p->len = bits % 8 ? n / 8 : n;
 	p->device = t->device_type == DL_CUDA ? t->device_id : -1;
-	if (bits % 8 && !layout_is_plain(&plain)) /* elements of less than a byte */
+	if (bits % 8 && !layout_is_plain(l)) /* elements of less than a byte */
 		return refuse_strides();
 	if (bits % 8)
 		return layout_set(l, 1, 1, &(int64_t){(int64_t)p->len}, NULL, 1);
-	if (layout_set(l, bits / 8, t->ndim, t->shape, t->strides, (int64_t)bits / 8))
-		return -1;
 	l->kind = t->lanes > 1 || bits > 64 ? 0 : t->code == 0 ? 'i' : t->code == 1 ? 'u' : 0;
 	return 0;
 }
@@ -227,7 +226,7 @@ static int place_dlpack(PyObject *obj, struct place *p, struct layout *l)
 	}
 	if (PyCapsule_IsValid(cap, "dltensor"))
 		return place_tensor(PyCapsule_GetPointer(cap, "dltensor"), p, l);
-	return refuse("__dlpack__ gave no capsule of a tensor");
+	return refuse(PyExc_BufferError, "__dlpack__ gave no capsule of a tensor");
 }
 
 /* In the notation of struct and PEP 3118, where names of fields stand between colons. */
@@ -283,8 +282,7 @@ static int place_tuple(PyObject *obj, struct place *p, struct layout *l)
 	p->raw = p->device == -1;
 	if (p->device >= -1)
 		return layout_set(l, 1, 1, (const int64_t *)&p->len, NULL, 1);
-	PyErr_SetString(PyExc_ValueError, "the device of a tuple is -1 (host) or a CUDA ordinal");
-	return -1;
+	return refuse(PyExc_ValueError, "the device of a tuple is -1 (host) or a CUDA ordinal");
 }
 
 /* By gx/_place.py. The error that is raised, if any, holds where it has nothing. */

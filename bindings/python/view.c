@@ -17,17 +17,10 @@ struct prepared {
 	struct view *into; /* NULL: a plain range */
 	struct gx_list *list;
 	unsigned refs;
-	uint64_t used; /* when */
 };
 
 #define TOO_FAR "this view spans more than 2**63 bytes"
 #define LEN_MAX (1ull << 36) /* of gx_views_open() */
-
-static int refuse(const char *why)
-{
-	PyErr_SetString(PyExc_ValueError, why);
-	return -1;
-}
 
 /* ---- Rows ---- */
 
@@ -57,7 +50,7 @@ static uint32_t *rows_room(struct strided *s, int64_t n)
 	uint32_t *rows = n <= GX_VIEW_ROWS_MAX ? malloc((size_t)(n + !n) * sizeof(*rows)) : NULL;
 
 	if (n > GX_VIEW_ROWS_MAX)
-		refuse("at most 1,048,576 rows at a time");
+		refuse(PyExc_ValueError, "at most 1,048,576 rows at a time");
 	else if (!rows)
 		PyErr_NoMemory();
 	s->w.rows = rows;
@@ -133,27 +126,36 @@ static bool extent_add(struct strided *s, uint64_t steps, int64_t stride)
 	return true;
 }
 
-/* Axes from the innermost on: neighbours without a gap are one. */
-static int axis_add(struct strided *s, int axis, uint64_t count, int64_t stride)
+/* Neighbouring axes without a gap are one, and the innermost of all without one is the run. */
+static int axes_add(struct strided *s, const struct layout *l, int first)
 {
-	struct gx_view_dim *last = s->w.nr_dims ? &s->w.dim[s->w.nr_dims - 1] : NULL;
+	struct gx_view_dim dim[LAYOUT_DIMS];
+	int axis[LAYOUT_DIMS];
+	uint32_t n = 0;
 
-	if (__builtin_mul_overflow(s->len, count, &s->len) ||
-	    (count && !extent_add(s, count - 1, stride)))
-		return refuse(TOO_FAR);
-	if (count < 2)
-		return 0;
-	if (!last && stride == (int64_t)s->w.run_b) {
-		s->w.run_b *= count;
-	} else if (last && stride == (int64_t)(last->count * (uint64_t)last->stride_b)) {
-		last->count *= count;
-	} else if (s->w.nr_dims < GX_VIEW_DIMS) {
-		s->axis[s->w.nr_dims] = axis;
-		s->w.dim[s->w.nr_dims++] = (struct gx_view_dim){count, stride};
-	} else {
-		return refuse(
-			"more than 4 axes, where neighbours without a gap are one: move it in parts");
+	for (int i = first; i < l->ndim; i++) {
+		uint64_t count = (uint64_t)l->shape[i];
+		int64_t stride = l->strides[i];
+
+		if (__builtin_mul_overflow(s->len, count, &s->len) ||
+		    (count && !extent_add(s, count - 1, stride)))
+			return refuse(PyExc_ValueError, TOO_FAR);
+		if (count < 2)
+			continue;
+		if (n && dim[n - 1].stride_b == (int64_t)(count * (uint64_t)stride))
+			count *= dim[--n].count;
+		axis[n] = i;
+		dim[n++] = (struct gx_view_dim){count, stride};
 	}
+	if (n && dim[n - 1].stride_b == (int64_t)s->w.run_b)
+		s->w.run_b *= dim[--n].count;
+	if (n > GX_VIEW_DIMS)
+		return refuse(
+			PyExc_ValueError,
+			"more than 4 axes, where neighbours without a gap are one: move it in parts");
+	memcpy(s->w.dim, dim, n * sizeof(*dim));
+	memcpy(s->axis, axis, n * sizeof(*axis));
+	s->w.nr_dims = n;
 	return 0;
 }
 
@@ -162,7 +164,8 @@ static int rows_add(struct strided *s, const struct layout *l, PyObject *rows)
 	int64_t min = INT64_MAX, max = 0, first;
 
 	if (!l->ndim || l->strides[0] < 0)
-		return refuse("rows are of a first axis with a stride of 0 or more");
+		return refuse(PyExc_ValueError,
+			      "rows are of a first axis with a stride of 0 or more");
 	if (rows_take(s, rows, l->shape[0]))
 		return -1;
 	for (uint32_t i = 0; i < s->w.nr_rows; i++) {
@@ -171,13 +174,13 @@ static int rows_add(struct strided *s, const struct layout *l, PyObject *rows)
 	}
 	s->w.row_b = (uint64_t)l->strides[0];
 	if (__builtin_mul_overflow(s->len, (uint64_t)s->w.nr_rows, &s->len))
-		return refuse(TOO_FAR);
+		return refuse(PyExc_ValueError, TOO_FAR);
 	if (!s->w.nr_rows)
 		return 0;
 	if (!extent_add(s, (uint64_t)(max - min), l->strides[0]) ||
 	    __builtin_mul_overflow(min, l->strides[0], &first) ||
 	    __builtin_add_overflow(s->lo, first, &s->lo))
-		return refuse(TOO_FAR);
+		return refuse(PyExc_ValueError, TOO_FAR);
 	return 0;
 }
 
@@ -189,25 +192,14 @@ static void strided_end(struct strided *s)
 
 static int strided_take(struct strided *s, const struct layout *l, PyObject *rows)
 {
-	int ret = 0;
+	int ret;
 
 	*s = (struct strided){.w.run_b = l->item_b, .len = l->item_b, .span = l->item_b};
-	for (int i = l->ndim; !ret && i-- > (rows != Py_None);)
-		ret = axis_add(s, i, (uint64_t)l->shape[i], l->strides[i]);
-	for (uint32_t i = 0, k = s->w.nr_dims; i + 1 < k; i++) { /* the outermost first */
-		struct gx_view_dim d = s->w.dim[i];
-		int axis = s->axis[i];
-
-		k--;
-		s->w.dim[i] = s->w.dim[k];
-		s->w.dim[k] = d;
-		s->axis[i] = s->axis[k];
-		s->axis[k] = axis;
-	}
+	ret = axes_add(s, l, rows != Py_None);
 	if (!ret && rows != Py_None)
 		ret = rows_add(s, l, rows);
 	if (!ret && s->len > LEN_MAX)
-		ret = refuse("a view has at most 64 GiB");
+		ret = refuse(PyExc_ValueError, "a view has at most 64 GiB");
 	if (ret)
 		strided_end(s);
 	return ret;
@@ -224,9 +216,11 @@ static bool strided_same(const struct strided *a, const struct strided *b)
 	       (!v.nr_rows || !memcmp(a->w.rows, b->w.rows, v.nr_rows * sizeof(*a->w.rows)));
 }
 
-static bool into_same(const struct view *a, const struct view *b)
+static bool prepared_is(const struct prepared *p, const struct strided *local,
+			const struct view *into)
 {
-	return a == b || (a && b && strided_same(&a->s, &b->s));
+	return strided_same(&p->local, local) &&
+	       (p->into == into || (p->into && into && strided_same(&p->into->s, &into->s)));
 }
 
 /* gx names a dimension of ours: say which axis of the caller's that is. */
@@ -282,29 +276,23 @@ void views_drop(struct context *c)
 	}
 }
 
+/* Those that are kept lie in the order of their last use. */
 static struct prepared *views_get(struct context *c, struct strided *local, struct view *into)
 {
-	struct prepared **at = &c->views[0], *p;
+	struct prepared *p = c->views[0];
+	unsigned i = 0;
 
-	for (unsigned i = 0; i < VIEWS_KEPT; i++) {
-		p = c->views[i];
-		if (p && strided_same(&p->local, local) && into_same(p->into, into)) {
-			at = &c->views[i];
-			break;
-		}
-		if (*at && (!p || p->used < (*at)->used))
-			at = &c->views[i];
-		p = NULL;
-	}
-	if (!p) {
+	while (i < VIEWS_KEPT - 1 && p && !prepared_is(p, local, into))
+		p = c->views[++i];
+	if (!p || !prepared_is(p, local, into)) {
 		p = views_make(c, local, into);
 		if (!p)
 			return NULL;
-		views_put(*at);
-		*at = p;
+		views_put(c->views[i]);
 	}
+	memmove(&c->views[1], &c->views[0], i * sizeof(*c->views));
+	c->views[0] = p;
 	p->refs++;
-	p->used = ++c->views_used;
 	return p;
 }
 
@@ -314,10 +302,8 @@ int views_open(struct op *o, const struct layout *l, PyObject *const how[2], str
 	struct view *into = how[1] == Py_None ? NULL : (struct view *)how[1];
 	struct strided s;
 
-	if (into && !PyObject_TypeCheck(how[1], view_type)) {
-		PyErr_SetString(PyExc_TypeError, "the peer's layout is a gx.view");
-		return -1;
-	}
+	if (into && !PyObject_TypeCheck(how[1], view_type))
+		return refuse(PyExc_TypeError, "the peer's layout is a gx.view");
 	if (!into && how[0] == Py_None && layout_is_plain(l))
 		return 0;
 	if (strided_take(&s, l, how[0]))
