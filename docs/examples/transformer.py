@@ -21,8 +21,9 @@ DIM, NEAR_PAGE, FAR_PAGE, HALVES, ITEM = HEADS * WIDTH, 16, 64, 2, 4
 class Cache:
     """Keys and values of some heads, in pages at random places: [layer, 2, page, token, head, width], or head before token."""
 
-    def __init__(self, heads: int, page: int, hnd: bool, seed: int) -> None:
-        self.all = np.zeros((LAYERS, 2, ROOM // page, *((heads, page) if hnd else (page, heads)), WIDTH), "f4")
+    def __init__(self, alloc: Any, heads: int, page: int, hnd: bool, seed: int) -> None:
+        self.memory = alloc(LAYERS * 2 * ROOM * heads * WIDTH * ITEM)
+        self.all = np.frombuffer(self.memory, "f4").reshape(LAYERS, 2, ROOM // page, *((heads, page) if hnd else (page, heads)), WIDTH)
         self.page, self.table = page, np.random.default_rng(seed).permutation(ROOM // page)
         self.pages = self.all.swapaxes(3, 4) if hnd else self.all  # [layer, 2, page, token, head, width]
 
@@ -75,18 +76,18 @@ class Model:
 
 
 def decode(pipe: Any) -> None:
-    with gx.Context() as g:
-        halves = [Cache(HEADS // HALVES, FAR_PAGE, True, 2 + i) for i in range(HALVES)]
-        arrays = *(half.all for half in halves), np.zeros_like(np.stack([half.all for half in halves]))
-        pipe.send((g.listen("127.0.0.1:0"), [g.register(array).key(gx.PUT) for array in arrays], [half.table for half in halves]))
-        (_, word), = g.notifications(600)
-        pipe.send(Model().write(int(word), halves))
+    g = gx.Context()  # to the process's end, as arrays lie in its memory, which a peer on this host maps
+    halves = [Cache(g.alloc, HEADS // HALVES, FAR_PAGE, True, 2 + i) for i in range(HALVES)]
+    memory = *(half.memory for half in halves), g.alloc(sum(half.all.nbytes for half in halves))
+    pipe.send((g.listen("127.0.0.1:0"), [m.key(gx.PUT) for m in memory], [half.table for half in halves]))
+    (_, word), = g.notifications(600)
+    pipe.send(Model().write(int(word), halves))
 
 
 def prefill(pipe: Any, link: str | None) -> bool:
     with gx.Context() as g:
-        model, cache = Model(), Cache(HEADS, NEAR_PAGE, False, 1)
-        g.register(cache.all)
+        model, cache = Model(), Cache(bytearray, HEADS, NEAR_PAGE, False, 1)
+        g.register(cache.memory)
         word = model.step(np.random.default_rng(3).integers(0, WORDS, TOKENS), 0, [cache])
         port, keys, tables = pipe.recv()
         with g.connect(f"127.0.0.1:{port}", link=link) as peer:
