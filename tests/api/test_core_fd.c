@@ -306,7 +306,7 @@ static void core_arm__alone(void **state)
 	assert_true(wait(&status) > 0 && status == 0);
 	/* The control thread brings a call. */
 	assert_int_equal(gx_queue_open(e.gx, NULL, &q), 0);
-	assert_int_equal(poll(&p, 1, 10000), 1);
+	assert_int_equal(poll(&p, 1, 20000), 1);
 	assert_int_equal(gx_queue_arm(gx_core_queue(e.core)), 1);
 	sleeps(&e);
 	gx_close(e.gx); /* while it sleeps */

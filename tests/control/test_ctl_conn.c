@@ -91,7 +91,7 @@ static void msg__peer_does_not_read(void **state)
 
 	for (unsigned i = 0; i < 60; i++)
 		assert_int_equal(raw_recv(fd, b, &len), GX_HELLO_USER);
-	for (unsigned i = 0; i < 100 && ret; i++) {
+	for (unsigned i = 0; i < 2000 && ret; i++) {
 		ret = ctl_msg(s, b, 1);
 		sleep_ms(ret ? 10 : 0);
 	}

@@ -117,7 +117,7 @@ static void dial__silence_is_overtaken(void **state)
 	hole_open(&hole, "127.0.0.3");
 	snprintf(list, sizeof(list), "%s,%s", hole.addr, addr);
 	c = both_up(list, NULL);
-	for (unsigned i = 0; i < 300 && gx_uring_run_wait(client->gx.uring, held_run, c); i++)
+	for (unsigned i = 0; i < 2000 && gx_uring_run_wait(client->gx.uring, held_run, c); i++)
 		sleep_ms(10);
 	assert_false(gx_uring_run_wait(client->gx.uring, held_run, c));
 	hole_close(&hole);
@@ -355,7 +355,7 @@ static void dial__overtaken_is_tried_again(void **state)
 	snprintf(list, sizeof(list), "%s,%s", hole.addr, addr);
 	c = client_connect(list, &(struct gx_connect_opts){.timeout_ns = 2000000000ull});
 	peer = raw_accept(fd);
-	for (unsigned i = 0; i < 300 && gx_uring_run_wait(client->gx.uring, held_run, c); i++)
+	for (unsigned i = 0; i < 2000 && gx_uring_run_wait(client->gx.uring, held_run, c); i++)
 		sleep_ms(10);
 	close(peer);
 	wait_down(client, 1, -ETIMEDOUT, GX_REASON_SETUP_TIMEOUT);

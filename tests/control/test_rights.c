@@ -290,7 +290,7 @@ static void message__asks(void **state)
 	keeps = true;
 	gone = served;
 	gx_conn_close(conn);
-	for (unsigned i = 0; i < 5000 && gx_conn_may(gone, NULL, BOTH, 0, 0) != -ENOTCONN; i++)
+	for (unsigned i = 0; i < 20000 && gx_conn_may(gone, NULL, BOTH, 0, 0) != -ENOTCONN; i++)
 		usleep(1000);
 	assert_int_equal(gx_conn_may(gone, r.mem[KV], BOTH, 0, 0), -ENOTCONN);
 	conn = dial_by(BOTH, "kv,log*");
@@ -392,7 +392,7 @@ static void regions__later(void **state)
 	for (unsigned i = 0; i < 32; i++)
 		assert_int_equal(run(conn, GX_OP_GET, mem->token, LEN), -EACCES);
 	gx_conn_close(conn);
-	for (unsigned i = 0; i < 5000 && !denied_lines; i++)
+	for (unsigned i = 0; i < 20000 && !denied_lines; i++)
 		usleep(1000);
 	gx_log_sink(NULL, NULL);
 	assert_in_range(denied_lines, 1, 6);
@@ -545,7 +545,7 @@ static void connections__limit(void **state)
 		gx_conn_close(three);
 	}
 	gx_conn_close(one);
-	until = gx_now() + 5 * REVOKE_NS;
+	until = gx_now() + COMMON_WAIT_NS;
 	do { /* the server hears of it a moment later */
 		ret = dial(&three);
 		if (ret)
@@ -603,7 +603,7 @@ static void divided_over(const struct gx_port_name *over, uint64_t limit_b, uint
 	}
 	for (unsigned i = 1; i < 4; i++)
 		gx_conn_close(conn[i]);
-	until_ns = gx_now() + 5 * REVOKE_NS; /* the server learns of it */
+	until_ns = gx_now() + COMMON_WAIT_NS; /* the server learns of it */
 	do
 		seen = credit_seen(conn[0]);
 	while (seen < least_b && gx_now() < until_ns);
@@ -638,7 +638,7 @@ static void under_way__least(void **state)
 static void under_way__sockets(void **state)
 {
 	struct gx_conn *conn;
-	uint64_t until = gx_now() + 5 * REVOKE_NS;
+	uint64_t until = gx_now() + COMMON_WAIT_NS;
 
 	if (strcmp(link_name, "tcp"))
 		skip();

@@ -385,7 +385,7 @@ static void hold_run(void *arg)
 {
 	struct hold *h = arg;
 
-	for (unsigned ms = 0; ms < 5000 && !h->over; ms++)
+	for (unsigned ms = 0; ms < 20000 && !h->over; ms++)
 		usleep(1000);
 }
 

@@ -102,7 +102,7 @@ def round_trip(program, other):
     values = ("rate=8000000", "delay_ns=10000000", "queue_b=10000", "back", "rate=800000", "delay_ns=25000000")
     with path.joined(program, other, *values), udp_there(other) as sock, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mine:
         mine.bind((HERE, 0))
-        mine.settimeout(10)
+        mine.settimeout(20)
         sock.setblocking(True)
         took = [1]
         while len(took) < 20 or (min(took) >= 0.0385 and len(took) < 300): # of a busy machine some are late

@@ -738,7 +738,7 @@ static void server_killed__in_put_get_recv(void **state)
 		CHECK(v.batch.err == -ECONNRESET, "%s", strerror(-v.batch.err));
 		/* Its memory does not wait for gx_conn_close(); who posts now touches none of it.
 		 */
-		CHECK(NODE_UNTIL(&n, !node_ctl_stat(&n, GX_STAT_MAPS), 2000), "%u maps stay",
+		CHECK(NODE_UNTIL(&n, !node_ctl_stat(&n, GX_STAT_MAPS), WAIT_MS), "%u maps stay",
 		      (unsigned)node_ctl_stat(&n, GX_STAT_MAPS));
 		CHECK(victim_put(&v) == -ENOTCONN, "a put to the dead is taken");
 		block_free(v.buf);
@@ -845,7 +845,7 @@ static void server_killed__under_a_queue(void **state)
 		CHECK(!err, "%s", strerror(-err));
 		child_kill(&server);
 		if (!out) /* so that there is one that fails */
-			out = queue_load(&n, q, c, buf, gx_now() + 10 * 1000000000ull, &err);
+			out = queue_load(&n, q, c, buf, gx_now() + 20 * 1000000000ull, &err);
 		queue_wait(&n, q, out, &err);
 		CHECK(err == -ECONNRESET || err == -ENOTCONN || err == 0, "%s", strerror(-err));
 		gx_conn_close(c);
@@ -902,7 +902,7 @@ static void client_stopped__and_continued(void **state)
 		kill(victim.pid, SIGSTOP);
 		n.awaited = (uint32_t)victim.pid; /* another one may end late */
 		CHECK(NODE_UNTIL(&n, !n.awaited, WAIT_MS), "the stopped client is not given up");
-		CHECK(NODE_UNTIL(&n, quarantined(&n) == QUARANTINE_B, 5000), "%llu quarantined",
+		CHECK(NODE_UNTIL(&n, quarantined(&n) == QUARANTINE_B, WAIT_MS), "%llu quarantined",
 		      (unsigned long long)quarantined(&n));
 		verify_start(&n, &later, addr, 1, 20);
 		verify_wait(&n, &later);
@@ -914,7 +914,7 @@ static void client_stopped__and_continued(void **state)
 		verify_wait(&n, &later);
 		CHECK(written(n.base, ZONE_B) <= STOPPED_B,
 		      "a client that was given up has written");
-		CHECK(NODE_UNTIL(&n, !quarantined(&n), 2000), "%llu quarantined",
+		CHECK(NODE_UNTIL(&n, !quarantined(&n), WAIT_MS), "%llu quarantined",
 		      (unsigned long long)quarantined(&n));
 	}
 	verify_stop(&n, &other);
@@ -938,18 +938,18 @@ static void client_stopped__and_killed(void **state)
 		child_hear(&n, &victim, "put", WAIT_MS);
 		NODE_UNTIL(&n, false, rnd(&seed) % 20);
 		kill(victim.pid, SIGSTOP);
-		CHECK(NODE_UNTIL(&n, quarantined(&n) == QUARANTINE_B, 5000), "%llu quarantined",
+		CHECK(NODE_UNTIL(&n, quarantined(&n) == QUARANTINE_B, WAIT_MS), "%llu quarantined",
 		      (unsigned long long)quarantined(&n));
 		if (n.bad) {
 			gx_mem_free(n.bad); /* nothing keeps it */
 			n.bad = NULL;
 			CHECK(NODE_UNTIL(&n, quarantined(&n) == (QUARANTINE_B ? NODE_KV_B : 0),
-					 2000));
+					 WAIT_MS));
 		}
 		verify_start(&n, &later, addr, 1, 20);
 		verify_wait(&n, &later);
 		child_kill(&victim);
-		CHECK(NODE_UNTIL(&n, !quarantined(&n), 1000), "%llu quarantined",
+		CHECK(NODE_UNTIL(&n, !quarantined(&n), WAIT_MS), "%llu quarantined",
 		      (unsigned long long)quarantined(&n));
 		verify_start(&n, &later, addr, 1, 20);
 		verify_wait(&n, &later);

@@ -87,7 +87,7 @@ def main():
     assert count == 5000 and abs(total - 50 * float(tensors_of(1)[0].sum())) < 1e-3 * total
     print("5,000 rows: ok")
     ref = rows = None
-    until = time.monotonic() + 10
+    until = time.monotonic() + 20
     while ray.get(holder.held.remote())[1] and time.monotonic() < until:
         time.sleep(0.05)
     pid, held = ray.get(holder.held.remote())

@@ -191,9 +191,9 @@ static void rig_connect(struct rig *r, unsigned i)
 	opts.ports = ports;
 	opts.nr_ports = r->cfg.nr_ports > 1 ? r->cfg.nr_ports : 0;
 	if (gx_connect(r->gx[rig_node(r, 0, i)], r->addr, &opts, &c) ||
-	    gx_conn_wait(c, 10 * SECOND))
+	    gx_conn_wait(c, COMMON_WAIT_NS))
 		fail_msg("connect: %s", gx_error());
-	for (unsigned k = 0; k < 20000 && nr <= i; k++) {
+	for (unsigned k = 0; k < 100000 && nr <= i; k++) {
 		pthread_mutex_lock(&r->lock);
 		nr = r->nr_accepted;
 		pthread_mutex_unlock(&r->lock);
@@ -218,7 +218,7 @@ static void rig_connect_all(struct rig *r)
 		assert_int_equal(gx_conn_region(r->conn[side][0], "mem", 0, &r->peer[side]), 0);
 	}
 	/* In real time, while virtual time stands. */
-	for (unsigned k = 0; k < 20000 && !rig_attached(r); k++) {
+	for (unsigned k = 0; k < 100000 && !rig_attached(r); k++) {
 		for (unsigned node = 0; node < r->nr_nodes; node++)
 			rig_turn_node(r, node);
 		rig_sleep();
@@ -276,7 +276,7 @@ static void rig_end_conns(struct rig *r)
 		for (unsigned i = 0; i < r->nr_conns; i++)
 			gx_conn_close(r->conn[side][i]);
 	/* The control threads need real time, and what is under way virtual time. */
-	for (unsigned k = 0; k < 50000 && rig_live(r); k++) {
+	for (unsigned k = 0; k < 100000 && rig_live(r); k++) {
 		if (rig_turn(r))
 			continue;
 		r->now_ns += RIG_CLOSE_STEP_NS;
@@ -297,7 +297,7 @@ void rig_reconnect(struct rig *r)
 	assert_int_equal(rig_live(r), 0);
 	r->closing = false;
 	for (int side = 0; side < 2; side++) /* the control thread frees them */
-		for (unsigned k = 0; k < 50000 && rig_cid_used(r, side); k++)
+		for (unsigned k = 0; k < 100000 && rig_cid_used(r, side); k++)
 			rig_sleep();
 	r->nr_accepted = 0;
 	rig_connect_all(r);
@@ -437,7 +437,7 @@ void rig_wait_real(struct rig *r, bool (*done)(struct rig *r))
 		rig_turn(r);
 		rig_sleep();
 	}
-	fail_msg("did not happen in 10 s");
+	fail_msg("did not happen in 20 s");
 }
 
 /* ---- at rest ---- */

@@ -518,7 +518,7 @@ static void conn_close__posting_after_it(void **state)
 
 	gx_conn_close(r->conn[1][0]); /* the peer does */
 	r->conn[1][0] = NULL;
-	for (unsigned i = 0; i < 5000 && gx_conn_ep(r->conn[0][0], 0); i++)
+	for (unsigned i = 0; i < 20000 && gx_conn_ep(r->conn[0][0], 0); i++)
 		turn_real(r, 1);
 	assert_int_equal(gx_post(queue, r->ep[0][0], &op, 1), -ENOTCONN);
 	assert_int_equal(gx_post_striped(queue, r->conn[0][0], &op, 1), -ENOTCONN);

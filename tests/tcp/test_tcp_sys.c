@@ -8,7 +8,7 @@
 
 #include "tcp/tcp.h"
 
-#define TIMEOUT_NS 5000000000ull
+#define TIMEOUT_NS 20000000000ull
 
 /* Sockets with this congestion control, between two addresses of the host. */
 static void pair_of(int fd[2], int family, const char *from, const char *to, const char *name)

@@ -520,7 +520,7 @@ def hello_of_another_version(sock):
     """Answers a client's hello with the same, of version 9999."""
     conn, _ = sock.accept()
     with conn:
-        conn.settimeout(10)
+        conn.settimeout(20)
         data = conn.recv(65536)
         at = data.find(struct.pack("<I", HELLO_MAGIC))
         if at >= 0:

@@ -15,7 +15,10 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+
 import cli
+import tasks
 from cli import FAILED, OK, SERVER_CPU, START_S, USAGE, expect
 
 PERIOD_S = 1.0 # WatchdogSec=
@@ -65,15 +68,6 @@ class Systemd:
         self.proc.stdout.close()
         self.err.close()
         self.sock.close()
-
-
-def core_thread(pid):
-    """The thread that turns a core: it alone has one CPU of its own, and the name says so."""
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        if (task / "comm").read_text().startswith("gx-core"):
-            return int(task.name)
-    names = [(t / "comm").read_text() for t in pathlib.Path(f"/proc/{pid}/task").iterdir()]
-    raise AssertionError(f"no thread of a core: {names}")
 
 
 def reloads_without_keys(tools, folder):
@@ -127,7 +121,7 @@ def watchdog(tools, folder):
     try:
         s.must_hear("READY=1")
         s.must_hear("WATCHDOG=1")
-        tid = core_thread(s.proc.pid)
+        tid = tasks.core(s.proc.pid)
         if ptrace(PTRACE_SEIZE, tid):
             print("note: this user may not stop a thread (ptrace): not tested")
             return

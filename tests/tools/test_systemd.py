@@ -22,9 +22,10 @@ import traceback
 import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE / "vm"))
+sys.path[:0] = [str(HERE / "vm"), str(HERE.parent / "python")] # in the machine all is in one folder
 
 import machine
+import tasks
 
 LIMIT_S = 900
 IMAGE_B = 1 << 30
@@ -172,7 +173,7 @@ def exporter():
 def stands():
     """A core's thread stands: systemd ends gxd and starts it anew."""
     pid = shows("gxd@kv", "MainPID")
-    tid = next(int(t.name) for t in pathlib.Path(f"/proc/{pid}/task").iterdir() if (t / "comm").read_text().startswith("gx-core"))
+    tid = tasks.core(pid)
     libc = ctypes.CDLL(None, use_errno=True)
     expect(not libc.ptrace(PTRACE_SEIZE, ctypes.c_int(tid), None, None), "ptrace", ctypes.get_errno())
     libc.ptrace(PTRACE_INTERRUPT, ctypes.c_int(tid), None, None)
@@ -263,7 +264,7 @@ def image_make(where, tar, deb):
     for folder in ("build-packages", "test"):
         (root / folder).mkdir()
     shutil.copy(deb, root / "build-packages")
-    for file in (HERE / "test_systemd.py", HERE / "vm/machine.py", HERE.parent.parent / "README.md"):
+    for file in (HERE / "test_systemd.py", HERE / "vm/machine.py", HERE.parent / "python/tasks.py", HERE.parent.parent / "README.md"):
         shutil.copy(file, root / "test")
     units = root / "etc/systemd/system"
     (units / "gx-test.service").write_text(UNIT)

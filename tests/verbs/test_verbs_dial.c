@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #define N	64
-#define WAIT_NS 10000000000ull
+#define WAIT_NS 20000000000ull
 
 struct look {
 	struct verbs_dial dial;
