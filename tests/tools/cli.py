@@ -137,9 +137,10 @@ class Tools:
 
 class Server:
     """A gxd of its own, ended with the block."""
+    mem = "kv=host:64M"
 
-    def __init__(self, tools, *args, mem="kv=host:64M", listen="127.0.0.1:0"):
-        mems = [] if mem is None else ["--mem", mem]
+    def __init__(self, tools, *args, mem="", listen="127.0.0.1:0"):
+        mems = [] if mem is None else ["--mem", mem or self.mem]
         cores = [] if "--cores" in args else ["--cores", SERVER_CPU]
         self.err = tempfile.TemporaryFile("w+")
         self.proc = subprocess.Popen([tools.gxd_path, *(("--listen", listen) if listen else ()), *mems, *cores, *map(str, args)],
@@ -296,6 +297,7 @@ def main(args):
         print(__doc__)
         return 2
     signal.signal(signal.SIGHUP, signal.SIG_DFL) # whoever starts this with nohup: gxd would not hear it either
+    Server.mem = "kv=host:16M" # each client maps all of it
     begin, failures, nr_alone = time.monotonic(), 0, 0
     names = [fn.__name__ for fn in CASES if not args[1:] or any(part in fn.__name__ for part in args[1:])]
     for name in [n for n in names if n in ALONE]:

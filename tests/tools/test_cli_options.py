@@ -444,8 +444,8 @@ def wrong_server_options(tools):
         # In use: says where and what to do.
         tools.gxd("--listen", s.addr, "--mem", "kv=host:1M").must(FAILED, s.addr)
         tools.gxperf("put", s.addr, "--mem", "kx").must(FAILED, "kx", "kv")
-        tools.gxperf("put", s.addr, "--mem", "kv", "-s", "65M").must(FAILED, "too small", "kv")
-        tools.gxperf("get", s.addr, "-s", "1M", "--offset", "64M").must(FAILED, "too small")
+        tools.gxperf("put", s.addr, "--mem", "kv", "-s", "17M").must(FAILED, "too small", "kv")
+        tools.gxperf("get", s.addr, "-s", "1M", "--offset", "16M").must(FAILED, "too small")
         tools.gxperf("put", s.addr, "--port", "udp").must(FAILED, "udp", "shm")
         tools.gxperf("put", s.addr, "--port", "avian").must(FAILED, "avian")
         tools.gxperf("put", s.addr, "--link", "pigeon").must(USAGE, "pigeon", "verbs")
@@ -685,7 +685,7 @@ def out_info_and_stats(tools):
         rdma = info["rdma"]
         expect(rdma["opens"] == (rdma["why"] is None) == (rdma["takes"] is not None), rdma)
         region, = info["server"]["regions"]
-        expect((region["name"], region["place"], region["size_b"], region["put"]) == ("kv", "host", 64 << 20, True), info)
+        expect((region["name"], region["place"], region["size_b"], region["put"]) == ("kv", "host", 16 << 20, True), info)
         shm, = [d for d in info["devices"] if d["kind"] == "port" and d["name"] == "shm"]
         expect((shm["number"], shm["numa"], shm["speed_mbps"], shm["up"], shm["pci"]) == (0, -1, 0, True, None), shm)
         expect("\nport shm: up, loses nothing\n" in ran.out and "\ninterface lo: up\n" in ran.out, ran)
