@@ -76,7 +76,8 @@ static void image_check(struct rig *r, struct gx_mem *mem)
 {
 	memset(r->got, 0, KV_B);
 	assert_int_equal(gx_mem_copy_out(mem, 0, r->got, KV_B), 0);
-	assert_memory_equal(r->got, r->want, KV_B);
+	if (memcmp(r->got, r->want, KV_B)) /* which names no byte, in a tenth of the time */
+		assert_memory_equal(r->got, r->want, KV_B);
 }
 
 static struct gx_op op_make(struct rig *r, enum gx_op_kind kind, struct gx_mem *local,
@@ -96,15 +97,15 @@ static struct gx_op op_make(struct rig *r, enum gx_op_kind kind, struct gx_mem *
 static void moves(struct rig *r, struct gx_mem *local, struct gx_mem *remote, const char *name)
 {
 	static const uint64_t len[] = {1, 15, 16, 17, 4095, 4096, 65536, 65537, 1000003, 3u << 20};
+	uint8_t *bytes = malloc(KV_B);
 
+	for (uint64_t k = 0; k < KV_B; k++)
+		bytes[k] = (uint8_t)(k * 167 >> 4 ^ k);
 	for (unsigned i = 0; i < 20; i++) {
 		bool put = i & 1;
 		struct gx_mem *src = put ? local : remote, *dst = put ? remote : local;
 		struct gx_op op = op_make(r, put ? GX_OP_PUT : GX_OP_GET, local, name);
-		uint8_t *bytes = malloc(KV_B);
 
-		for (uint64_t k = 0; k < KV_B; k++)
-			bytes[k] = (uint8_t)(k * 167 >> 4 ^ k ^ i);
 		image(src, bytes);
 		memset(r->want, POISON, KV_B);
 		image(dst, r->want);
@@ -118,8 +119,8 @@ static void moves(struct rig *r, struct gx_mem *local, struct gx_mem *remote, co
 		UNTIL(r, r->client.nr_done == 1);
 		assert_int_equal(r->client.nr_failed, 0);
 		image_check(r, dst);
-		free(bytes);
 	}
+	free(bytes);
 }
 
 static void moves__gpu_to_gpu(void **state)

@@ -21,6 +21,7 @@
 
 #define RIG_STEP_NS 300 /* what a turn takes */
 #define RIG_JUMP_NS 500000
+#define RIG_IDLE_NS 20000000
 
 static uint64_t rig_seed;	/* added to every seed */
 static struct rig *rig_current; /* to be closed when a test fails */
@@ -427,6 +428,12 @@ bool rig_until(struct rig *r, bool (*done)(struct rig *r), uint64_t ns)
 void rig_pass(struct rig *r, uint64_t ns)
 {
 	rig_until(r, NULL, ns);
+}
+
+void rig_idle(struct rig *r, uint64_t ns)
+{
+	for (uint64_t end = r->now_ns + ns; r->now_ns < end; r->now_ns += RIG_IDLE_NS)
+		rig_turn(r);
 }
 
 void rig_wait_real(struct rig *r, bool (*done)(struct rig *r))

@@ -83,6 +83,7 @@ bool rig_turn(struct rig *r);
 /* Turn, and let time pass, until @done (NULL: never) or @ns have passed. True: done. */
 bool rig_until(struct rig *r, bool (*done)(struct rig *r), uint64_t ns);
 void rig_pass(struct rig *r, uint64_t ns);
+void rig_idle(struct rig *r, uint64_t ns); /* where nothing is under way, in steps of 20 ms */
 /* Wait in real time, with the cores turning, until @done; fails after 20 s. */
 void rig_wait_real(struct rig *r, bool (*done)(struct rig *r));
 /* Everything ends within @ns of virtual time, and then nothing is out at either end. */

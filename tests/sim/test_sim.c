@@ -540,7 +540,7 @@ static void load__path_narrows(void **state)
 						   .reorder_slots = 64,
 						   .attach = i & 2},
 					   .integrity = i & 3},
-			 &(struct load){.nr = 40, .len_max = 3 << 20, .both = true}, to_b[i / 4][0],
+			 &(struct load){.nr = 20, .len_max = 3 << 20, .both = true}, to_b[i / 4][0],
 			 to_b[i / 4][1]);
 }
 
@@ -548,7 +548,7 @@ static void load__path_narrows_for_each_kind(void **state)
 {
 	for (unsigned i = 0; i < 12; i++)
 		narrowed(&(struct rig_cfg){.sim = {.seed = i}, .integrity = i & 3},
-			 &(struct load){.nr = i & 2 ? 40 : 2,
+			 &(struct load){.nr = i & 2 ? 20 : 2,
 					.len_max = 4 << 20,
 					.lens = i & 2 ? NULL : (uint64_t[]){4 << 20, (3 << 20) + 1},
 					.nr_lens = 2,
@@ -631,10 +631,10 @@ static void load__path_widens(void **state)
 
 		load_run(r, &load);
 		assert_int_equal(rig_ep(r, 0, 0)->shape.quantum, 1280);
-		rig_pass(r, 300 * SECOND); /* not yet */
+		rig_idle(r, 300 * SECOND); /* not yet */
 		load_again(r, &load);
 		assert_int_equal(rig_ep(r, 0, 0)->shape.quantum, 1280);
-		rig_pass(r, 301 * SECOND);
+		rig_idle(r, 301 * SECOND);
 		load.nr = 100;
 		load_again(r, &load);
 		for (int side = 0; side < (i & 2 ? 2 : 1); side++)

@@ -130,7 +130,7 @@ static void dead__all_arrives(void **state)
 /* Any set of dead paths, as long as one of each kind lives: the connection lives, too. */
 static void dead__any_but_one(void **state)
 {
-	for (unsigned seed = 0; seed < common_seeds(16, 40); seed++) {
+	for (unsigned seed = 0; seed < common_seeds(8, 40); seed++) {
 		struct rig *r = paths_open_rig(seed, GX_INTEGRITY_NONE);
 		uint8_t dead[2][2];
 
