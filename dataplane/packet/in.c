@@ -301,7 +301,7 @@ static inline __attribute__((always_inline)) int open_region(struct pkt_ep *e,
 static __attribute__((noinline)) int open_list(struct pkt_ep *e, const struct gx_wire_rec *rec,
 					       struct in_msg *m)
 {
-	struct pkt_pieces *pieces = pieces_get(&e->pieces, PIECES_TAKE);
+	struct pieces *pieces = pieces_get(&e->pieces, PIECES_TAKE);
 	struct gx_wire_rec one = *rec;
 	struct gx_gpu *gpu;
 
@@ -343,7 +343,7 @@ static int view_blocks_check(const struct pkt_ep *e, const struct gx_wire_rec *r
 static __attribute__((noinline)) int open_view(struct pkt_ep *e, const struct gx_wire_rec *rec,
 					       struct in_msg *m, struct gx_gpu **gpu)
 {
-	struct pkt_pieces *pieces = pieces_get(&e->pieces, PIECES_MAP);
+	struct pieces *pieces = pieces_get(&e->pieces, PIECES_MAP);
 	struct gx_mem *mem;
 	int ret;
 

@@ -97,7 +97,7 @@ static bool op_can_land(const struct pkt_ep *e, const struct gx_op *user)
 }
 
 /* @pieces, @segs: of an operation in pieces; else NULL. */
-static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pkt_pieces *pieces,
+static int post_op(struct pkt_ep *e, const struct gx_op *user, struct pieces *pieces,
 		   const struct gx_link_seg *segs, struct gx_route *route)
 {
 	struct gx_ep *ep = &e->ep;
@@ -176,7 +176,7 @@ static unsigned join_count(const struct gx_link_seg segs[], unsigned n, uint64_t
 /* Its bytes are gathered into packets, or scattered out of these. */
 static int post_view(struct pkt_ep *e, const struct gx_op *op, struct gx_route *route)
 {
-	struct pkt_pieces *pieces =
+	struct pieces *pieces =
 		pieces_get(&e->pieces, op->kind == GX_OP_PUT ? PIECES_VIEW : PIECES_GET);
 	int ret;
 
@@ -199,7 +199,7 @@ static int pkt_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_li
 {
 	struct pkt_ep *e = pkt_of(ep);
 	struct gx_op whole = *op;
-	struct pkt_pieces *pieces;
+	struct pieces *pieces;
 	int ret;
 
 	if (op->flags & OP_VIEW)

@@ -201,7 +201,7 @@ static int get_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct gx_
 }
 
 /* The segments of a get, in host memory, which the CPU gathers. *@bad: the one that is wrong. */
-static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_pieces *pieces,
+static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pieces *pieces,
 		      struct gx_mem **out, uint32_t *bad)
 {
 	const struct gx_wire_seg *segs = e->get_segs[(rec - e->gets) % PKT_GETS_MAX];
@@ -225,7 +225,7 @@ static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pk
 }
 
 /* A view that the peer has sent before. */
-static int get_view(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_pieces *pieces,
+static int get_view(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pieces *pieces,
 		    struct gx_mem **out)
 {
 	int ret = rec->get.slot & PKT_SLOT_BIT
@@ -244,7 +244,7 @@ static int get_view(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_
 }
 
 /* Where the bytes of a get lie. Return: false: it waits for pieces. */
-static bool get_find(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt_pieces **pieces,
+static bool get_find(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pieces **pieces,
 		     struct gx_mem **out, struct gx_wire_rec *fail)
 {
 	bool list = rec->type == GX_REC_GETS;
@@ -260,7 +260,7 @@ static bool get_find(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pkt
 	return true;
 }
 
-static bool serve_fail(struct pkt_ep *e, struct pkt_pieces *pieces, const struct gx_wire_rec *fail)
+static bool serve_fail(struct pkt_ep *e, struct pieces *pieces, const struct gx_wire_rec *fail)
 {
 	if (pieces)
 		pieces_put(&e->ep, &e->pieces, pieces);
@@ -272,7 +272,7 @@ static bool serve_one(struct pkt_ep *e, const struct gx_wire_rec *rec)
 {
 	struct gx_wire_rec fail = {
 		.type = GX_REC_FAIL, .flags = GX_REC_SLOT, .fail = {.id = rec->get.slot}};
-	struct pkt_pieces *pieces = NULL;
+	struct pieces *pieces = NULL;
 	struct gx_mem *mem;
 	struct pkt_op *op;
 	uint32_t i;

@@ -9,7 +9,7 @@
 
 #include "copy/block.h"
 #include "core/core.h"
-#include "packet/pieces.h"
+#include "list/pieces.h"
 #include "flow/flow.h"
 #include "flow/msg.h"
 #include "flow/pace.h"
@@ -90,7 +90,7 @@ struct pkt_op {
 	uint64_t user;
 	struct gx_route *route;		/* for core_report() */
 	const char *src;		/* local memory: source or destination */
-	struct pkt_pieces *pieces;	/* its pieces, instead of src; NULL: it is in one piece */
+	struct pieces *pieces;		/* its pieces, instead of src; NULL: it is in one piece */
 	const struct gx_link_seg *segs; /* with pieces: the peer's part of them; NULL: a slot */
 	struct gx_mem *mem;		/* the memory of src; NULL: not registered */
 	struct gx_gpu *gpu;		/* the GPU of that memory; for the host, the host backend */
@@ -417,9 +417,16 @@ struct pkt_ep {
 	struct pkt_offer offers[PKT_SLOTS];
 	struct gx_wire_rec gets[PKT_GETS_MAX]; /* requests of the peer that wait for an operation */
 	struct gx_wire_seg get_segs[PKT_GETS_MAX][GX_WIRE_SEGS]; /* of those that are GETS */
-	struct pkt_pieces_pool pieces;
+	struct pieces_pool pieces;
 	struct pkt_ask ask[PKT_ASK_MAX]; /* ring */
 	struct pkt_bad bad[PKT_BAD_MAX];
+};
+
+/* How a port gathers the payload of a packet while it copies it. */
+struct pkt_gather {
+	struct gx_tx_guard guard;
+	struct pieces *pieces;
+	uint64_t off; /* of the message */
 };
 
 /* An ep with nothing under way, and when its next timer is due. */

@@ -355,7 +355,7 @@ static bool rx_scatter(struct pkt_ep *e, const struct gx_rx *rx, const struct gx
 {
 	struct block_frag frag = {.ref = e->index << 10 | h->mid % GX_WIRE_MIDS,
 				  .buf = BLOCK_BUF_PART};
-	struct pkt_pieces *pieces = pieces_of(&e->pieces, m->pieces);
+	struct pieces *pieces = pieces_of(&e->pieces, m->pieces);
 	uint32_t at = 0;
 
 	if (!in_scatters(e, m)) {

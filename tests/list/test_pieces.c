@@ -18,14 +18,14 @@
 
 static uint8_t near[ROOM + RIG_GUARD], want[FAR_B];
 static struct gx_seg segs[SEGS];
-static struct pkt_pieces_pool pool;
+static struct pieces_pool pool;
 
 /* ---- pieces.c ---- */
 
 static void pieces__reads_and_writes(void **state)
 {
 	static const uint32_t len[] = {1, 656, 3, 1024, 7, 64};
-	struct pkt_pieces *pieces = pieces_get(&pool, PIECES_TAKE);
+	struct pieces *pieces = pieces_get(&pool, PIECES_TAKE);
 	char whole[1755], out[1755], in[6][1100];
 	uint32_t at = 0;
 
@@ -54,12 +54,12 @@ static void pieces__reads_and_writes(void **state)
 
 static void pieces__uses_are_apart(void **state)
 {
-	struct pkt_pieces *all[PIECES_USES][PKT_PIECES];
+	struct pieces *all[PIECES_USES][PIECES_EACH];
 	uint16_t number;
 
 	assert_int_equal(pieces_number(&pool, NULL), 0);
 	for (unsigned use = 0; use < PIECES_USES; use++) {
-		for (unsigned i = 0; i < PKT_PIECES; i++) {
+		for (unsigned i = 0; i < PIECES_EACH; i++) {
 			all[use][i] = pieces_get(&pool, use);
 			assert_non_null(all[use][i]);
 			number = pieces_number(&pool, all[use][i]);
@@ -577,7 +577,7 @@ static void peer__too_many_lists(void **state)
 {
 	struct rig *r = rig_open(&(struct rig_cfg){.sim = {.seed = 3}, .mem_b = FAR_B});
 
-	for (unsigned i = 0; i < PKT_PIECES; i++)
+	for (unsigned i = 0; i < PIECES_EACH; i++)
 		claim_list(r, 2, 700);
 	rig_pass(r, MS);
 	assert_int_equal(atomic_load(&r->ep[1][0]->fault), 0);

@@ -2,32 +2,32 @@
 /*
  * Memory of a message in pieces; see pieces.h. Runs on the polling core.
  */
-#include "packet/pieces.h"
+#include "list/pieces.h"
 
-struct pkt_pieces *pieces_get(struct pkt_pieces_pool *c, enum pieces_use use)
+struct pieces *pieces_get(struct pieces_pool *c, enum pieces_use use)
 {
-	struct pkt_pieces *pieces;
+	struct pieces *pieces;
 	uint32_t free = ~c->used[use];
 
-	_Static_assert(PKT_PIECES == 32, "a bit each");
+	_Static_assert(PIECES_EACH == 32, "a bit each");
 	if (!free)
 		return NULL;
 	c->used[use] |= free & -free;
-	pieces = &c->pieces[use * PKT_PIECES + (unsigned)__builtin_ctz(free)];
+	pieces = &c->pieces[use * PIECES_EACH + (unsigned)__builtin_ctz(free)];
 	pieces->nr = pieces->last = pieces->at[0] = 0;
 	pieces->map = MAP_NONE;
 	return pieces;
 }
 
-void pieces_put(struct gx_ep *ep, struct pkt_pieces_pool *c, const struct pkt_pieces *pieces)
+void pieces_put(struct gx_ep *ep, struct pieces_pool *c, const struct pieces *pieces)
 {
 	uint32_t i = (uint32_t)(pieces - c->pieces);
 
 	map_done(ep, pieces->map);
-	c->used[i / PKT_PIECES] &= ~(1u << i % PKT_PIECES);
+	c->used[i / PIECES_EACH] &= ~(1u << i % PIECES_EACH);
 }
 
-char *pieces_find(struct pkt_pieces *pieces, uint64_t off, uint32_t *len)
+char *pieces_find(struct pieces *pieces, uint64_t off, uint32_t *len)
 {
 	uint32_t i;
 
@@ -42,7 +42,7 @@ char *pieces_find(struct pkt_pieces *pieces, uint64_t off, uint32_t *len)
 	return pieces->p[i] + (off - pieces->at[i]);
 }
 
-void pieces_read(struct pkt_pieces *pieces, uint64_t off, uint32_t len, char *to)
+void pieces_read(struct pieces *pieces, uint64_t off, uint32_t len, char *to)
 {
 	if (!pieces->nr) {
 		view_gather(&pieces->view, off, len, to);
@@ -59,7 +59,7 @@ void pieces_read(struct pkt_pieces *pieces, uint64_t off, uint32_t len, char *to
 	}
 }
 
-void pieces_write(struct pkt_pieces *pieces, uint64_t off, uint32_t len, const char *from)
+void pieces_write(struct pieces *pieces, uint64_t off, uint32_t len, const char *from)
 {
 	if (!pieces->nr) {
 		view_scatter(&pieces->view, off, len, from);

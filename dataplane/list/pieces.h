@@ -7,13 +7,12 @@
 #ifndef GX_PIECES_H
 #define GX_PIECES_H
 
-#include "gx_internal/port.h"
 #include "gx_internal/wire.h"
 #include "list/map.h"
 
-#define PKT_PIECES 32 /* of each use, in an endpoint */
+#define PIECES_EACH 32 /* of each use, in an endpoint */
 
-/* No use takes from another. So an end that has fewer than PKT_PIECES puts under way knows that the peer
+/* No use takes from another. So an end that has fewer than PIECES_EACH puts under way knows that the peer
  * has a place for one more. */
 enum pieces_use {
 	PIECES_PUT,   /* our put: its source */
@@ -25,7 +24,7 @@ enum pieces_use {
 	PIECES_USES
 };
 
-struct pkt_pieces {
+struct pieces {
 	uint32_t nr; /* 0: a view */
 	int map;     /* of map_open(); MAP_NONE: none */
 	struct view_at view;
@@ -35,45 +34,36 @@ struct pkt_pieces {
 	char *p[GX_WIRE_SEGS];
 };
 
-/* How a port gathers the payload of a packet while it copies it. */
-struct pkt_gather {
-	struct gx_tx_guard guard;
-	struct pkt_pieces *pieces;
-	uint64_t off; /* of the message */
+struct pieces_pool {
+	uint32_t used[PIECES_USES]; /* bit i: .pieces[use * PIECES_EACH + i] */
+	struct pieces pieces[PIECES_USES * PIECES_EACH];
 };
 
-struct pkt_pieces_pool {
-	uint32_t used[PIECES_USES]; /* bit i: .pieces[use * PKT_PIECES + i] */
-	struct pkt_pieces pieces[PIECES_USES * PKT_PIECES];
-};
-
-struct pkt_pieces *pieces_get(struct pkt_pieces_pool *c,
-			      enum pieces_use use); /* NULL: all are in use */
-void pieces_put(struct gx_ep *ep, struct pkt_pieces_pool *c, const struct pkt_pieces *pieces);
+struct pieces *pieces_get(struct pieces_pool *c, enum pieces_use use); /* NULL: all are in use */
+void pieces_put(struct gx_ep *ep, struct pieces_pool *c, const struct pieces *pieces);
 /** pieces_number() - From 1 on; pieces_of() finds it again. */
-static inline uint16_t pieces_number(const struct pkt_pieces_pool *c,
-				     const struct pkt_pieces *pieces)
+static inline uint16_t pieces_number(const struct pieces_pool *c, const struct pieces *pieces)
 {
 	return (uint16_t)(pieces ? 1 + (pieces - c->pieces) : 0);
 }
-static inline struct pkt_pieces *pieces_of(struct pkt_pieces_pool *c, uint16_t number)
+static inline struct pieces *pieces_of(struct pieces_pool *c, uint16_t number)
 {
 	return &c->pieces[number - 1];
 }
 static inline bool pieces_is(uint16_t number, enum pieces_use use)
 {
-	return (number - 1u) / PKT_PIECES == use;
+	return (number - 1u) / PIECES_EACH == use;
 }
-static inline void pieces_add(struct pkt_pieces *pieces, char *p, uint32_t len)
+static inline void pieces_add(struct pieces *pieces, char *p, uint32_t len)
 {
 	pieces->p[pieces->nr] = p;
 	pieces->at[pieces->nr + 1] = pieces->at[pieces->nr] + len;
 	pieces->nr++;
 }
 /** pieces_find() - Where the message's byte @off lies. *@len: to the end of its piece, if that is less. */
-char *pieces_find(struct pkt_pieces *pieces, uint64_t off, uint32_t *len);
+char *pieces_find(struct pieces *pieces, uint64_t off, uint32_t *len);
 /* The @len bytes at @off of the message. */
-void pieces_read(struct pkt_pieces *pieces, uint64_t off, uint32_t len, char *to);
-void pieces_write(struct pkt_pieces *pieces, uint64_t off, uint32_t len, const char *from);
+void pieces_read(struct pieces *pieces, uint64_t off, uint32_t len, char *to);
+void pieces_write(struct pieces *pieces, uint64_t off, uint32_t len, const char *from);
 
 #endif
