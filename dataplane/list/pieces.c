@@ -3,6 +3,10 @@
  * Memory of a message in pieces; see pieces.h. Runs on the polling core.
  */
 #include "list/pieces.h"
+#include "list/list.h"
+#include "list/view_gpu.h"
+
+#include <errno.h>
 
 struct pieces *pieces_get(struct pieces_pool *c, enum pieces_use use)
 {
@@ -25,6 +29,46 @@ void pieces_put(struct gx_ep *ep, struct pieces_pool *c, const struct pieces *pi
 
 	map_done(ep, pieces->map);
 	c->used[i / PIECES_EACH] &= ~(1u << i % PIECES_EACH);
+}
+
+static bool view_leaves(const struct pieces *pieces, const struct gx_mem *mem, uint64_t len)
+{
+	return !mem || mem->kind == GX_MEM_HOST || view_stages(&pieces->view, len);
+}
+
+int pieces_view(struct pieces_pool *c, const struct gx_op *op)
+{
+	bool put = op->kind == GX_OP_PUT;
+	struct pieces *pieces = pieces_get(c, put ? PIECES_VIEW : PIECES_GET);
+
+	if (!pieces)
+		return -EAGAIN;
+	view_at_init(&pieces->view, &op->list->views->local,
+		     op->mem ? op->mem->addr + op->off : op->addr, op->list->from);
+	if (!put || view_leaves(pieces, op->mem, op->len))
+		return pieces_number(c, pieces);
+	pieces_put(NULL, c, pieces);
+	return -EOPNOTSUPP;
+}
+
+int pieces_map(struct gx_ep *ep, struct pieces_pool *c, unsigned access, uint64_t token,
+	       uint64_t off, uint64_t len, struct gx_mem **mem)
+{
+	bool put = access == GX_ACCESS_PUT;
+	struct pieces *pieces = pieces_get(c, put ? PIECES_MAP : PIECES_SERVE);
+	int ret;
+
+	if (!pieces)
+		return -EBUSY;
+	ret = map_open(ep, token, access, off, len, &pieces->view, mem);
+	if (ret >= 0) {
+		pieces->map = ret;
+		if (put || view_leaves(pieces, *mem, len))
+			return pieces_number(c, pieces);
+		ret = -EOPNOTSUPP;
+	}
+	pieces_put(ep, c, pieces);
+	return ret;
 }
 
 char *pieces_find(struct pieces *pieces, uint64_t off, uint32_t *len)

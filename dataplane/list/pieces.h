@@ -2,7 +2,7 @@
 /*
  * Memory of a message that lies in many pieces: the message's bytes are those of the pieces, one
  * after the other. A put of many segments has its source so, and the message that it becomes its
- * destination; a get the other way round. Owner: poll core.
+ * destination; a get the other way round. A view is one or the other, too. Owner: poll core.
  */
 #ifndef GX_PIECES_H
 #define GX_PIECES_H
@@ -42,17 +42,18 @@ struct pieces_pool {
 struct pieces *pieces_get(struct pieces_pool *c, enum pieces_use use); /* NULL: all are in use */
 void pieces_put(struct gx_ep *ep, struct pieces_pool *c, const struct pieces *pieces);
 /** pieces_number() - From 1 on; pieces_of() finds it again. */
-static inline uint16_t pieces_number(const struct pieces_pool *c, const struct pieces *pieces)
+static inline uint8_t pieces_number(const struct pieces_pool *c, const struct pieces *pieces)
 {
-	return (uint16_t)(pieces ? 1 + (pieces - c->pieces) : 0);
+	_Static_assert(PIECES_USES * PIECES_EACH <= UINT8_MAX, "and 0: none");
+	return (uint8_t)(pieces ? 1 + (pieces - c->pieces) : 0);
 }
-static inline struct pieces *pieces_of(struct pieces_pool *c, uint16_t number)
+static inline struct pieces *pieces_of(struct pieces_pool *c, unsigned number)
 {
 	return &c->pieces[number - 1];
 }
-static inline bool pieces_is(uint16_t number, enum pieces_use use)
+static inline bool pieces_is(unsigned number, enum pieces_use use)
 {
-	return (number - 1u) / PIECES_EACH == use;
+	return (number - 1) / PIECES_EACH == use;
 }
 static inline void pieces_add(struct pieces *pieces, char *p, uint32_t len)
 {
@@ -62,6 +63,13 @@ static inline void pieces_add(struct pieces *pieces, char *p, uint32_t len)
 }
 /** pieces_find() - Where the message's byte @off lies. *@len: to the end of its piece, if that is less. */
 char *pieces_find(struct pieces *pieces, uint64_t off, uint32_t *len);
+/** pieces_view() - Those of @op, whose memory is a view. Return: their number; -EAGAIN: all are in use;
+ * -EOPNOTSUPP: it leaves memory of a GPU, no kernel of which gathers it. */
+int pieces_view(struct pieces_pool *c, const struct gx_op *op);
+/** pieces_map() - Those of a put or get of the peer that names a map, as map_open() has it. Return: likewise;
+ * -EBUSY: all are in use. */
+int pieces_map(struct gx_ep *ep, struct pieces_pool *c, unsigned access, uint64_t token,
+	       uint64_t off, uint64_t len, struct gx_mem **mem);
 /* The @len bytes at @off of the message. */
 void pieces_read(struct pieces *pieces, uint64_t off, uint32_t len, char *to);
 void pieces_write(struct pieces *pieces, uint64_t off, uint32_t len, const char *from);

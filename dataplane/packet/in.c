@@ -343,23 +343,16 @@ static int view_blocks_check(const struct pkt_ep *e, const struct gx_wire_rec *r
 static __attribute__((noinline)) int open_view(struct pkt_ep *e, const struct gx_wire_rec *rec,
 					       struct in_msg *m, struct gx_gpu **gpu)
 {
-	struct pieces *pieces = pieces_get(&e->pieces, PIECES_MAP);
 	struct gx_mem *mem;
-	int ret;
+	int ret = pieces_map(&e->ep, &e->pieces, GX_ACCESS_PUT, rec->open.token, rec->open.off,
+			     rec->open.len, &mem);
 
-	if (!pieces)
-		return -EBUSY;
-	ret = map_open(&e->ep, rec->open.token, GX_ACCESS_PUT, rec->open.off, rec->open.len,
-		       &pieces->view, &mem);
-	if (ret < 0) {
-		pieces_put(&e->ep, &e->pieces, pieces);
+	if (ret < 0)
 		return ret;
-	}
-	pieces->map = ret;
-	m->pieces = pieces_number(&e->pieces, pieces);
+	m->pieces = (uint16_t)ret;
 	m->mem = mem;
 	*gpu = mem->gpu;
-	return view_blocks_check(e, rec, &pieces->view.v, mem);
+	return view_blocks_check(e, rec, &pieces_of(&e->pieces, m->pieces)->view.v, mem);
 }
 
 static int open_slot(struct pkt_ep *e, const struct gx_wire_rec *rec, struct in_msg *m,

@@ -176,18 +176,13 @@ static unsigned join_count(const struct gx_link_seg segs[], unsigned n, uint64_t
 /* Its bytes are gathered into packets, or scattered out of these. */
 static int post_view(struct pkt_ep *e, const struct gx_op *op, struct gx_route *route)
 {
-	struct pieces *pieces =
-		pieces_get(&e->pieces, op->kind == GX_OP_PUT ? PIECES_VIEW : PIECES_GET);
-	int ret;
+	int ret = pieces_view(&e->pieces, op);
+	struct pieces *pieces;
 
-	if (!pieces)
-		return -EAGAIN;
-	view_at_init(&pieces->view, &op->list->views->local,
-		     op->mem ? op->mem->addr + op->off : op->addr, op->list->from);
-	ret = op->kind == GX_OP_PUT && op->mem && op->mem->kind != GX_MEM_HOST &&
-			      !view_stages(&pieces->view, op->len)
-		      ? -EOPNOTSUPP
-		      : post_op(e, op, pieces, NULL, route);
+	if (ret < 0)
+		return ret;
+	pieces = pieces_of(&e->pieces, (unsigned)ret);
+	ret = post_op(e, op, pieces, NULL, route);
 	if (ret)
 		pieces_put(&e->ep, &e->pieces, pieces);
 	return ret ? ret : 1;

@@ -7,7 +7,6 @@
  * Order: a send matches the oldest offer that fits, an offer the oldest send, as in MPI.
  */
 #include "packet/pkt.h"
-#include "list/view_gpu.h"
 #include "packet/match.h"
 #include "packet/op.h"
 #include "packet/rec.h"
@@ -225,22 +224,18 @@ static int gets_check(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pi
 }
 
 /* A view that the peer has sent before. */
-static int get_view(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pieces *pieces,
+static int get_view(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pieces **pieces,
 		    struct gx_mem **out)
 {
 	int ret = rec->get.slot & PKT_SLOT_BIT
-			  ? map_open(&e->ep, rec->get.token, GX_ACCESS_GET, rec->get.off,
-				     rec->get.len, &pieces->view, out)
+			  ? pieces_map(&e->ep, &e->pieces, GX_ACCESS_GET, rec->get.token,
+				       rec->get.off, rec->get.len, out)
 			  : -EPROTO;
 
 	if (ret < 0)
 		return ret;
-	pieces->map = ret;
-	if ((*out)->kind == GX_MEM_HOST)
-		return 0;
-	if (!view_stages(&pieces->view, rec->get.len))
-		return -EOPNOTSUPP;
-	return link_bq(e->link, (*out)->gpu) ? 0 : -EIO;
+	*pieces = pieces_of(&e->pieces, (unsigned)ret);
+	return (*out)->kind == GX_MEM_HOST || link_bq(e->link, (*out)->gpu) ? 0 : -EIO;
 }
 
 /* Where the bytes of a get lie. Return: false: it waits for pieces. */
@@ -252,12 +247,14 @@ static bool get_find(struct pkt_ep *e, const struct gx_wire_rec *rec, struct pie
 	fail->fail.err = list ? -EXDEV : get_check(e, rec, out);
 	if (gx_likely(fail->fail.err != -EXDEV))
 		return true;
+	if (!list) {
+		fail->fail.err = get_view(e, rec, pieces, out);
+		return fail->fail.err != -EBUSY;
+	}
 	*pieces = pieces_get(&e->pieces, PIECES_SERVE);
-	if (!*pieces)
-		return false;
-	fail->fail.err = list ? gets_check(e, rec, *pieces, out, &fail->fail.seg)
-			      : get_view(e, rec, *pieces, out);
-	return true;
+	if (*pieces)
+		fail->fail.err = gets_check(e, rec, *pieces, out, &fail->fail.seg);
+	return *pieces;
 }
 
 static bool serve_fail(struct pkt_ep *e, struct pieces *pieces, const struct gx_wire_rec *fail)

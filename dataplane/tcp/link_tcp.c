@@ -43,7 +43,7 @@ static void op_fill(struct tcp_ep *e, struct tcp_op *restrict op, const struct g
 		core_use(e->ep.core, user->mem, &op->use);
 	}
 	op->gpu = user->len ? tcp_gpu_of(e->link, user->mem) : NULL;
-	op->view = e->views.next;
+	op->view = e->view_next;
 	op->bare = user->kind == GX_OP_PUT && user->len && !op->view &&
 		   tcp_bare_region(e, user->token);
 	op->len = user->len;

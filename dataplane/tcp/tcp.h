@@ -11,7 +11,7 @@
 #ifndef GX_TCP_H
 #define GX_TCP_H
 
-#include "list/map.h"
+#include "list/pieces.h"
 #include "copy/block.h"
 #include "copy/stage.h"
 #include "core/core.h"
@@ -34,7 +34,6 @@
 #define TCP_WORDS     16   /* words of bits for the chunks of a window */
 #define TCP_OUTS      32   /* frames in the queue of a socket */
 #define TCP_OUT_IOVS  3	   /* pieces of a frame: header, payload, trailer */
-#define TCP_VIEWS     32   /* with views: operations of this end, and of the peer */
 #define TCP_VIEW_B    (256u << 10) /* of a link: bytes on their way out of a view, or into one */
 #define TCP_RUN_B     1024	   /* runs of so many bytes and more leave one by one, ... */
 #define TCP_RUNS      512	   /* ... at most so many at a time */
@@ -121,7 +120,7 @@ struct tcp_op {
 	bool late;    /* it ended early, and its completion waits until held is 0 */
 	bool dev;     /* a NIC reads its memory, which is of gpu: no buffer has any of it */
 	uint16_t use; /* core_use() of mem */
-	uint8_t view; /* its memory, in views, instead of at; 0: none */
+	uint8_t view; /* its memory, in pieces, instead of at; 0: none */
 	int status;
 	uint64_t user;
 	struct gx_route *route;
@@ -153,7 +152,7 @@ struct tcp_in {
 	bool leased;	      /* its frames have LEASE */
 	bool words;	      /* GX_OP_WORDS */
 	bool ack_due;
-	uint8_t view; /* where it goes, in views, instead of dst; 0: none */
+	uint8_t view; /* where it goes, in pieces, instead of dst; 0: none */
 	uint16_t use; /* core_use() of mem */
 	int err;
 	uint32_t round;	  /* mid less place; FREE: of the next message */
@@ -319,15 +318,6 @@ struct tcp_bares {
 	unsigned rx_device, tx_device; /* that GPU, of this end and of the peer's */
 };
 
-/* tcp_view.c */
-enum tcp_view_use { TCP_VIEW_OURS, TCP_VIEW_PEERS, TCP_VIEW_USES };
-struct tcp_views {
-	uint32_t used[TCP_VIEW_USES];
-	uint8_t next;			    /* within a post: of the operation */
-	int map[TCP_VIEW_USES * TCP_VIEWS]; /* of the peer's; of ours MAP_NONE */
-	struct view_at at[TCP_VIEW_USES * TCP_VIEWS];
-};
-
 /* Bytes [.off, .end) of a view that leave next. They stay until the kernel has all of them. */
 struct tcp_gather {
 	const struct view_at *of; /* NULL: none */
@@ -365,7 +355,8 @@ struct tcp_ep {
 	struct tcp_in in[TCP_MIDS];
 	struct tcp_match match;
 	struct tcp_ctls ctls;
-	struct tcp_views views;
+	struct pieces_pool pieces; /* views alone */
+	uint8_t view_next;	   /* within a post: of the operation */
 	struct tcp_sock sock[TCP_SOCKS_MAX];
 };
 
@@ -400,6 +391,11 @@ struct link_tcp {
 static inline struct tcp_ep *tcp_of(struct gx_ep *ep)
 {
 	return GX_CONTAINER_OF(ep, struct tcp_ep, ep);
+}
+
+static inline struct view_at *tcp_view_at(struct tcp_ep *e, uint8_t number)
+{
+	return &pieces_of(&e->pieces, number)->view;
 }
 
 static inline struct gx_stats *tcp_stats(const struct tcp_ep *e)

@@ -81,8 +81,8 @@ static bool op_stage(struct tcp_ep *e, struct tcp_op *op)
 	uint32_t len = (uint32_t)GX_MIN(op->len - off, 1ull << e->chunk_shift);
 
 	if (gx_unlikely(op->view))
-		return view_stage(op->gpu->stage, &op->stage, &e->views.at[op->view - 1], off, len,
-				  0, e->now_ns);
+		return view_stage(op->gpu->stage, &op->stage, tcp_view_at(e, op->view), off, len, 0,
+				  e->now_ns);
 	return stage_fetch(op->gpu->stage, &op->stage, op->at + off, len, 0, e->now_ns);
 }
 

@@ -37,7 +37,7 @@ static uint32_t ring_want(struct tcp_ep *e, const struct tcp_sink *k)
 
 	if (gx_likely(!k->view) || !room)
 		return room ? k->left : 0;
-	return (uint32_t)GX_MIN((uint64_t)k->left, (room - 1) * e->views.at[k->view - 1].v.run_b);
+	return (uint32_t)GX_MIN((uint64_t)k->left, (room - 1) * tcp_view_at(e, k->view)->v.run_b);
 }
 
 uint32_t tcp_ring_room(struct tcp_ep *e, const struct tcp_sink *k, char **at)
@@ -117,7 +117,7 @@ void tcp_ring_add(struct tcp_ep *e, const struct tcp_sink *k, const char *at, ui
 
 		len = n;
 		if (gx_unlikely(k->view))
-			to = view_find(&e->views.at[k->view - 1],
+			to = view_find(tcp_view_at(e, k->view),
 				       (uint64_t)(dst - e->in[k->place].dst), &len);
 		t->head += len;
 		copy_add(e, t->bq, k, to, at, len, t->head);

@@ -63,7 +63,7 @@ static void in_settle(struct tcp_ep *e, struct tcp_in *m, int err)
 {
 	struct tcp_frame done = {.type = TCP_DONE, .mid = in_mid(e, m), .err = err};
 
-	if (gx_unlikely(tcp_view_is_peers(m->view)))
+	if (gx_unlikely(pieces_is(m->view, PIECES_MAP)))
 		tcp_view_put(e, m->view);
 	m->view = 0;
 	tcp_in_goto(m, TCP_IN_FREE);

@@ -148,7 +148,8 @@ static bool serve_one(struct tcp_ep *e, const struct tcp_frame *f)
 
 	fail.err = core_region(&e->ep, f->token, GX_ACCESS_GET, f->off, f->len, &mem);
 	if (gx_unlikely(fail.err == -EXDEV)) {
-		int ret = tcp_view_serve(e, f, &mem);
+		int ret = pieces_map(&e->ep, &e->pieces, GX_ACCESS_GET, f->token, f->off, f->len,
+				     &mem);
 
 		if (ret == -EBUSY)
 			return false;

@@ -8,31 +8,14 @@
  */
 #include "tcp/tcp_view.h"
 #include "list/list.h"
-#include "list/view_gpu.h"
 
 #include <errno.h>
 
-/* Return: number of a place, from 1 on; 0: all are in use. */
-static uint8_t view_get(struct tcp_ep *e, enum tcp_view_use use)
-{
-	uint32_t free = ~e->views.used[use];
-	unsigned i;
-
-	_Static_assert(TCP_VIEWS == 32, "a bit each");
-	if (!free)
-		return 0;
-	i = (unsigned)__builtin_ctz(free);
-	e->views.used[use] |= 1u << i;
-	i += use * TCP_VIEWS;
-	e->views.map[i] = MAP_NONE;
-	return (uint8_t)(i + 1);
-}
-
 void tcp_view_put(struct tcp_ep *e, uint8_t number)
 {
-	map_done(&e->ep, e->views.map[number - 1]);
-	e->link->gather.of = NULL;
-	e->views.used[(number - 1) / TCP_VIEWS] &= ~(1u << (number - 1) % TCP_VIEWS);
+	if (e->link->gather.of == tcp_view_at(e, number))
+		e->link->gather.of = NULL;
+	pieces_put(&e->ep, &e->pieces, pieces_of(&e->pieces, number));
 }
 
 /* Would a NIC place the bytes, or a descriptor each of too few? As over packets. */
@@ -45,63 +28,31 @@ static bool view_is_foreign(const struct tcp_ep *e, const struct view *v, const 
 			      v->run_b * (GX_WIRE_SEGS - 2) < e->ep.conn->agreed.quantum);
 }
 
-/* Is the source one that no kernel of a GPU gathers? */
-static bool view_is_far(const struct tcp_ep *e, uint8_t number, const struct gx_mem *mem,
-			uint64_t len)
-{
-	return mem && mem->kind != GX_MEM_HOST && !view_stages(&e->views.at[number - 1], len);
-}
-
 int tcp_view_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link_seg segs[],
 		  unsigned n, struct gx_route *route)
 {
 	struct tcp_ep *e = GX_CONTAINER_OF(ep, struct tcp_ep, ep);
-	const struct view *v;
-	uint8_t number;
-	int ret;
+	int number, ret;
 
 	if (!(op->flags & OP_VIEW))
 		return 0;
-	v = &op->list->views->local;
-	if (op->kind == GX_OP_GET && view_is_foreign(e, v, op->mem))
+	if (op->kind == GX_OP_GET && view_is_foreign(e, &op->list->views->local, op->mem))
 		return -EOPNOTSUPP;
-	number = view_get(e, TCP_VIEW_OURS);
-	if (!number)
-		return -EAGAIN;
-	view_at_init(&e->views.at[number - 1], v, op->mem ? op->mem->addr + op->off : op->addr,
-		     op->list->from);
-	e->views.next = number; /* the operation takes it */
-	ret = op->kind == GX_OP_PUT && view_is_far(e, number, op->mem, op->len)
-		      ? -EOPNOTSUPP
-		      : ep->ops->post(ep, op, route);
-	e->views.next = 0;
+	number = pieces_view(&e->pieces, op);
+	if (number < 0)
+		return number;
+	e->view_next = (uint8_t)number; /* the operation takes it */
+	ret = ep->ops->post(ep, op, route);
+	e->view_next = 0;
 	if (ret)
-		tcp_view_put(e, number);
+		tcp_view_put(e, (uint8_t)number);
 	return ret ? ret : 1;
-}
-
-/* Return: number; -EBUSY, -errno. */
-static int view_map(struct tcp_ep *e, const struct tcp_frame *f, unsigned access,
-		    struct gx_mem **mem)
-{
-	uint8_t number = view_get(e, TCP_VIEW_PEERS);
-	int ret;
-
-	if (!number)
-		return -EBUSY;
-	ret = map_open(&e->ep, f->token, access, f->off, f->len, &e->views.at[number - 1], mem);
-	if (ret < 0) {
-		tcp_view_put(e, number);
-		return ret;
-	}
-	e->views.map[number - 1] = ret;
-	return number;
 }
 
 int tcp_view_open(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in *m)
 {
 	struct gx_mem *mem;
-	int ret = view_map(e, f, GX_ACCESS_PUT, &mem);
+	int ret = pieces_map(&e->ep, &e->pieces, GX_ACCESS_PUT, f->token, f->off, f->len, &mem);
 
 	if (ret < 0)
 		return ret;
@@ -111,22 +62,12 @@ int tcp_view_open(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in *m)
 	m->gpu = tcp_gpu_of(e->link, mem);
 	if (tcp_gpu_lacks(e->link, mem, f->len))
 		return -EIO;
-	return view_is_foreign(e, &e->views.at[ret - 1].v, mem) ? -EOPNOTSUPP : 0;
-}
-
-int tcp_view_serve(struct tcp_ep *e, const struct tcp_frame *f, struct gx_mem **mem)
-{
-	int ret = view_map(e, f, GX_ACCESS_GET, mem);
-
-	if (ret < 0 || !view_is_far(e, (uint8_t)ret, *mem, f->len))
-		return ret;
-	tcp_view_put(e, (uint8_t)ret);
-	return -EOPNOTSUPP;
+	return view_is_foreign(e, &tcp_view_at(e, m->view)->v, mem) ? -EOPNOTSUPP : 0;
 }
 
 void tcp_view_took(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n)
 {
-	view_scatter(&e->views.at[k->view - 1], (uint64_t)(k->dst - e->in[k->place].dst), n, at);
+	view_scatter(tcp_view_at(e, k->view), (uint64_t)(k->dst - e->in[k->place].dst), n, at);
 }
 
 /* Long runs, which the kernel takes one by one. */
@@ -148,7 +89,7 @@ static uint64_t runs_fetch(struct view_at *v, uint64_t off, uint64_t end, struct
 uint64_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from, struct iovec *iov,
 			unsigned *n)
 {
-	struct view_at *v = &e->views.at[e->ops[o->op].view - 1];
+	struct view_at *v = tcp_view_at(e, e->ops[o->op].view);
 	uint64_t off = (o->chunk << e->chunk_shift) + from;
 	struct tcp_gather *g = &e->link->gather;
 

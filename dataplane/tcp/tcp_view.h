@@ -12,14 +12,7 @@ int tcp_view_join(struct gx_ep *ep, const struct gx_op *op, const struct gx_link
 		  unsigned n, struct gx_route *route);
 /* The first DATA frame of a message names a map. Return: 0, or why it is refused. */
 int tcp_view_open(struct tcp_ep *e, const struct tcp_frame *f, struct tcp_in *m);
-/* Likewise a GET. Return: its number in views; -EBUSY: all are in use; -errno. */
-int tcp_view_serve(struct tcp_ep *e, const struct tcp_frame *f, struct gx_mem **mem);
 void tcp_view_put(struct tcp_ep *e, uint8_t number); /* none of its bytes moves any more */
-/* Of a message: the number is its own, not that of our get. */
-static inline bool tcp_view_is_peers(uint8_t number)
-{
-	return number > TCP_VIEWS;
-}
 /* @n bytes of the payload under way lie at @at. */
 void tcp_view_took(struct tcp_ep *e, const struct tcp_sink *k, const char *at, uint32_t n);
 /* Payload of @o from its byte @from on, behind the @n buffers of @iov. Return: its bytes; 0: no room. */
