@@ -86,36 +86,27 @@ char *pieces_find(struct pieces *pieces, uint64_t off, uint32_t *len)
 	return pieces->p[i] + (off - pieces->at[i]);
 }
 
+static void pieces_copy(struct pieces *pieces, uint64_t off, uint32_t len, char *lin, bool lands)
+{
+	if (!pieces->nr && lands)
+		view_scatter(&pieces->view, off, len, lin);
+	else if (!pieces->nr)
+		view_gather(&pieces->view, off, len, lin);
+	for (uint32_t part; pieces->nr && len; lin += part, off += part, len -= part) {
+		char *p;
+
+		part = len;
+		p = pieces_find(pieces, off, &part);
+		gx_copy(lands ? p : lin, lands ? lin : p, part);
+	}
+}
+
 void pieces_read(struct pieces *pieces, uint64_t off, uint32_t len, char *to)
 {
-	if (!pieces->nr) {
-		view_gather(&pieces->view, off, len, to);
-		return;
-	}
-	while (len) {
-		uint32_t part = len;
-		const char *p = pieces_find(pieces, off, &part);
-
-		gx_copy(to, p, part);
-		to += part;
-		off += part;
-		len -= part;
-	}
+	pieces_copy(pieces, off, len, to, false);
 }
 
 void pieces_write(struct pieces *pieces, uint64_t off, uint32_t len, const char *from)
 {
-	if (!pieces->nr) {
-		view_scatter(&pieces->view, off, len, from);
-		return;
-	}
-	while (len) {
-		uint32_t part = len;
-		char *p = pieces_find(pieces, off, &part);
-
-		gx_copy(p, from, part);
-		from += part;
-		off += part;
-		len -= part;
-	}
+	pieces_copy(pieces, off, len, (char *)(uintptr_t)from, true);
 }
