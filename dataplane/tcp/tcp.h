@@ -35,8 +35,6 @@
 #define TCP_OUTS      32   /* frames in the queue of a socket */
 #define TCP_OUT_IOVS  3	   /* pieces of a frame: header, payload, trailer */
 #define TCP_VIEW_B    (256u << 10) /* of a link: bytes on their way out of a view, or into one */
-#define TCP_RUN_B     1024	   /* runs of so many bytes and more leave one by one, ... */
-#define TCP_RUNS      512	   /* ... at most so many at a time */
 #define TCP_OUT_B     (256u << 10) /* a queue with as many bytes takes no other chunk, ... */
 #define TCP_OUT_SHIFT 2		   /* ... or 2^2 times as many where the kernel takes them all */
 #define TCP_AHEAD_B   16384	   /* bytes that a read may take beyond the frame under way */

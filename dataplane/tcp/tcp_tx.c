@@ -244,7 +244,7 @@ TX_INLINE void sock_sent(struct tcp_ep *e, struct tcp_sock *s, uint64_t n)
 /* Return: did the kernel take all that it was offered? */
 TX_INLINE bool sock_send(struct tcp_ep *e, struct tcp_sock *s, uint64_t *sent)
 {
-	struct iovec iov[TCP_RUNS + TCP_OUT_IOVS * TCP_OUTS];
+	struct iovec iov[TCP_OUT_IOVS * TCP_OUTS];
 	bool leads = e->ctls.leading;
 	unsigned n = sock_iov(e, s, iov, &leads);
 	uint64_t want = 0;

@@ -70,22 +70,6 @@ void tcp_view_took(struct tcp_ep *e, const struct tcp_sink *k, const char *at, u
 	view_scatter(tcp_view_at(e, k->view), (uint64_t)(k->dst - e->in[k->place].dst), n, at);
 }
 
-/* Long runs, which the kernel takes one by one. */
-static uint64_t runs_fetch(struct view_at *v, uint64_t off, uint64_t end, struct iovec *iov,
-			   unsigned *n)
-{
-	uint64_t at = off;
-
-	while (at < end && *n < TCP_RUNS) {
-		uint32_t len = (uint32_t)(end - at);
-
-		iov[*n].iov_base = view_find(v, at, &len);
-		iov[(*n)++].iov_len = len;
-		at += len;
-	}
-	return at - off;
-}
-
 uint64_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from, struct iovec *iov,
 			unsigned *n)
 {
@@ -93,8 +77,6 @@ uint64_t tcp_view_fetch(struct tcp_ep *e, const struct tcp_out *o, uint64_t from
 	uint64_t off = (o->chunk << e->chunk_shift) + from;
 	struct tcp_gather *g = &e->link->gather;
 
-	if (v->v.run_b >= TCP_RUN_B)
-		return runs_fetch(v, off, off + o->len - from, iov, n);
 	for (unsigned i = 0; i < *n; i++) /* that of a frame before it */
 		if ((uintptr_t)iov[i].iov_base - (uintptr_t)g->b < TCP_VIEW_B)
 			return 0;
