@@ -19,8 +19,8 @@ struct block_ref {
 /* One block and its fragments. owner: poll core; the GPU reads b's arrays from launch to end. */
 struct block_slot {
 	struct gx_block b;
-	uint64_t first_ns;  /* when its first fragment was added */
-	uint64_t launch_ns; /* when it was launched */
+	uint64_t first_ns; /* when its first fragment was added */
+	uint64_t since_ns; /* of its launch, see gx_gpu_is_late() */
 	uint32_t nr_refs, reaped;
 	bool lone;     /* first of its launch: launches_out counts it */
 	bool sent;     /* the GPU got it */
@@ -264,8 +264,8 @@ void block_add(struct block_q *q, const struct block_frag *frag, uint64_t now_ns
 }
 
 /* Launch when 1 MiB is gathered, when the burst was short and no launch is out, or when the oldest
- * fragment is 50 us old; at most two launches are out. A backend that copies on this core need not
- * gather. */
+ * fragment is 50 us old; at most two launches are out. A fragment may be newer than @now_ns: packets
+ * are heard within a turn. A backend that copies on this core need not gather. */
 static bool block_due(const struct block_q *q, bool burst_short, uint64_t now_ns)
 {
 	const struct block_slot *s = slot_at(q, q->launched);
@@ -277,7 +277,7 @@ static bool block_due(const struct block_q *q, bool burst_short, uint64_t now_ns
 	if (q->launches_out >= BLOCK_LAUNCHES)
 		return false;
 	return q->gather_b >= BLOCK_FLUSH_B || (burst_short && !q->launches_out) ||
-	       now_ns - s->first_ns >= BLOCK_AGE_NS;
+	       (int64_t)(now_ns - s->first_ns) >= BLOCK_AGE_NS;
 }
 
 unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
@@ -318,7 +318,7 @@ unsigned block_flush(struct block_q *q, bool burst_short, uint64_t now_ns)
 	for (unsigned i = 0; i < taken; i++) {
 		struct block_slot *s = slot_at(q, q->launched + i);
 
-		s->launch_ns = now_ns;
+		s->since_ns = GX_GPU_UNSEEN;
 		s->sent = true;
 		q->gather_b -= s->b.bytes;
 	}
@@ -343,7 +343,7 @@ static int block_status(struct block_q *q, struct block_slot *s, uint64_t now_ns
 	case GX_BLOCK_CRC:
 		return -EBADMSG;
 	}
-	if (!q->broken && (int64_t)(now_ns - s->launch_ns) <= (int64_t)q->timeout_ns &&
+	if (!q->broken && !gx_gpu_is_late(&s->since_ns, now_ns, q->timeout_ns) &&
 	    !q->stream->ops->fault(q->stream))
 		return -EAGAIN;
 	if (!q->broken)

@@ -13,8 +13,7 @@
 #define DMA_FEW		 2  /* a copy is alone if fewer than this are under way */
 #define DMA_CALM	 64 /* lone copies to see before the resident kernel takes one again */
 #define DMA_LONES	 32 /* power of two; copies that the resident kernel may have under way */
-#define DMA_UNSEEN	 UINT64_MAX /* since_ns: no turn has looked since */
-#define DMA_TRIES	 31	    /* copies to time, at most */
+#define DMA_TRIES	 31 /* copies to time, at most */
 #define DMA_TRIES_MIN	 5
 #define DMA_TRY_NS	 5000000ull   /* after this time DMA_TRIES_MIN are enough */
 #define DMA_TELL	 16	      /* copies that one flag covers, at most */
@@ -115,15 +114,6 @@ static void dma_look_for_fault(struct dma *d, struct gx_gpu_stream *stream, int 
 		d->err = -EIO;
 }
 
-/* The clock of a poster may be old, so time runs from the first turn that looks. So may that of a later
- * turn, if a program reads the clock in two places. */
-static bool is_overdue(const struct dma *d, uint64_t *since_ns, uint64_t now_ns)
-{
-	if (*since_ns == DMA_UNSEEN)
-		*since_ns = now_ns;
-	return (int64_t)(now_ns - *since_ns) > (int64_t)d->timeout_ns;
-}
-
 /* After a look at the copies on @stream. @moved: one has ended. Else the stream may have failed, or
  * take too long. */
 static bool dma_moved(struct dma *d, struct gx_gpu_stream *stream, uint64_t *since_ns, bool moved,
@@ -132,10 +122,10 @@ static bool dma_moved(struct dma *d, struct gx_gpu_stream *stream, uint64_t *sin
 	int err = 0;
 
 	if (moved)
-		*since_ns = DMA_UNSEEN;
+		*since_ns = GX_GPU_UNSEEN;
 	else if (stream->ops->fault(stream))
 		err = -EIO;
-	else if (is_overdue(d, since_ns, now_ns))
+	else if (gx_gpu_is_late(since_ns, now_ns, d->timeout_ns))
 		err = -ETIMEDOUT;
 	d->err = d->err ? d->err : err;
 	return moved;
@@ -208,7 +198,7 @@ static struct gx_block *kernel_room(struct dma *d, uint64_t src, uint32_t len, u
 	if (k->begun - k->done == k->nr)
 		return NULL;
 	if (k->begun == k->done)
-		k->since_ns = DMA_UNSEEN;
+		k->since_ns = GX_GPU_UNSEEN;
 	b = kernel_block(d, k->begun++);
 	*number = k->begun;
 	kernel_begin(b, base, len);
@@ -371,7 +361,7 @@ uint32_t dma_move(struct dma *d, const struct gx_move *move, uint64_t now_ns,
 		return 0;
 	}
 	if (m->begun == m->done)
-		m->since_ns = DMA_UNSEEN;
+		m->since_ns = GX_GPU_UNSEEN;
 	m->begun++;
 	*out = t;
 	return own->nr;
@@ -490,7 +480,7 @@ static bool lone_copy(struct dma *d, const struct gx_gpu_copy *copy, uint64_t no
 		return false;
 	}
 	if (l->begun == l->done)
-		l->since_ns = DMA_UNSEEN;
+		l->since_ns = GX_GPU_UNSEEN;
 	l->begun++;
 	*out = t;
 	return true;
@@ -524,7 +514,7 @@ bool dma_copy(struct dma *d, void *dst, const void *src, uint64_t len, unsigned 
 		return false;
 	}
 	if (s->queued == s->done)
-		s->since_ns = DMA_UNSEEN;
+		s->since_ns = GX_GPU_UNSEEN;
 	s->queued++;
 	*out = (struct dma_ticket){.seq = s->queued, .stream = (uint32_t)(s - d->stream)};
 	return true;
@@ -560,7 +550,7 @@ static void stream_look(struct dma *d, unsigned i)
 		__atomic_load_n(flag_of(d, (struct dma_ticket){.stream = i}), __ATOMIC_ACQUIRE);
 
 	if (done != s->done)
-		s->since_ns = DMA_UNSEEN;
+		s->since_ns = GX_GPU_UNSEEN;
 	s->done = done;
 }
 

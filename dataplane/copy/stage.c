@@ -15,8 +15,8 @@ enum { STAGE_FREE, STAGE_USED, STAGE_ORPHAN };
 
 struct stage_buf {
 	uint8_t state;
-	uint64_t since_ns;
-	uint32_t ticket; /* the flag gets this value when the copy has ended */
+	uint64_t since_ns; /* see gx_gpu_is_late() */
+	uint32_t ticket;   /* the flag gets this value when the copy has ended */
 	struct gx_move move;
 };
 
@@ -142,7 +142,7 @@ static unsigned chunk_buf(struct stage *s, const struct stage_msg *m, unsigned k
 }
 
 /* The stream has taken the chunk for buffer @i, or (@ret) has not. */
-static bool chunk_begun(struct stage *s, struct stage_msg *m, unsigned i, int ret, uint64_t now_ns)
+static bool chunk_begun(struct stage *s, struct stage_msg *m, unsigned i, int ret)
 {
 	if (ret) {
 		if (ret == -EINVAL || s->stream->ops->fault(s->stream))
@@ -151,7 +151,7 @@ static bool chunk_begun(struct stage *s, struct stage_msg *m, unsigned i, int re
 		return false;
 	}
 	s->buf[i].state = STAGE_USED;
-	s->buf[i].since_ns = now_ns;
+	s->buf[i].since_ns = GX_GPU_UNSEEN;
 	s->nr_copying++;
 	m->buf[m->next++ % STAGE_MSG_CHUNKS] = i;
 	return true;
@@ -167,8 +167,8 @@ bool stage_fetch(struct stage *s, struct stage_msg *m, const char *src, uint32_t
 		return false;
 	copy.dst = buf_at(s, i);
 	return chunk_begun(
-		s, m, i, s->stream->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns),
-		now_ns);
+		s, m, i,
+		s->stream->ops->copy(s->stream, &copy, 1, &s->flags[i], s->ticket, now_ns));
 }
 
 bool stage_gather(struct stage *s, struct stage_msg *m, const struct gx_move *move,
@@ -197,8 +197,7 @@ bool stage_gather(struct stage *s, struct stage_msg *m, const struct gx_move *mo
 	}
 	own->src.rows = rows->nr ? to : NULL;
 	return chunk_begun(s, m, i,
-			   s->stream->ops->gather(s->stream, &g, &s->flags[i], s->ticket, now_ns),
-			   now_ns);
+			   s->stream->ops->gather(s->stream, &g, &s->flags[i], s->ticket, now_ns));
 }
 
 bool stage_is_short(const struct stage *s, uint64_t now_ns)
@@ -245,8 +244,7 @@ bool stage_reap(struct stage *s, uint64_t now_ns)
 		if (buf_copied(s, i))
 			continue;
 		copying++;
-		/* The clock of a post, or of another link in its turn, may be ahead. */
-		if ((int64_t)(now_ns - s->buf[i].since_ns) > (int64_t)s->timeout_ns)
+		if (gx_gpu_is_late(&s->buf[i].since_ns, now_ns, s->timeout_ns))
 			s->err = -ETIMEDOUT;
 	}
 	if (copying && s->stream->ops->fault(s->stream))

@@ -255,6 +255,17 @@ struct gx_gpu_stream {
 	struct gx_gpu *gpu;
 };
 
+/* Is work of a GPU overdue that began with *@since_ns as GX_GPU_UNSEEN? The clock of a poster may be old, so
+ * time runs from the first turn that looks. So may that of a later turn, if a program reads the clock in two
+ * places. */
+#define GX_GPU_UNSEEN UINT64_MAX
+static inline bool gx_gpu_is_late(uint64_t *since_ns, uint64_t now_ns, uint64_t timeout_ns)
+{
+	if (*since_ns == GX_GPU_UNSEEN)
+		*since_ns = now_ns;
+	return (int64_t)(now_ns - *since_ns) > (int64_t)timeout_ns;
+}
+
 extern const struct gx_gpu_ops gx_gpu_host_ops;
 extern const struct gx_gpu_ops gx_gpu_cuda_ops; /* always linked; open says why when it cannot */
 

@@ -326,6 +326,7 @@ static void block_flush__when(void **state)
 	assert_int_equal(block_flush(r.q, false, 1000), 0); /* more is coming */
 	assert_int_equal(block_flush(r.q, true, 1000), 1);  /* no more, and no launch is out */
 	add(&r, 0, FRAG_B, 0, 0, 2000);
+	assert_int_equal(block_flush(r.q, true, 1999), 0);		      /* the turn's begin */
 	assert_int_equal(block_flush(r.q, true, 2000 + BLOCK_AGE_NS - 1), 0); /* one is out */
 	assert_int_equal(block_flush(r.q, false, 2000 + BLOCK_AGE_NS), 1);    /* old */
 	add_many(&r, 2 * BLOCK_FLUSH_B / FRAG_B, false);
@@ -515,9 +516,11 @@ static void block_reap__gpu_does_not_finish(void **state)
 	struct rig r;
 
 	rig_open_busy(&r);
-	assert_int_equal(reap_all(&r, 0, true, UINT64_MAX), 0); /* a clock that is 1 ns behind */
-	assert_int_equal(reap_all(&r, 0, true, TIMEOUT), 0);
-	broken(&r, -ETIMEDOUT, TIMEOUT + 1);
+	assert_int_equal(reap_all(&r, 0, true, 3 * TIMEOUT),
+			 0); /* the core stood after the launch */
+	assert_int_equal(reap_all(&r, 0, true, 3 * TIMEOUT - 1), 0); /* a clock that is behind */
+	assert_int_equal(reap_all(&r, 0, true, 4 * TIMEOUT), 0);
+	broken(&r, -ETIMEDOUT, 4 * TIMEOUT + 1);
 }
 
 static void block_reap__gpu_fault(void **state)

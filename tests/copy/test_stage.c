@@ -263,13 +263,14 @@ static void stage_reap__does_not_finish(void **state)
 
 	rig_open_delay(&r, 10 * TIMEOUT);
 	stage_msg_init(&m);
-	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 5));
-	stage_reap(r.s, 4); /* a clock that is behind */
-	stage_reap(r.s, 5 + TIMEOUT);
+	assert_true(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 5)); /* after the last turn, long ago */
+	stage_reap(r.s, 3 * TIMEOUT);
+	stage_reap(r.s, 3 * TIMEOUT - 1); /* a clock that is behind */
+	stage_reap(r.s, 4 * TIMEOUT);
 	assert_int_equal(stage_err(r.s), 0);
-	stage_reap(r.s, 6 + TIMEOUT);
+	stage_reap(r.s, 4 * TIMEOUT + 1);
 	assert_int_equal(stage_err(r.s), -ETIMEDOUT);
-	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 6 + TIMEOUT));
+	assert_false(stage_fetch(r.s, &m, r.src, CHUNK_B, 0, 4 * TIMEOUT + 1));
 	assert_null(stage_ready(r.s, &m, 0));
 	stage_drop(r.s, &m, m.next);
 	rig_close(&r);
