@@ -3,50 +3,17 @@
  * dma.c over the CPU backend, whose copies finish late: what is told ended has ended, ends are told
  * in groups, and a backend that does not finish is an error, not a wait.
  */
-#include "copy/dma.h"
-#include "gpu/late_gpu.h"
+#include "copy/dma_rig.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
-#define DELAY	1000u
-#define TIMEOUT 1000000u
-#define LEN	((size_t)9 << 20) /* one bulk copy */
-
-struct rig {
-	struct gx_gpu *gpu;
-	struct dma *d;
-	uint8_t *src, *dst;
-};
+#define LEN ((size_t)9 << 20) /* one bulk copy */
 
 static int setup(void **state)
 {
-	struct rig *r = calloc(1, sizeof(*r));
-
-	r->src = malloc(LEN);
-	r->dst = calloc(1, LEN);
-	for (size_t i = 0; i < LEN; i++)
-		r->src[i] = (uint8_t)(i * 7 + i / 256 + 1);
-	assert_int_equal(late_gpu_open(DELAY, &r->gpu), 0);
-	assert_int_equal(dma_open(r->gpu, DMA_CE, TIMEOUT, &r->d), 0);
-	*state = r;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct rig *r = *state;
-
-	dma_close(r->d);
-	gx_gpu_host_ops.close(r->gpu);
-	free(r->src);
-	free(r->dst);
-	free(r);
+	*state = rig_open(LEN, DMA_CE);
 	return 0;
 }
 

@@ -5,58 +5,22 @@
  * source, to begin with other numbers.
  */
 #include "copy/dma.c"
-#include "gpu/late_gpu.h"
+#include "copy/dma_rig.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define DELAY	1000u
-#define TIMEOUT 1000000u
-#define ROWS	(DMA_ROWS + 100)
-#define LEN	((size_t)ROWS * 24)
-
-struct rig {
-	struct gx_gpu *gpu;
-	struct gx_gpu_stream_ops stream;
-	struct dma *d;
-	uint8_t *src, *dst;
-	uint32_t *rows;
-};
+#define ROWS (DMA_ROWS + 100)
+#define LEN  ((size_t)ROWS * 24)
 
 static int setup(void **state)
 {
-	struct rig *r = calloc(1, sizeof(*r));
+	struct rig *r = rig_open(LEN, DMA_AUTO);
 
-	r->src = malloc(LEN);
-	r->dst = calloc(1, LEN);
 	r->rows = malloc(ROWS * sizeof(*r->rows));
-	for (size_t i = 0; i < LEN; i++)
-		r->src[i] = (uint8_t)(i * 7 + i / 256 + 1);
 	for (uint32_t i = 0; i < ROWS; i++)
 		r->rows[i] = (uint32_t)(i * 7919ull % ROWS);
-	assert_int_equal(late_gpu_open(DELAY, &r->gpu), 0);
-	r->stream = *r->gpu->stream;
-	r->gpu->stream = &r->stream;
-	assert_int_equal(dma_open(r->gpu, DMA_AUTO, TIMEOUT, &r->d), 0);
 	assert_true(dma_moves(r->d));
 	*state = r;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct rig *r = *state;
-
-	dma_close(r->d);
-	gx_gpu_host_ops.close(r->gpu);
-	free(r->src);
-	free(r->dst);
-	free(r->rows);
-	free(r);
 	return 0;
 }
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stage.c over the CPU backend, whose copies finish late: a chunk is not sent before it is there, a
- * buffer not used again before the copy into it has ended.
+ * buffer not used again before the copy into it has ended. It has the source, to begin with other tickets.
  */
-#include "copy/stage.h"
+#include "copy/stage.c"
 #include "gpu/late_gpu.h"
 
-#include <errno.h>
 #include <setjmp.h>
-#include <stdlib.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -347,6 +347,53 @@ static void stage_gather__rows(void **state)
 	rig_close(&r);
 }
 
+/* Tickets pass 2^32, where none is 0, and 2^31: a chunk is there, and a ticket past, when its own gather has
+ * ended; also that of a buffer whose message has gone. */
+static void tickets_wrap(uint32_t from)
+{
+	const struct gx_move move = {.piece_b = 64, .nr = CHUNK_B / 64};
+	struct stage_msg m;
+	struct rig r;
+
+	rig_open(&r);
+	rig_check_all_free(&r, 0); /* each buffer has had a ticket */
+	r.s->ticket = from;
+	stage_msg_init(&m);
+	for (unsigned k = 0; k < 20; k++) {
+		struct gx_move own = move;
+		uint64_t now_ns = (k + 1) * 10 * DELAY;
+		uint32_t before = stage_ticket(r.s);
+
+		own.src =
+			(struct gx_move_end){.base = (uintptr_t)r.src + k,
+					     .run_b = 64,
+					     .dim = {{1, 0}, {1, 0}, {1, 0}, {CHUNK_B / 64, 100}}};
+		assert_true(stage_gather(r.s, &m, &own, &(struct stage_rows){0}, 0, now_ns));
+		assert_int_not_equal(stage_ticket(r.s), 0);
+		stage_reap(r.s, now_ns + DELAY - 1);
+		assert_null(stage_ready(r.s, &m, k));
+		assert_true(stage_is_past(r.s, before));
+		assert_false(stage_is_past(r.s, stage_ticket(r.s)));
+		if (k % 3 == 2)
+			stage_drop(r.s, &m, k + 1);
+		assert_false(stage_is_past(r.s, stage_ticket(r.s) + 1));
+		stage_reap(r.s, now_ns + DELAY);
+		assert_true(stage_is_past(r.s, stage_ticket(r.s)));
+		for (unsigned i = 0; k % 3 != 2 && i < CHUNK_B; i++)
+			assert_int_equal(stage_ready(r.s, &m, k)[i],
+					 r.src[k + i / 64 * 100 + i % 64]);
+		stage_drop(r.s, &m, k + 1);
+	}
+	rig_check_all_free(&r, 1000 * DELAY);
+	rig_close(&r);
+}
+
+static void stage_gather__tickets_wrap(void **state)
+{
+	tickets_wrap(UINT32_MAX - 5);
+	tickets_wrap(INT32_MAX - 5);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -362,6 +409,7 @@ int main(void)
 		cmocka_unit_test(stage_reap__does_not_finish),
 		cmocka_unit_test(stage_fetch__refused_address),
 		cmocka_unit_test(stage_gather__rows),
+		cmocka_unit_test(stage_gather__tickets_wrap),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
