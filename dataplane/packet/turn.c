@@ -162,7 +162,8 @@ bool link_pkt_poll(void *link, uint64_t now_ns)
 	l->core->now_ns = now_ns;
 	if (!l->nr_live)
 		return false;
-	l->q->now_ns = now_ns;
+	/* The turn before may have heard a packet later than the time of this one. */
+	l->core->now_ns = l->q->now_ns = now_ns = GX_MAX(now_ns, l->q->heard_ns);
 	worked = rx_reap(l, now_ns);
 	GX_PROBE(pkt_reap, l, worked);
 	if (!link_look_waits(l, now_ns) && link_look(l, now_ns)) {

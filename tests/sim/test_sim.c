@@ -654,6 +654,33 @@ static void load__lossy_path_is_not_narrow(void **state)
 	rig_done(r);
 }
 
+/* A turn hears packets later than its time; the program turns on with that time for a while. */
+static void turn__no_time_goes_back(void **state)
+{
+	struct rig *r =
+		rig_open(&(struct rig_cfg){.sim = {.rate_bps = 1000000000}, .mem_b = 1 << 20});
+	struct pkt_ep *e = rig_ep(r, 0, 0);
+	struct gx_op op = {.kind = GX_OP_PUT, .len = 1 << 20, .token = r->peer[0].token};
+	bool heard = false;
+
+	op.mem = r->mem[0];
+	rig_post(r, 0, &op);
+	for (unsigned i = 0; i < 2000; i++) {
+		uint64_t before = e->now_ns;
+
+		if (i == 100)
+			e->link->q->heard_ns = r->now_ns + MS; /* each packet that it hears now */
+		rig_pass(r, 1000);
+		assert_true(e->now_ns >= before);
+		heard |= i < 1000 && e->now_ns > r->now_ns;
+	}
+	assert_true(heard);
+	rig_comps(r, 0, 1, SECOND);
+	assert_int_equal(r->last[0][0].status, 0);
+	rig_forget(r);
+	rig_done(r);
+}
+
 int main(int argc, char *argv[])
 {
 	const struct CMUnitTest tests[] = {
@@ -686,6 +713,7 @@ int main(int argc, char *argv[])
 		rig_test(load__path_narrows_twice),
 		rig_test(load__path_widens),
 		rig_test(load__lossy_path_is_not_narrow),
+		rig_test(turn__no_time_goes_back),
 	};
 
 	return rig_run("sim", tests, GX_ARRAY_SIZE(tests), argc, argv);
