@@ -5,6 +5,7 @@
  * around compared; bounds, keys, notes, immediates; and maps that come and go.
  */
 #include "kit/common_gx.h"
+#include "kit/common_key.h"
 #include "kit/common_post.h"
 #include "list/list.h"
 
@@ -29,6 +30,9 @@ static enum gx_mem_kind far_kind = GX_MEM_HOST;
 static uint8_t want[MEM_B], got[MEM_B], near_b[MEM_B];
 static _Alignas(4096) uint8_t own_b[MEM_B]; /* a GPU may register its pages */
 static uint64_t seed = 7;
+static struct common_key keys[2]; /* of the server; the client's, if the connection is sealed */
+static char addr[32];
+static bool sealed;
 
 static uint64_t rnd(uint64_t n)
 {
@@ -40,8 +44,8 @@ static uint64_t rnd(uint64_t n)
 static void server_open(void)
 {
 	struct gx_opts o = GX_INIT(o);
-	char addr[32];
 
+	o.auth = sealed ? common_key_open(&keys[0], true) : NULL;
 	o.packet = GX_WITH(gx_packet_opts, .chunk_b = far_kind == GX_MEM_CUDA ? 16 << 10 : 0);
 	o.server = true;
 	o.on_conn = common_gx_on_conn;
@@ -77,6 +81,7 @@ static int setup(void **state)
 {
 	struct gx_opts o = GX_INIT(o);
 
+	o.auth = sealed ? common_key_open(&keys[1], false) : NULL;
 	/* Of memory of a GPU most messages are of several chunks. */
 	o.packet = GX_WITH(gx_packet_opts, .chunk_b = far_kind == GX_MEM_CUDA ? 16 << 10 : 0);
 	assert_int_equal(common_gx_open(o, port_name, &client), 0);
@@ -94,7 +99,16 @@ static int teardown(void **state)
 {
 	gx_close(client);
 	gx_close(server);
+	if (sealed)
+		common_key_close(&keys[1]);
+	sealed = false;
 	return 0;
+}
+
+static int setup_sealed(void **state)
+{
+	sealed = true;
+	return setup(state);
 }
 
 /* ---- The model ---- */
@@ -627,6 +641,132 @@ static void slow_may(void)
 	assert_memory_equal(got, want, MEM_B);
 }
 
+/* Operation @i of 24: a put or a get, by one endpoint or the other. The places are those of no other one. */
+static struct gx_op at_once_op(struct gx_list *const list[2], struct gx_mem *into, unsigned i)
+{
+	bool gets = i % 4 > 1;
+	uint64_t to = (i / 4 * 2 + i % 2) * 40000ull, from = i * 2000;
+	struct gx_op op = put_of(list[gets], gets ? to : from, gets ? MEM_B / 2 + from : to);
+
+	op.kind = gets ? GX_OP_GET : GX_OP_PUT;
+	op.mem = gets ? into : near_gpu ? near_gpu : near;
+	return op;
+}
+
+/* Both ways at once, by two endpoints of one core in turn. The peer stands at first, and then this core, so that
+ * a socket or ring takes a part of a message, and others come between it and the rest. */
+static void view__at_once(void **state)
+{
+	enum { LEN = 25600, NR = 24 };
+	const struct gx_view l = {.run_b = 256, .dim = {{100, 300}}, .nr_dims = 1};
+	const struct gx_view w = {.run_b = 256, .dim = {{100, 400}}, .nr_dims = 1};
+	struct gx_list *list[] = {views_open(&l, &w), views_open(&w, &l)};
+	struct gx_conn *other = common_gx_connect(client, addr, link_name);
+	struct gx_ep *eps[] = {ep, gx_conn_ep(other, 0)};
+	static uint8_t into_want[MEM_B];
+	unsigned nr = 0, posted = 1;
+	struct gx_mem *into;
+
+	memset(into_want, 0, MEM_B);
+	assert_int_equal(gx_mem_alloc(client, far_kind, 0, MEM_B, &into), 0);
+	assert_int_equal(gx_mem_copy_in(into, 0, into_want, MEM_B), 0);
+	for (unsigned i = 0; i < MEM_B / 2; i++)
+		want[MEM_B / 2 + i] = (uint8_t)rnd(256);
+	assert_int_equal(gx_mem_copy_in(far, 0, want, MEM_B), 0);
+	for (; posted && nr < 16 * NR; nr += posted) { /* until no more may be out */
+		struct gx_op op = at_once_op(list, into, nr % NR);
+
+		posted = (unsigned)common_post(eps[nr % 2], &op, 1);
+		gx_core_turn(gx_core(client, 0), gx_now());
+		for (uint64_t i = 0; nr < NR && op.kind == GX_OP_GET && i < LEN; i++)
+			into_want[(int64_t)op.off + model_at(&w, i)] =
+				want[(int64_t)op.remote_off + model_at(&l, i)];
+		if (nr < NR && op.kind == GX_OP_PUT)
+			model_put(&l, op.off, &w, op.remote_off, LEN);
+		for (unsigned i = 0; nr == NR - 1 && i < NR; i++) /* the maps are there */
+			expect(0, LEN);
+		if (nr == NR - 1)
+			gx_core_stop(gx_core(server, 0));
+	}
+	assert_true(nr >= 2 * NR);
+	assert_int_equal(gx_core_start(gx_core(server, 0)), 0);
+	usleep(5000);
+	for (unsigned k = NR; k < nr; k++)
+		expect(0, LEN);
+	far_check();
+	assert_int_equal(gx_mem_copy_out(into, 0, got, MEM_B), 0);
+	assert_memory_equal(got, into_want, MEM_B);
+	gx_list_close(list[0]);
+	gx_list_close(list[1]);
+	gx_conn_close(other);
+}
+
+/* A key for puts into a part alone. */
+static void key_make(struct gx_key *key, struct gx_region *region, unsigned access, uint64_t len,
+		     uint64_t until_ns)
+{
+	struct gx_key_opts o = GX_INIT(o);
+
+	o.access = access;
+	o.off = 4096;
+	o.len = len;
+	o.until_ns = until_ns;
+	region->size = sizeof(*region);
+	assert_int_equal(gx_mem_key(far, &o, key), 0);
+	assert_int_equal(gx_conn_key(conn, key, region), 0);
+}
+
+/* Keys with a right, a part and a lease; a map of each, which outlives it. One is withdrawn while a put is
+ * under way: no byte lands after that, though the sender has more of them gathered. */
+static void view__by_limited_keys(void **state)
+{
+	struct gx_list *put = views_open(&slow_l, &slow_w), *get = views_open(&slow_w, &slow_l);
+	uint64_t span = 999 * 400 + 256, end = gx_now() + WAIT_S * 1000000000ull;
+	struct gx_region region = GX_INIT(region);
+	struct gx_op op = put_of(put, 11, 0);
+	struct gx_comp comp = {0};
+	struct gx_key key;
+
+	key_make(&key, &region, GX_ACCESS_PUT, span, 0);
+	op.mem = near_gpu ? near_gpu : near;
+	op.token = region.token;
+	for (op.remote_off = 0; op.remote_off < 2; op.remote_off++) {
+		post(&op);
+		expect(op.remote_off ? -ERANGE : 0, op.remote_off ? 0 : SLOW_B);
+	}
+	model_put(&slow_l, 11, &slow_w, 4096, SLOW_B);
+	far_check();
+	op.list = get;
+	op.kind = GX_OP_GET;
+	op.remote_off = op.off = 0;
+	post(&op);
+	expect(-EACCES, 0);
+	op = put_of(put, 12, 0);
+	op.token = region.token;
+	op.mem = near_gpu ? near_gpu : near;
+	post(&op);
+	for (unsigned i = 0; i < 3; i++)
+		gx_core_turn(gx_core(client, 0), gx_now());
+	assert_int_equal(gx_key_withdraw(server, &key), 0);
+	assert_int_equal(gx_mem_copy_out(far, 0, want, MEM_B), 0);
+	comp = comp_next();
+	assert_true(!comp.status || comp.status == -ESTALE || comp.status == -ECANCELED);
+	far_check();
+	post(&op);
+	expect(-ESTALE, 0);
+	key_make(&key, &region, GX_ACCESS_GET, span, gx_now() + 30000000);
+	op = put_of(get, 0, 0);
+	op.kind = GX_OP_GET;
+	op.token = region.token;
+	for (comp.status = 0; !comp.status && gx_now() < end;) {
+		post(&op);
+		comp = comp_next();
+	}
+	assert_int_equal(comp.status, -ESTALE);
+	gx_list_close(put);
+	gx_list_close(get);
+}
+
 /* The views outlive the peer: to the one that comes after it the map travels anew, and its memory is another. */
 static void view__peer_restarts(void **state)
 {
@@ -907,6 +1047,10 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(view__core_stops, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__ends_in_the_midst, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__core_reads_no_gpu, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__at_once, setup_sealed, teardown),
+		cmocka_unit_test_setup_teardown(view__random, setup_sealed, teardown),
+		cmocka_unit_test_setup_teardown(view__by_limited_keys, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__gpu_fails, setup, teardown),
 	};
 

@@ -375,6 +375,70 @@ static void view__gets_end_at_every_stage(void **state)
 			get_ends(ns, how);
 }
 
+/* The GPU is late, and packets are lost: there are chunks that it gathers, chunks that wait for packets, and
+ * such as go again. A put out of its memory ends at each stage, and after that nothing of it leaves any more.
+ * Buffers and maps are free again: another one finds them. */
+static void gpu_put_ends(uint64_t ns, unsigned how)
+{
+	const struct gx_view v[] = {view_of(656, 0), view_of(656, 1)};
+	const uint64_t there = 10 * 656 + 50;
+	struct rig *r = rig_open(&(struct rig_cfg){
+		.sim = {.seed = 1 + ns, .loss_ppm = 30000, .rate_bps = 2000000000},
+		.gpu = true,
+		.gpu_delay_ns = 40000,
+		.chunk_b = 16 << 10,
+		.mem_b = FAR_B});
+	struct gx_list *list = list_open(r, &v[0], &v[1]);
+	struct gx_op op = put_of(r, list, 0, there);
+
+	rig_fill(near, NEAR_B, 7);
+	memcpy(rig_mem(r, 0), near, NEAR_B);
+	memset(want, RIG_POISON, FAR_B);
+	model_put(v, 0, there);
+	op.addr = NULL;
+	op.mem = r->mem[0];
+	if (how == END_DEADLINE)
+		op.deadline_ns = r->now_ns + ns;
+	rig_post(r, 0, &op);
+	rig_pass(r, ns);
+	if (how == END_CANCEL)
+		gx_cancel(gx_core_queue(r->core[0]), r->ep[0][0], 1);
+	if (how == END_THEIRS_FREED)
+		assert_int_equal(gx_mem_free(r->mem[1]), 0);
+	if (how == END_OURS_FREED)
+		assert_int_equal(gx_mem_free(r->mem[0]), 0);
+	if (how == END_LOST)
+		rig_reconnect(r);
+	else
+		rig_comps(r, 0, 1, SECOND);
+	if (how <= END_DEADLINE && r->last[0][0].status)
+		assert_int_equal(r->last[0][0].status,
+				 how == END_DEADLINE ? -ETIMEDOUT : -ECANCELED);
+	rig_forget(r);
+	if (how < END_THEIRS_FREED || how == END_LOST) {
+		rig_pass(r, 20 * MS);
+		for (uint64_t i = 0; i < FAR_B; i++)
+			if (rig_mem(r, 1)[i] != RIG_POISON)
+				assert_int_equal(rig_mem(r, 1)[i], want[i]);
+		op.token = r->peer[0].token;
+		op.deadline_ns = 0;
+		rig_post(r, 0, &op);
+		put_ended(r, 0);
+		far_check(r);
+	}
+	gx_list_close(list);
+	rig_rest(r, SECOND);
+	assert_int_equal(rig_ep(r, 1, 0)->ep.maps_busy, 0);
+	rig_done(r);
+}
+
+static void view__gpu_puts_end_at_every_stage(void **state)
+{
+	for (unsigned how = 0; how < ENDS; how++)
+		for (uint64_t ns = 0; ns < 3000000; ns += how == END_LOST ? 431000 : 137000)
+			gpu_put_ends(ns, how);
+}
+
 /* The peer stands still, so its map does not arrive: a put and a get end when they shall. The list goes with
  * the last of them, while the map is still under way. */
 static void view__ends_before_its_map(void **state)
@@ -791,6 +855,7 @@ int main(int argc, char *argv[])
 		rig_test(view__path_narrows),
 		rig_test(view__ends_at_every_stage),
 		rig_test(view__gets_end_at_every_stage),
+		rig_test(view__gpu_puts_end_at_every_stage),
 		rig_test(view__ends_before_its_map),
 		rig_test(view__maps_travel),
 		rig_test(view__map_fails),
