@@ -10,6 +10,7 @@
 #include "list/list.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -701,6 +702,69 @@ static void view__at_once(void **state)
 	gx_conn_close(other);
 }
 
+struct poster {
+	pthread_t thread;
+	struct gx_list *list;
+	struct gx_queue *q;
+	unsigned index;
+	const char *failed; /* NULL: it has not */
+};
+
+/* Put after put by a queue of its own. Some have a deadline or are cancelled at any time; the last one ends well. */
+static void *poster_run(void *arg)
+{
+	struct poster *p = arg;
+	struct gx_op op = put_of(p->list, 11 + p->index, p->index * MEM_B / 2);
+	uint64_t end = gx_now() + WAIT_S * 1000000000ull;
+	struct gx_comp comp;
+
+	op.mem = near_gpu ? near_gpu : near;
+	for (unsigned i = 0; i <= 60 && !p->failed; i++) {
+		op.deadline_ns = i % 3 == 1 && i < 60 ? gx_now() + i * 20000 : 0;
+		if (gx_post(p->q, ep, &op, 1) != 1)
+			return p->failed = "not taken", NULL;
+		if (i % 3 == 2 && i < 60)
+			usleep(i * 10);
+		if (i % 3 == 2 && i < 60 && gx_cancel(p->q, ep, 5) < 0)
+			p->failed = "not cancelled";
+		while (!gx_poll(p->q, &comp, 1))
+			if (gx_now() > end)
+				return p->failed = "it does not end", NULL;
+		if (comp.status &&
+		    (i == 60 || comp.status != (i % 3 == 1 ? -ETIMEDOUT : -ECANCELED)))
+			p->failed = "another status";
+	}
+	return NULL;
+}
+
+/* A core with a thread of its own, and two threads that post to it and poll. */
+static void view__threads_post(void **state)
+{
+	static struct poster posters[2];
+	int ret;
+
+	assert_int_equal(gx_core_start(gx_core(client, 0)), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		posters[i] = (struct poster){.index = i};
+		posters[i].list = views_open(&slow_l, &slow_w);
+		assert_int_equal(gx_queue_open(client, NULL, &posters[i].q), 0);
+		assert_int_equal(pthread_create(&posters[i].thread, NULL, poster_run, &posters[i]),
+				 0);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		assert_int_equal(pthread_join(posters[i].thread, NULL), 0);
+		if (posters[i].failed)
+			fail_msg("%s", posters[i].failed);
+		while ((ret = gx_queue_close(posters[i].q)) == -EAGAIN)
+			usleep(1000);
+		assert_int_equal(ret, 0);
+		gx_list_close(posters[i].list);
+		model_put(&slow_l, 11 + i, &slow_w, i * MEM_B / 2, SLOW_B);
+	}
+	far_check();
+	gx_core_stop(gx_core(client, 0));
+}
+
 /* A key for puts into a part alone. */
 static void key_make(struct gx_key *key, struct gx_region *region, unsigned access, uint64_t len,
 		     uint64_t until_ns)
@@ -1051,6 +1115,7 @@ int main(int argc, char *argv[])
 		cmocka_unit_test_setup_teardown(view__at_once, setup_sealed, teardown),
 		cmocka_unit_test_setup_teardown(view__random, setup_sealed, teardown),
 		cmocka_unit_test_setup_teardown(view__by_limited_keys, setup, teardown),
+		cmocka_unit_test_setup_teardown(view__threads_post, setup, teardown),
 		cmocka_unit_test_setup_teardown(view__gpu_fails, setup, teardown),
 	};
 
