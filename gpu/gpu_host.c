@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CPU as a GPU backend: the calling core executes blocks and copies in place. Control slots are for any thread, [core] slots for the thread that owns the stream.
+ * The CPU as a GPU backend: the calling core executes blocks and copies in place. Control slots are
+ * for any thread, [core] slots for the thread that owns the stream.
  */
 #include "gpu_priv.h"
 #include "gx_internal/warm.h"

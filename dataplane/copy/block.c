@@ -20,7 +20,7 @@ struct block_ref {
 struct block_slot {
 	struct gx_block b;
 	uint64_t first_ns; /* when its first fragment was added */
-	uint64_t since_ns; /* of its launch, see gx_gpu_is_late() */
+	uint64_t since_ns; /* that it is the oldest, see gx_gpu_is_late() */
 	uint32_t nr_refs, reaped;
 	bool lone;     /* first of its launch: launches_out counts it */
 	bool sent;     /* the GPU got it */

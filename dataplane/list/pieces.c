@@ -13,7 +13,7 @@ struct pieces *pieces_get(struct pieces_pool *c, enum pieces_use use)
 	struct pieces *pieces;
 	uint32_t free = ~c->used[use];
 
-	_Static_assert(PIECES_EACH == 32, "a bit each");
+	_Static_assert(PIECES_EACH == 32 && MAP_MSGS <= PIECES_EACH, "a bit each, room for all");
 	if (!free)
 		return NULL;
 	c->used[use] |= free & -free;

@@ -12,8 +12,8 @@
 
 #define PIECES_EACH 32 /* of each use, in an endpoint */
 
-/* No use takes from another. So an end that has fewer than PIECES_EACH puts under way knows that the peer
- * has a place for one more. */
+/* No use takes from another. So an end that has fewer than PIECES_EACH puts under way, and has cancelled
+ * none, knows that the peer has a place for one more. */
 enum pieces_use {
 	PIECES_PUT,   /* our put: its source */
 	PIECES_GET,   /* our get: its destination, also a view */

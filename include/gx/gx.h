@@ -371,7 +371,7 @@ struct gx_core *gx_core(struct gx *gx, unsigned index); /* NULL when out of rang
 /**
  * gx_core_turn() - One turn of the loop: take packets in, launch and reap copies, send, look at
  * timers. [core]
- * @now_ns: gx_now() or the caller's own virtual time. An earlier one than the last turn's counts as that one
+ * @now_ns: gx_now(), or the caller's own virtual time (not with ports udp and dpdk). An earlier one counts as the last
  * Return: true when it did work.
  */
 bool gx_core_turn(struct gx_core *core, uint64_t now_ns);

@@ -18,7 +18,11 @@ def read(pid, name):
 
 def core(pid):
     """The thread that turns a core: it alone has one CPU of its own, and the name says so."""
-    return next(task for task, name in read(pid, "comm").items() if name.startswith("gx-core"))
+    names = read(pid, "comm")
+    for task, name in names.items():
+        if name.startswith("gx-core"):
+            return task
+    raise AssertionError(f"no thread of a core: {names}")
 
 
 def all_asleep():

@@ -438,7 +438,7 @@ void rig_idle(struct rig *r, uint64_t ns)
 
 void rig_wait_real(struct rig *r, bool (*done)(struct rig *r))
 {
-	for (unsigned k = 0; k < 50000; k++) {
+	for (unsigned k = 0; k < 100000; k++) {
 		if (done(r))
 			return;
 		rig_turn(r);

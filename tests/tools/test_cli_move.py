@@ -367,7 +367,7 @@ def move_servers_defaults(tools):
 @case
 def lease_keeps_writers_apart(tools):
     """Who would write where another measures is refused, told who that is and where there is room; beside it, it is right."""
-    with Server(tools, "--timeout", "60") as s, tempfile.TemporaryDirectory() as tmp:
+    with Server(tools, "--timeout", "300") as s, tempfile.TemporaryDirectory() as tmp:
         source = pathlib.Path(tmp, "f")
         source.write_bytes(b"x" * 4097)
         with beside(tools, s, "put", "-s", "64K") as first:
@@ -394,7 +394,7 @@ def lease_keeps_writers_apart(tools):
 @case
 def lease_moves_who_names_no_place(tools):
     """Who names no --offset takes bytes that are free, says so, and is right there; a third one comes behind the second."""
-    patient = ("--timeout", "60")
+    patient = ("--timeout", "300")
     with Server(tools, *patient, mem="kv=host:64M") as s: # room for sweeps of three
         with beside(tools, s, "put", "-s", "64K", *patient) as first:
             stand(first)

@@ -414,22 +414,26 @@ def stranger_data_port(tools):
     """Datagrams of anybody at the ports of a connection under way."""
     rng = random.Random(9)
     with Server(tools, "--port", "udp") as s:
-        proc = under_load(tools, s, "-w", "1", "-D", "60")
-        inodes = {m.group(1) for fd in pathlib.Path(f"/proc/{s.proc.pid}/fd").iterdir()
-                  if (m := re.match(r"socket:\[(\d+)\]", os.readlink(fd)))}
-        ports = [int(p[1].split(":")[1], 16) for p in
-                 (line.split() for line in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]) if p[9] in inodes]
-        expect(ports, "gxd has no UDP port")
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            for i in range(2000):
-                sock.sendto(rng.randbytes(i % 1400), ("127.0.0.1", ports[i % len(ports)]))
-        # Most are dropped by the kernel, which tells with the next packet that is not.
-        end = time.monotonic() + START_S
-        while not (seen := sum(s.stat(tools, name) for name in ("rx_bad", "rx_stray", "rx_crc", "rx_nobuf"))) and time.monotonic() < end:
-            time.sleep(0.02)
-        expect(seen, "nothing was counted")
-        proc.send_signal(signal.SIGINT)
-        expect(", wrong 0\n" in (ran := ended(proc).must(128 + signal.SIGINT)).out, ran)
+        proc = under_load(tools, s, "-w", "1", "-D", "300")
+        try:
+            inodes = {m.group(1) for fd in pathlib.Path(f"/proc/{s.proc.pid}/fd").iterdir()
+                      if (m := re.match(r"socket:\[(\d+)\]", os.readlink(fd)))}
+            ports = [int(p[1].split(":")[1], 16) for p in
+                     (line.split() for line in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]) if p[9] in inodes]
+            expect(ports, "gxd has no UDP port")
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                for i in range(2000):
+                    sock.sendto(rng.randbytes(i % 1400), ("127.0.0.1", ports[i % len(ports)]))
+            # Most are dropped by the kernel, which tells with the next packet that is not.
+            end = time.monotonic() + START_S
+            while not (seen := sum(s.stat(tools, name) for name in ("rx_bad", "rx_stray", "rx_crc", "rx_nobuf"))) and time.monotonic() < end:
+                time.sleep(0.02)
+            expect(seen, "nothing was counted")
+            proc.send_signal(signal.SIGINT)
+            expect(", wrong 0\n" in (ran := ended(proc).must(128 + signal.SIGINT)).out, ran)
+        finally:
+            proc.kill()
+            proc.communicate()
 
 
 @case
