@@ -332,7 +332,7 @@ def stop_of_others(tools):
     with measuring(tools, "allgather", "-g", "2", "--cores", "any", "-b", "4K", "-e", "1M", "-f", "256", "-D", "4", rows=1) as proc:
         proc.send_signal(signal.SIGINT)
         stopped(proc, signal.SIGINT, 1, False)
-    with Server(tools, "--timeout", "60") as s:
+    with Server(tools, "--timeout", "60", mem="kv=host:32M") as s:
         with measuring(tools, "put", s.addr, "--cores", CLIENT_CPU, "-s", "4K", "-D", "2", ignore=(signal.SIGINT,)) as proc:
             proc.send_signal(signal.SIGINT)
             ended(proc).must(OK)
