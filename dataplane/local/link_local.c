@@ -100,7 +100,7 @@ static bool local_core_poll(void *link, uint64_t now_ns)
 	struct link_local *l = link;
 	bool worked = false;
 
-	l->core->now_ns = GX_MAX(l->core->now_ns, now_ns);
+	l->core->now_ns = now_ns;
 	core_mine(l->core);
 	if (gx_unlikely(core_drop_due(l->core)))
 		core_drop(l->core);

@@ -159,7 +159,7 @@ bool link_pkt_poll(void *link, uint64_t now_ns)
 	struct link_pkt *l = link;
 	bool worked;
 
-	l->core->now_ns = GX_MAX(l->core->now_ns, now_ns);
+	l->core->now_ns = now_ns;
 	if (!l->nr_live)
 		return false;
 	/* The turn before may have heard a packet later than the time of this one. */

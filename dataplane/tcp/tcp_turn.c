@@ -235,7 +235,7 @@ bool link_tcp_poll(void *link, uint64_t now_ns)
 	struct tcp_ep *e;
 	unsigned n;
 
-	l->core->now_ns = GX_MAX(l->core->now_ns, now_ns);
+	l->core->now_ns = now_ns;
 	if (!(l->nr_live | l->nr_gpus))
 		return false;
 	l->rx_b = l->tx_b = 0;

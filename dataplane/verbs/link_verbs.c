@@ -65,7 +65,7 @@ static bool link_verbs_poll(void *link, uint64_t now_ns)
 	struct link_verbs *l = link;
 	bool worked = false;
 
-	l->core->now_ns = GX_MAX(l->core->now_ns, now_ns);
+	l->core->now_ns = now_ns;
 	core_mine(l->core);
 	if (gx_unlikely(core_drop_due(l->core)))
 		core_drop(l->core);
